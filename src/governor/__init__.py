@@ -1,0 +1,2 @@
+"""Runtime Governor."""
+__version__ = "0.1.0"
