@@ -1,0 +1,57 @@
+"""Values that must never be printed.
+
+``Secret`` holds a plain text in memory; ``Sealed`` is its encrypted form, safe to store and to compare. Encrypting
+and decrypting is the server's business, not this module's.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+MASK: Final = "***"
+
+
+class Secret:
+    """A text that prints masked; only ``reveal`` gives it away."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the plain text; call it only where the text leaves for its user."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return MASK
+
+    __str__ = __repr__
+
+    def __format__(self, format_spec: str) -> str:
+        return format(MASK, format_spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Secret is not pickled")
+
+
+class Sealed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """An encrypted leaf of a tree: ``box`` holds the ciphertext, ``mac`` tells equal plain texts apart from others."""
+
+    box: str = msgspec.field(name="$sealed")
+    mac: str
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __rich_repr__(self) -> Any:
+        yield MASK
+
+
+SEALED_KEY: Final = "$sealed"

@@ -1,0 +1,52 @@
+"""Label selectors with the meaning Kubernetes gives them: matchLabels and matchExpressions, all must hold."""
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+
+from governor.errors import invalid
+
+
+class Operator(enum.StrEnum):
+    """How an expression compares a label."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One condition on one label."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        wants_values = self.operator in (Operator.IN, Operator.NOT_IN)
+        if wants_values != bool(self.values):
+            need = "needs values" if wants_values else "takes no values"
+            raise invalid("selector-values", f"operator {self.operator} on label {self.key!r} {need}")
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """NotIn also holds when the label is absent, as in Kubernetes."""
+        match self.operator:
+            case Operator.IN:
+                return labels.get(self.key) in self.values
+            case Operator.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case Operator.EXISTS:
+                return self.key in labels
+            case Operator.DOES_NOT_EXIST:
+                return self.key not in labels
+
+
+def matches(
+    labels: Mapping[str, str], match_labels: Mapping[str, str], match_expressions: tuple[Expression, ...]
+) -> bool:
+    """An empty selector matches everything."""
+    return all(labels.get(key) == value for key, value in match_labels.items()) and all(
+        expression.matches(labels) for expression in match_expressions
+    )

@@ -1,0 +1,129 @@
+"""Keys and tokens between agent and server: runtime JWTs, join tokens and signed deliveries.
+
+Pure cryptography over given keys and times; reading key files and looking up runtimes is the programs' business.
+"""
+
+import base64
+import binascii
+import hashlib
+from datetime import datetime, timedelta
+from typing import Final
+
+import jwt
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from governor.domain.bundles import Delivery
+from governor.errors import GovernorError, Kind, invalid
+from governor.values.secret import Secret
+from governor.wire.rest import SignedDelivery, delivery_payload
+
+AUDIENCE: Final = "runtime-governor"
+LIFETIME_S: Final = 300
+_LEEWAY_S: Final = 60
+_JOIN_PREFIX: Final = "rgj1."
+
+
+class JoinToken(msgspec.Struct, frozen=True):
+    """Everything an agent needs to join: where, which CA (SHA-256 of its certificate, empty on loopback), as whom."""
+
+    server: str
+    runtime: str
+    secret: str
+    ca: str = ""
+
+    def encode(self) -> Secret:
+        """The text that a person hands to an agent."""
+        body = base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+        return Secret(_JOIN_PREFIX + body)
+
+
+def read_join_token(text: Secret) -> JoinToken:
+    """Read a join token; the error does not repeat it."""
+    prefix, dot, body = text.reveal().strip().partition(".")
+    try:
+        if prefix + dot != _JOIN_PREFIX:
+            body = ""
+        return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=JoinToken)
+    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
+        message = "this is not a join token; make one with `governor token join RUNTIME`"
+        raise invalid("join-token-unreadable", message) from error
+
+
+def encode_public_key(key: Ed25519PublicKey) -> str:
+    """A public key as it travels."""
+    return base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def read_public_key(text: str) -> Ed25519PublicKey:
+    """Read a public key from its 32 bytes in base64."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error) as error:
+        raise invalid("public-key-unreadable", "not an Ed25519 public key: 32 bytes in base64 expected") from error
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """A short name for a key, made from the key itself."""
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
+
+
+def mint(runtime: str, key: Ed25519PrivateKey, now: datetime) -> Secret:
+    """A short-lived JWT that says: the holder of this key speaks as this runtime."""
+    claims = {"sub": runtime, "aud": AUDIENCE, "iat": now, "exp": now + timedelta(seconds=LIFETIME_S)}
+    return Secret(jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": key_id(key.public_key())}))
+
+
+def claimed_runtime(token: Secret) -> str:
+    """Whose key must verify this token; proves nothing yet."""
+    try:
+        claims = jwt.decode(token.reveal(), options={"verify_signature": False})
+    except jwt.InvalidTokenError as error:
+        raise _refuse("not a token of a person nor of a runtime") from error
+    return str(claims.get("sub", ""))
+
+
+def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> None:
+    """Refuse a token that this key did not sign for this runtime, or whose time is over."""
+    try:
+        claims = jwt.decode(
+            token.reveal(),
+            key,
+            algorithms=["EdDSA"],
+            audience=AUDIENCE,
+            options={
+                "require": ["sub", "aud", "iat", "exp"],
+                "verify_exp": False,
+                "verify_iat": False,
+                "verify_nbf": False,
+            },
+        )
+    except jwt.InvalidTokenError as error:
+        raise _refuse(f"the token is not signed by the key of runtime {runtime!r}") from error
+    issued, expires = claims["iat"], claims["exp"]
+    if claims["sub"] != runtime or expires - issued > LIFETIME_S:
+        raise _refuse("the token names another runtime or lives too long")
+    if not issued - _LEEWAY_S <= now.timestamp() <= expires + _LEEWAY_S:
+        raise _refuse("the token's time is over or has not begun; compare the clocks of agent and server")
+
+
+def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey) -> SignedDelivery:
+    """Sign the exact text that will be read."""
+    payload = delivery_payload(delivery)
+    signature = base64.b64encode(key.sign(payload.encode())).decode()
+    return SignedDelivery(payload, key_id(key.public_key()), signature)
+
+
+def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
+    """Check the signature first, then read; refuses anything signed by another key."""
+    try:
+        key.verify(base64.b64decode(signed.signature, validate=True), signed.payload.encode())
+    except (InvalidSignature, ValueError) as error:
+        message = f"delivery is not signed by the pinned key {key_id(key)} but claims key {signed.key_id}"
+        raise GovernorError(Kind.DENIED, "delivery-signature", message) from error
+    return msgspec.json.decode(signed.payload, type=Delivery)
+
+
+def _refuse(message: str) -> GovernorError:
+    return GovernorError(Kind.UNAUTHENTICATED, "token-refused", message)

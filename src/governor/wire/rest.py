@@ -1,0 +1,236 @@
+"""Bodies of the server's REST API and its problem format. The server's OpenAPI is made from these structs.
+
+Nouns come from ``domain``; here is only what exists because of the API.
+"""
+
+import enum
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from governor.domain.bundles import Delivery
+from governor.domain.conditions import Condition, Summary
+from governor.domain.documents import DocumentRef
+from governor.domain.reports import Report
+from governor.errors import Detail, GovernorError, Kind
+from governor.values.treediff import Difference
+
+PREFIX: Final = "/api/v1alpha1"
+
+HTTP_STATUS: Final[dict[Kind, int]] = {
+    Kind.INVALID: 400,
+    Kind.NOT_FOUND: 404,
+    Kind.EXISTS: 409,
+    Kind.CONFLICT: 409,
+    Kind.PRECONDITION: 412,
+    Kind.UNAUTHENTICATED: 401,
+    Kind.DENIED: 403,
+    Kind.EXHAUSTED: 507,
+    Kind.UNAVAILABLE: 503,
+    Kind.DEADLINE: 504,
+    Kind.UNIMPLEMENTED: 501,
+    Kind.INTERNAL: 500,
+}
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What every request and response body has in common."""
+
+
+class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """application/problem+json; ``title`` is the message, ``type`` the stable code."""
+
+    type: str
+    title: str
+    status: int
+    kind: Kind
+    details: tuple[Detail, ...] = ()
+
+
+def problem(error: GovernorError) -> Problem:
+    """An error as it travels."""
+    return Problem(error.code, error.message, HTTP_STATUS[error.kind], error.kind, error.details)
+
+
+def error_of(problem: Problem) -> GovernorError:
+    """The error on the other side."""
+    return GovernorError(problem.kind, problem.type, problem.title, problem.details)
+
+
+class Role(enum.StrEnum):
+    """What a person's token allows; each role includes those before it."""
+
+    VIEWER = "viewer"
+    EDITOR = "editor"
+    ADMIN = "admin"
+
+
+class DocumentView(_Body, frozen=True):
+    """One stored version of a document; sensitive values read ``***``. ``document`` is None when it was deleted."""
+
+    kind: str
+    name: str
+    version: int
+    revision: int
+    document: dict[str, Any] | None
+
+
+class ChangeRequest(_Body, frozen=True, omit_defaults=True):
+    """The only way in: documents to put whole, documents to delete, and the versions they must replace."""
+
+    documents: tuple[dict[str, Any], ...] = ()
+    deletions: tuple[DocumentRef, ...] = ()
+    message: str = ""
+    dry_run: bool = False
+    allow_deletions: bool = False
+    if_match: dict[str, int] = {}
+
+
+class ChangeState(enum.StrEnum):
+    """What became of a change."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    WAITING = "waiting"
+    EXPIRED = "expired"
+
+
+class DocumentChange(_Body, frozen=True):
+    """What a change does to one document; version 0 is a document that was not there."""
+
+    document: DocumentRef
+    old_version: int
+    new_version: int
+    differences: tuple[Difference, ...]
+
+
+class RuntimeChange(_Body, frozen=True):
+    """What a change does to one runtime's compiled resources; sequence is 0 in a dry run."""
+
+    runtime: str
+    sequence: int
+    digest: str
+    differences: tuple[Difference, ...]
+
+
+class Change(_Body, frozen=True):
+    """A change and its outcome. An accepted one that changed something names its revision."""
+
+    id: str
+    state: ChangeState
+    author: str
+    message: str
+    time: datetime
+    revision: int | None
+    documents: tuple[DocumentChange, ...]
+    runtimes: tuple[RuntimeChange, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Revision(_Body, frozen=True):
+    """An accepted state of all documents."""
+
+    number: int
+    digest: str
+    parent: int | None
+    author: str
+    message: str
+    time: datetime
+    documents: tuple[DocumentRef, ...]
+
+
+class RuntimeView(_Body, frozen=True):
+    """A runtime with its state. ``sequence`` is 0 until something was meant for it."""
+
+    name: str
+    platform: str
+    labels: dict[str, str]
+    sequence: int
+    attempt: int
+    revision: int
+    digest: str
+    summary: Summary
+    conditions: tuple[Condition, ...]
+    report: Report | None
+
+
+class RuntimeProgress(_Body, frozen=True):
+    """How far one runtime has come with one revision; ``seconds`` counts from accepted to this state."""
+
+    runtime: str
+    sequence: int
+    summary: Summary
+    done: bool
+    seconds: float
+
+
+class RevisionProgress(_Body, frozen=True):
+    """How far a revision is out. ``complete`` when each runtime verified it or something newer."""
+
+    revision: int
+    complete: bool
+    runtimes: tuple[RuntimeProgress, ...]
+
+
+class TokenRequest(_Body, frozen=True):
+    """A token for a person or a program, or, with ``runtime``, a one-time token for an agent to join with."""
+
+    name: str = ""
+    role: Role | None = None
+    runtime: str | None = None
+    ttl_seconds: int | None = None
+
+
+class TokenView(_Body, frozen=True):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: Role | None
+    runtime: str | None
+    created: datetime
+    expires: datetime | None
+    revoked: bool
+
+
+class TokenCreated(_Body, frozen=True):
+    """The only answer that ever holds a token's text."""
+
+    token: TokenView
+    text: str
+
+
+class EnrolRequest(_Body, frozen=True):
+    """An agent shows its one-time secret and its public key (Ed25519, base64)."""
+
+    runtime: str
+    secret: str
+    public_key: str
+
+
+class Enrolment(_Body, frozen=True):
+    """What an agent must remember: who it is and by which key deliveries are signed."""
+
+    runtime: str
+    key_id: str
+    delivery_key: str
+
+
+class SignedDelivery(_Body, frozen=True):
+    """A delivery as its exact JSON text, so that the signature can be checked before anything is read from it."""
+
+    payload: str
+    key_id: str
+    signature: str
+
+
+class DeliveryNotice(_Body, frozen=True):
+    """Says that a delivery too large for the stream waits under its sequence."""
+
+    sequence: int
+
+
+def delivery_payload(delivery: Delivery) -> str:
+    """The text that is signed; equal deliveries give equal texts."""
+    return msgspec.json.encode(delivery, order="sorted").decode()
