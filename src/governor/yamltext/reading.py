@@ -1,0 +1,134 @@
+"""YAML text to documents: refuses what no document may hold, then parses, then locates every failure."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import msgspec
+import yaml
+
+from governor.errors import Detail, invalid
+from governor.yamltext.places import Path, path_text
+from governor.yamltext.tree import Composer, Node, TooLargeError, Value
+
+# Line breaks and all that YAML calls printable; a byte order mark counts only as the first character.
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# A line that begins so ends a document wherever it stands, even inside a scalar.
+_BOUNDARY: Final = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+_SURROGATES: Final = re.compile(
+    r"(?<!\\)(?P<before>(?:\\\\)*)(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much a text may ask for before it is refused."""
+
+    text_bytes: int = 16 * 1024 * 1024
+    document_bytes: int = 1024 * 1024
+    depth: int = 64
+    nodes: int = 500_000
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """One document of a text."""
+
+    value: Value
+    source: str
+    line: int
+    _root: Node
+
+    def line_of(self, path: Path) -> int:
+        """The line of ``path``, or of its nearest ancestor that is present."""
+        line, node = self.line, self._root
+        for step in path:
+            child = node.child(step)
+            if child is None:
+                break
+            line, node = child.line, child.node
+        return line
+
+
+def load(text: str | bytes, source: str, *, limits: Limits = Limits()) -> list[Parsed]:  # noqa: B008 - frozen
+    """The documents of ``text`` without the empty ones; ``source`` names the text in errors."""
+    checked = _join_surrogates(_decode(text, source, limits))
+    composer = Composer(depth=limits.depth, nodes=limits.nodes, document_chars=limits.document_bytes)
+    try:
+        for event in yaml.parse(checked, Loader=yaml.CSafeLoader):
+            _compose(composer, event, source)
+    except yaml.MarkedYAMLError as error:
+        # The parser counts a line after the last one.
+        line = min(_line(error.problem_mark or error.context_mark), checked.count("\n") + 1)
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        _refuse(source, line, "syntax", f"not YAML: {said}", error)
+    except yaml.YAMLError as error:
+        _refuse(source, 1, "syntax", "not YAML", error)
+    return [Parsed(root.plain(), source, root.line, root) for root in composer.roots]
+
+
+def _compose(composer: Composer, event: yaml.Event, source: str) -> None:
+    line = _line(event.start_mark)
+    try:
+        composer.feed(event, line)
+    except ValueError as error:
+        code = "size" if isinstance(error, TooLargeError) else "value"
+        _refuse(source, line, code, str(error), error, composer.path)
+
+
+def _line(mark: Any) -> int:  # the C parser has its own class of marks
+    return mark.line + 1 if mark else 1
+
+
+def _decode(text: str | bytes, source: str, limits: Limits) -> str:
+    if len(text) > limits.text_bytes:
+        _refuse(source, 1, "size", f"the text has {len(text)} bytes, the limit is {limits.text_bytes}: split it")
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        decoded = data.decode("utf-8-sig")
+    except UnicodeEncodeError as error:
+        line = error.object.count("\n", 0, error.start) + 1
+        _refuse(source, line, "encoding", "holds half of a surrogate pair: remove it", error)
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        _refuse(source, line, "encoding", f"byte {error.start} is not UTF-8: save it as UTF-8", error)
+    _bound_documents(data, source, limits)
+    found = _UNPRINTABLE.search(decoded)
+    if found:
+        line = decoded.count("\n", 0, found.start()) + 1
+        _refuse(source, line, "encoding", f"holds the control character U+{ord(found[0]):04X}: remove it")
+    return decoded
+
+
+def _bound_documents(data: bytes, source: str, limits: Limits) -> None:
+    for start, end in _document_spans(data):
+        size = end - start
+        if size > limits.document_bytes:
+            line = data.count(b"\n", 0, start) + 1
+            reason = f"the document has {size} bytes, the limit is {limits.document_bytes}: split it"
+            _refuse(source, line, "size", reason)
+
+
+def _document_spans(data: bytes) -> Iterator[tuple[int, int]]:
+    start = 0
+    for boundary in _BOUNDARY.finditer(data):
+        yield start, boundary.start()
+        start = boundary.start()
+    yield start, len(data)
+
+
+def _join_surrogates(text: str) -> str:
+    """JSON writes a character beyond U+FFFF as two escapes, which YAML does not know."""
+    if not _SURROGATES.search(text):
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _SURROGATES.sub(lambda match: match["before"] + json.loads(f'"{match["pair"]}"'), text)
+
+
+def _refuse(
+    source: str, line: int, code: str, reason: str, cause: Exception | None = None, path: Path = ()
+) -> NoReturn:
+    detail = Detail(file=source, line=line, path=path_text(path), reason=reason)
+    raise invalid(f"yaml-{code}", f"{source} cannot be read", [detail]) from cause
