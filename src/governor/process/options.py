@@ -1,0 +1,84 @@
+"""Command-line flags made from a settings struct. Imports click, so only commands import it."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from governor.process.address import Address
+from governor.process.settings import Setting, load, prefix, settings_of
+from governor.values.secret import Secret
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONFIG = "config_file"
+
+
+def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:
+    """Give a command the flags of ``cls`` and ``--config``; it is called with ``settings``, loaded from all sources."""
+    settings = [each for each in settings_of(cls, program) if each.simple]
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def with_settings(**given: Any) -> Any:
+            config = given.pop(_CONFIG)
+            flags = {each.key: given.pop(_parameter(each)) for each in settings}
+            return command(settings=load(cls, program, flags=flags, config=config), **given)
+
+        wrapped: Any = with_settings
+        for setting in reversed(settings):
+            wrapped = _option(setting)(wrapped)
+        text = f"YAML file with these settings, under the same names. [env: {_config_variable(program)}]"
+        path = click.Path(path_type=Path, dir_okay=False)
+        return click.option("--config", _CONFIG, type=path, metavar="FILE", help=text)(wrapped)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _config_variable(program: str) -> str:
+    return f"{prefix(program)}CONFIG"
+
+
+def _parameter(setting: Setting) -> str:
+    return setting.key.replace("-", "_")
+
+
+def _option(setting: Setting) -> Callable[[Any], Any]:
+    # No click default and no click type that checks: the value must be told from one that was not given, and be
+    # refused in the same words as one from the environment or the file.
+    flag = f"--{setting.key}"
+    names = f"{flag}/--no-{setting.key}" if setting.kind is bool else flag
+    text = f"{setting.help} [env: {setting.variable}]".strip()
+    return click.option(
+        names,
+        _parameter(setting),
+        type=_click_type(setting),
+        metavar=_metavar(setting),
+        default=None,
+        show_default=_default_text(setting),
+        help=text,
+    )
+
+
+def _click_type(setting: Setting) -> click.ParamType | None:
+    if setting.choices:
+        return click.Choice(setting.choices)
+    if setting.kind is bool:
+        return None
+    # Gives the shell its completion of file names; whether the file can be used is found out when it is.
+    return click.Path() if setting.secret or setting.kind is Path else click.STRING
+
+
+def _metavar(setting: Setting) -> str | None:
+    names = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH", Address: "HOST:PORT", Secret: "FILE"}
+    return names.get(setting.kind)
+
+
+def _default_text(setting: Setting) -> str | bool:
+    default = setting.field.default
+    if setting.field.required or default in (None, "", msgspec.NODEFAULT) or setting.secret:
+        return False
+    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,0 +1,224 @@
+"""Settings of a program from one frozen struct: flags before environment before file, and nothing unknown.
+
+The struct's fields give names, types, defaults and help (``Annotated[..., msgspec.Meta(description=...)]``). A
+field ``health_listen`` is the flag ``--health-listen``, the variable ``GOVERNOR_<PROGRAM>_HEALTH_LISTEN`` and the key
+``health-listen`` of the file. A Secret field ``token`` is read from a file that ``--token-file``, ``..._TOKEN_FILE`` or
+``token-file`` names, or from the variable ``..._TOKEN``. Lists, tables and structs come from the file only.
+Turning the struct into command-line flags is in ``options``.
+"""
+
+import difflib
+import os
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from governor import yamltext
+from governor.errors import Detail, GovernorError, invalid
+from governor.process.address import Address
+from governor.values.secret import Secret
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_SIMPLE: Final = (str, int, float, bool, Path, Address, Secret)
+_CONFIG: Final = "CONFIG"
+# Kubernetes puts the addresses of a Service named like the program into the environment of every pod.
+_SERVICE_LINK: Final = re.compile(r"SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_.+)?)?")
+
+
+class Setting:
+    """One field of a settings struct under the names that its sources use."""
+
+    def __init__(self, field: msgspec.structs.FieldInfo, program: str) -> None:
+        self.field = field
+        self.kind, self.help = _kind_and_help(field.type)
+        self.secret = self.kind is Secret
+        self.choices: tuple[str, ...] = (
+            typing.get_args(self.kind) if typing.get_origin(self.kind) is typing.Literal else ()
+        )
+        self.simple = self.kind in _SIMPLE or bool(self.choices)
+        self.key = field.name.replace("_", "-") + ("-file" if self.secret else "")
+        self.variable = prefix(program) + self.key.upper().replace("-", "_")
+        self.secret_variable = self.variable.removesuffix("_FILE") if self.secret else ""
+
+
+def settings_of(cls: type[msgspec.Struct], program: str) -> list[Setting]:
+    """All settings of a program."""
+    return [Setting(each, program) for each in msgspec.structs.fields(cls)]
+
+
+def prefix(program: str) -> str:
+    """How the program's variables begin."""
+    return f"GOVERNOR_{program.upper().replace('-', '_')}_"
+
+
+def load(
+    cls: type[S],
+    program: str,
+    *,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> S:
+    """The settings, each from its first source; one error names all that is wrong.
+
+    ``flags`` holds raw values by flag name without the dashes, None where a flag was not given. ``config`` is the
+    file; without it the variable ``GOVERNOR_<PROGRAM>_CONFIG`` may name one.
+    """
+    environ = os.environ if environ is None else environ
+    variables = {name: text for name, text in environ.items() if name.startswith(prefix(program))}
+    return _Loading(cls, program).load(flags or {}, variables, config)
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """A value as one source gave it, with the source's name for errors."""
+
+    value: object
+    source: str
+    line: int = 0
+    is_secret: bool = False
+
+    def wrong(self, reason: str) -> Detail:
+        return Detail(file=self.source, line=self.line, reason=reason)
+
+
+class _Loading:
+    """One reading of all sources, collecting what is wrong."""
+
+    def __init__(self, cls: type[msgspec.Struct], program: str) -> None:
+        self._cls = cls
+        self._program = program
+        self._settings = settings_of(cls, program)
+        self._problems: list[Detail] = []
+
+    def load(self, flags: Mapping[str, object], variables: Mapping[str, str], config: Path | None) -> Any:
+        named = variables.get(prefix(self._program) + _CONFIG)
+        path = config or (Path(named) if named else None)
+        given = self._from_file(path) | self._from_environment(variables) | self._from_flags(flags)
+        values = {each.field.name: self._value(each, given.get(each.key)) for each in self._settings}
+        if self._problems:
+            raise invalid("settings", f"the settings of {self._program} are wrong", self._problems)
+        return self._cls(**{name: value for name, value in values.items() if value is not msgspec.UNSET})
+
+    def _from_flags(self, flags: Mapping[str, object]) -> dict[str, _Given]:
+        return {key: _Given(value, f"flag --{key}") for key, value in flags.items() if value is not None}
+
+    def _from_environment(self, variables: Mapping[str, str]) -> dict[str, _Given]:
+        known = {each.variable: each for each in self._settings if each.simple}
+        secrets = {each.secret_variable: each for each in self._settings if each.secret}
+        names = [*known, *secrets, prefix(self._program) + _CONFIG]
+        found: dict[str, _Given] = {}
+        for name, text in sorted(variables.items()):
+            given = _Given(text, f"environment {name}", is_secret=name in secrets)
+            setting = known.get(name) or secrets.get(name)
+            if setting is None:
+                self._refuse_unknown_variable(given, name, names)
+            elif setting.key in found:
+                self._problems.append(given.wrong(f"{setting.secret_variable} is given too: unset one of the two"))
+            else:
+                found[setting.key] = given
+        return found
+
+    def _refuse_unknown_variable(self, given: _Given, name: str, names: list[str]) -> None:
+        if name not in names and not _SERVICE_LINK.fullmatch(name.removeprefix(prefix(self._program))):
+            self._problems.append(given.wrong(_unknown(name, names)))
+
+    def _from_file(self, path: Path | None) -> dict[str, _Given]:
+        if path is None:
+            return {}
+        names = [each.key for each in self._settings]
+        found = _keys_of(path)
+        for key in found.keys() - set(names):
+            self._problems.append(found[key].wrong(_unknown(key, names)))
+        return found
+
+    def _value(self, setting: Setting, given: _Given | None) -> object:
+        """The converted value, UNSET for the default; a problem is noted."""
+        if given is None:
+            if setting.field.required:
+                self._problems.append(Detail(_missing(setting)))
+            return msgspec.UNSET
+        try:
+            return _converted(setting, given)
+        except msgspec.ValidationError as error:
+            self._problems.append(given.wrong(f"{setting.key}: {error}"))
+        except GovernorError as error:
+            self._problems.append(given.wrong(f"{setting.key}: {error.message}"))
+        return msgspec.UNSET
+
+
+def _kind_and_help(annotated: Any) -> tuple[Any, str]:
+    """The type without Annotated and None, and the description that Annotated carries."""
+    description = ""
+    if typing.get_origin(annotated) is typing.Annotated:
+        annotated, *notes = typing.get_args(annotated)
+        description = next((note.description or "" for note in notes if isinstance(note, msgspec.Meta)), "")
+    if typing.get_origin(annotated) in (typing.Union, types.UnionType):
+        options = [each for each in typing.get_args(annotated) if each is not type(None)]
+        annotated = options[0] if len(options) == 1 else annotated
+    return annotated, description
+
+
+def _keys_of(path: Path) -> dict[str, _Given]:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise invalid("settings", f"cannot read the settings file {path}: {error.strerror or error}") from error
+    documents = yamltext.load(text, str(path))
+    if not documents:
+        return {}
+    if len(documents) > 1 or not isinstance(documents[0].value, dict):
+        detail = Detail(
+            file=str(path), line=documents[-1].line, reason="a settings file is one table of keys and values"
+        )
+        raise invalid("settings", f"the settings file {path} cannot be used", [detail])
+    only = documents[0]
+    return {key: _Given(value, str(path), only.line_of((key,))) for key, value in documents[0].value.items()}
+
+
+def _unknown(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(names))}"
+    return f"unknown setting {name!r}, {hint}"
+
+
+def _missing(setting: Setting) -> str:
+    flag = f"--{setting.key}, {setting.variable} or " if setting.simple else ""
+    return f"setting {setting.key!r} is required: give {flag}{setting.key!r} in the file"
+
+
+def _converted(setting: Setting, given: _Given) -> object:
+    if setting.secret:
+        return _secret(given)
+    if setting.kind is Address and isinstance(given.value, str):
+        return Address.parse(given.value)
+    return msgspec.convert(given.value, setting.field.type, strict=given.line > 0, dec_hook=_decode)
+
+
+def _secret(given: _Given) -> Secret:
+    if given.is_secret:
+        return Secret(str(given.value))
+    if not isinstance(given.value, str):
+        raise invalid("settings", "must be the path of a file")
+    try:
+        text = Path(given.value).read_text().strip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise invalid("settings", f"cannot read {given.value}: {reason}") from error
+    if not text:
+        raise invalid("settings", f"{given.value} is empty")
+    return Secret(text)
+
+
+def _decode(wanted: type, value: object) -> object:
+    """Types that msgspec does not know; a wrong value raises what ``_value`` expects."""
+    if not isinstance(value, str):
+        raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
+    if wanted is Path:
+        return Path(value)
+    raise NotImplementedError(f"settings cannot be of {wanted}")
