@@ -1,0 +1,1 @@
+"""The order application and the scenarios that `make demo` and the tests run."""
