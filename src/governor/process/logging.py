@@ -6,7 +6,7 @@ The libraries' own logs (standard library) take the same road. Where lines go af
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, Literal, TextIO, TypeAlias, cast
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
 import structlog
@@ -46,7 +46,7 @@ def configure(program: str, *, level: Level = "info", stream: TextIO = sys.stder
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger for one module, usable before ``configure``: ``log.info("event in words", field=value)``."""
-    return cast("structlog.stdlib.BoundLogger", structlog.stdlib.get_logger(name))
+    return structlog.stdlib.get_logger(name)
 
 
 def bind(**fields: object) -> None:

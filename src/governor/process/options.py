@@ -51,19 +51,19 @@ def _option(setting: Setting) -> Callable[[Any], Any]:
     # refused in the same words as one from the environment or the file.
     flag = f"--{setting.key}"
     names = f"{flag}/--no-{setting.key}" if setting.kind is bool else flag
-    text = f"{setting.help} [env: {setting.variable}]".strip()
+    default = _default_text(setting)
+    notes = f"[env: {setting.variable}{f'; default: {default}' if default else ''}]"
     return click.option(
         names,
         _parameter(setting),
         type=_click_type(setting),
         metavar=_metavar(setting),
         default=None,
-        show_default=_default_text(setting),
-        help=text,
+        help=f"{setting.help} {notes}".strip(),
     )
 
 
-def _click_type(setting: Setting) -> click.ParamType | None:
+def _click_type(setting: Setting) -> click.ParamType[Any] | None:
     if setting.choices:
         return click.Choice(setting.choices)
     if setting.kind is bool:
@@ -77,8 +77,8 @@ def _metavar(setting: Setting) -> str | None:
     return names.get(setting.kind)
 
 
-def _default_text(setting: Setting) -> str | bool:
+def _default_text(setting: Setting) -> str:
     default = setting.field.default
     if setting.field.required or default in (None, "", msgspec.NODEFAULT) or setting.secret:
-        return False
+        return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -87,16 +87,16 @@ class _Given(msgspec.Struct, frozen=True):
         return Detail(file=self.source, line=self.line, reason=reason)
 
 
-class _Loading:
+class _Loading(Generic[S]):
     """One reading of all sources, collecting what is wrong."""
 
-    def __init__(self, cls: type[msgspec.Struct], program: str) -> None:
+    def __init__(self, cls: type[S], program: str) -> None:
         self._cls = cls
         self._program = program
         self._settings = settings_of(cls, program)
         self._problems: list[Detail] = []
 
-    def load(self, flags: Mapping[str, object], variables: Mapping[str, str], config: Path | None) -> Any:
+    def load(self, flags: Mapping[str, object], variables: Mapping[str, str], config: Path | None) -> S:
         named = variables.get(prefix(self._program) + _CONFIG)
         path = config or (Path(named) if named else None)
         given = self._from_file(path) | self._from_environment(variables) | self._from_flags(flags)
@@ -173,12 +173,11 @@ def _keys_of(path: Path) -> dict[str, _Given]:
     if not documents:
         return {}
     if len(documents) > 1 or not isinstance(documents[0].value, dict):
-        detail = Detail(
-            file=str(path), line=documents[-1].line, reason="a settings file is one table of keys and values"
-        )
+        reason = "a settings file is one table of keys and values"
+        detail = Detail(file=str(path), line=documents[-1].line, reason=reason)
         raise invalid("settings", f"the settings file {path} cannot be used", [detail])
-    only = documents[0]
-    return {key: _Given(value, str(path), only.line_of((key,))) for key, value in documents[0].value.items()}
+    only, table = documents[0], documents[0].value
+    return {key: _Given(value, str(path), only.line_of((key,))) for key, value in table.items()}
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
