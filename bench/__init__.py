@@ -1,0 +1,1 @@
+"""Programs behind `make bench-*`: times and memory, never asserted by a test."""
