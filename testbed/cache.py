@@ -1,0 +1,76 @@
+"""The per-user cache of built tools: one directory per recipe, complete or absent.
+
+A tool is built in a scratch directory beside its place and renamed into it, under a lock per recipe: two runs at
+once build once, and an interrupted build leaves nothing that looks finished.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.recipe import Recipe
+from testbed.steps import Steps
+
+
+def root() -> Path:
+    """Where everything built is kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "runtime-governor"
+
+
+def log_of(name: str) -> Path:
+    """Where the steps of one piece of work are logged, success or not."""
+    return root() / "logs" / f"{name}.log"
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lock of that name against every other run of this user."""
+    path = root() / "locks" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{name}: waiting for another run that works on it", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def executable_of(recipe: Recipe) -> Path:
+    """Where the recipe's executable is, once built."""
+    return root() / recipe.key / recipe.executable
+
+
+def provide(recipe: Recipe) -> Path:
+    """A fitting executable of the machine, or else the recipe's own."""
+    return recipe.find() or ensure(recipe)
+
+
+def ensure(recipe: Recipe) -> Path:
+    """The recipe's executable from the cache, built now if it is not there."""
+    executable = executable_of(recipe)
+    if not executable.exists():
+        with locked(recipe.key):
+            if not executable.exists():  # the run that we waited for may have built it
+                _build(recipe)
+    return executable
+
+
+def _build(recipe: Recipe) -> None:
+    place = root() / recipe.key
+    log = log_of(recipe.key)
+    log.unlink(missing_ok=True)
+    for abandoned in root().glob(f".{recipe.key}-*"):  # we hold the lock: nobody builds there any more
+        shutil.rmtree(abandoned)
+    with tempfile.TemporaryDirectory(dir=root(), prefix=f".{recipe.key}-") as scratch:
+        result = Path(scratch, "result")
+        result.mkdir()
+        recipe.build(result, Steps(f"{recipe.name} {recipe.version}", log))
+        shutil.rmtree(place, ignore_errors=True)  # an entry whose executable has gone is no entry
+        result.rename(place)

@@ -1,0 +1,177 @@
+"""Dapr's sidecar: the machine's own of the pinned version, otherwise built from its Go module; and started alone.
+
+It is built with the few components that the project's tests and demos use: that takes minutes instead of most of
+an hour, and needs none of the modules that the public module proxy no longer has.
+"""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import cache
+from testbed.golang import GO, environment
+from testbed.recipe import Recipe
+from testbed.server import Server
+from testbed.steps import Argv, Steps
+
+VERSION = "1.18.3"
+_MODULE = "github.com/dapr/dapr"
+_COMPONENTS = (
+    "bindings_cron",
+    "bindings_http",
+    "bindings_localstorage",
+    "bindings_redis",
+    "configuration_redis",
+    "crypto_jwks",
+    "crypto_localstorage",
+    "lock_redis",
+    "middleware_http_ratelimit",
+    "middleware_http_routeralias",
+    "middleware_http_routerchecker",
+    "nameresolution_kubernetes",
+    "nameresolution_mdns",
+    "nameresolution_sqlite",
+    "pubsub_in-memory",
+    "pubsub_redis",
+    "secretstores_kubernetes",
+    "secretstores_local_env",
+    "secretstores_local_file",
+    "state_in-memory",
+    "state_redis",
+)
+# The module proxy does not have the version that this release names.
+_REPLACEMENTS = {"1.18.3": {"github.com/dapr/durabletask-go": "v0.12.1"}}
+_PROBE_WITHIN_S = 2.0
+
+
+def recipe(version: str) -> Recipe:
+    """How a sidecar of that version is found or built."""
+    replacements = _REPLACEMENTS.get(version, {})
+
+    def build(result: Path, steps: Steps) -> None:
+        go = cache.provide(GO)
+        source = result.with_name("source")
+        _copy_module(steps, go, version, source)
+        _keep_components(source / "cmd" / "daprd" / "components")
+        for module, other in replacements.items():
+            edit: Argv = [go, "mod", "edit", "-replace", f"{module}={module}@{other}"]
+            steps.run(f"replace {module}", edit, cwd=source, environment=environment())
+        flags = ["-tags", "stablecomponents", "-ldflags", f"-s -w -X {_MODULE}/pkg/buildinfo.version={version}"]
+        compilation: Argv = [go, "build", *flags, "-o", result / "daprd", "./cmd/daprd"]
+        steps.run("compile (some minutes)", compilation, cwd=source, environment=environment())
+
+    return Recipe(
+        "daprd",
+        version,
+        "daprd",
+        build,
+        inputs=(*_COMPONENTS, *(f"{module}@{other}" for module, other in replacements.items())),
+        packages=("ca-certificates",),
+        find=lambda: _on_machine(version),
+    )
+
+
+def _on_machine(version: str) -> Path | None:
+    """A sidecar of exactly that version on the PATH or where Dapr's own installer puts it."""
+    for directory in (None, str(Path.home() / ".dapr" / "bin")):
+        found = shutil.which("daprd", path=directory)
+        if found and _version_of(found) == version:
+            return Path(found)
+    return None
+
+
+def _version_of(binary: str) -> str:
+    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
+    """A writable copy: the module's replace directives bar building it in place."""
+    download: Argv = [go, "mod", "download", "-json", f"{_MODULE}@v{version}"]
+    module = json.loads(steps.output("download the module", download, environment=environment()))
+    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module["Dir"], source])
+
+
+def _keep_components(directory: Path) -> None:
+    for name in _COMPONENTS:
+        if not (directory / f"{name}.go").exists():
+            raise FileNotFoundError(f"this version of daprd has no component {name}")
+    for file in directory.glob("*.go"):
+        if file.stem not in (*_COMPONENTS, "zz_notag"):
+            file.unlink()
+
+
+DAPRD = recipe(VERSION)
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What distinguishes one sidecar from another."""
+
+    app_id: str
+    resources: Path
+    app_port: int | None = None
+    namespace: str = "default"
+    arguments: tuple[str, ...] = ()
+
+
+class Daprd(Server):
+    """A sidecar on its own: no control plane, no mutual TLS, everything on loopback."""
+
+    def __init__(self, binary: Path, directory: Path, sidecar: Sidecar) -> None:
+        super().__init__("daprd", directory, ["http", "grpc", "internal-grpc", "public", "metrics"])
+        self._binary = binary
+        self._sidecar = sidecar
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP API answers."""
+        return f"http://127.0.0.1:{self.ports['http']}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where its metrics are read."""
+        return f"http://127.0.0.1:{self.ports['metrics']}/metrics"
+
+    def command(self) -> list[str]:
+        """The sidecar with a port of its own for each of its interfaces."""
+        ports = self.ports
+        settings = {
+            "mode": "standalone",
+            "app-id": self._sidecar.app_id,
+            "resources-path": self._sidecar.resources,
+            "dapr-http-port": ports["http"],
+            "dapr-grpc-port": ports["grpc"],
+            "dapr-internal-grpc-port": ports["internal-grpc"],
+            "dapr-public-port": ports["public"],
+            "metrics-port": ports["metrics"],
+            "dapr-listen-addresses": "127.0.0.1",
+            "enable-mtls": "false",
+        }
+        if self._sidecar.app_port is not None:
+            settings["app-port"] = self._sidecar.app_port
+        return [str(self._binary), *(f"--{name}={value}" for name, value in settings.items()), *self._sidecar.arguments]
+
+    def environment(self) -> dict[str, str]:
+        """Always with a namespace: without one, equal names in two namespaces clash."""
+        return {**super().environment(), "NAMESPACE": self._sidecar.namespace}
+
+    async def is_ready(self) -> bool:
+        """Whether its components are initialised; whether the application is up is another question."""
+        return await _status(self.ports["http"], "/v1.0/healthz/outbound") == 204
+
+
+async def _status(port: int, path: str) -> int:
+    """The status of one GET, 0 if there was none: all that readiness needs of HTTP."""
+    try:
+        async with asyncio.timeout(_PROBE_WITHIN_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                return int((await reader.readuntil(b"\r\n")).split()[1])
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return 0

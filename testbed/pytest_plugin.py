@@ -1,0 +1,96 @@
+"""Fixtures: each starts real servers for one test, keeps their logs for its report, and stops them.
+
+A server that cannot be provided or started is an error of the test that asked for it, never a skip.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from testbed.daprd import Daprd, Sidecar
+from testbed.errors import tail
+from testbed.recipes import provide
+from testbed.redis import Redis
+from testbed.server import Server
+
+_LOG_LINES = 60
+_LOGS = pytest.StashKey[list[Path]]()
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+StartRedis = Callable[[], Awaitable[Redis]]
+StartDaprd = Callable[[Sidecar], Awaitable[Daprd]]
+
+
+class StartServer(Protocol):
+    """Starts a server, which is stopped when the test has ended."""
+
+    async def __call__(self, server: AnyServer) -> AnyServer:
+        """The server, ready."""
+
+
+@pytest.fixture(scope="session")
+def redis_binary() -> Path:
+    """The redis-server in use."""
+    return provide(["redis"])["redis"]
+
+
+@pytest.fixture(scope="session")
+def daprd_binary() -> Path:
+    """The daprd in use."""
+    return provide(["daprd"])["daprd"]
+
+
+@pytest.fixture
+def server_logs(request: pytest.FixtureRequest) -> list[Path]:
+    """Log files whose ends are shown if the test fails; a test adds those of programs that it starts itself."""
+    logs: list[Path] = request.node.stash.setdefault(_LOGS, [])
+    return logs
+
+
+@pytest.fixture
+async def start_server(server_logs: list[Path]) -> AsyncIterator[StartServer]:
+    """Starts any server and stops it, last come first gone, when the test has ended."""
+    async with AsyncExitStack() as stack:
+
+        async def start(server: AnyServer) -> AnyServer:
+            server_logs.append(server.log)
+            stack.push_async_callback(server.stop)
+            return await server.start()
+
+        yield start
+
+
+@pytest.fixture
+def start_redis(redis_binary: Path, tmp_path: Path, start_server: StartServer) -> StartRedis:
+    """Starts any number of Redis servers, each empty and with a password of its own."""
+    numbers = count(1)
+    return lambda: start_server(Redis(redis_binary, tmp_path / f"redis-{next(numbers)}"))
+
+
+@pytest.fixture
+async def redis_server(start_redis: StartRedis) -> Redis:
+    """One Redis, empty and with a password."""
+    return await start_redis()
+
+
+@pytest.fixture
+def start_daprd(daprd_binary: Path, tmp_path: Path, start_server: StartServer) -> StartDaprd:
+    """Starts any number of sidecars, each alone."""
+    numbers = count(1)
+    return lambda sidecar: start_server(Daprd(daprd_binary, tmp_path / f"daprd-{next(numbers)}", sidecar))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of the servers' logs below a failure."""
+    report = yield
+    if report.failed:
+        for log in item.stash.get(_LOGS, []):
+            report.sections.append((f"end of {log}", tail(log, _LOG_LINES)))
+    return report

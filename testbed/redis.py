@@ -1,0 +1,124 @@
+"""Redis: Debian's, started with a password; and as much of its protocol as a test needs to look into it."""
+
+import asyncio
+import re
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.recipe import Recipe
+from testbed.server import Server
+from testbed.steps import Steps
+
+# Debian's redis-server package is a link to this program and a system service. With the link alone no service
+# is started, neither now nor at the next boot.
+_PROGRAM = Path("/usr/bin/redis-check-rdb")
+_OLDEST = 6
+_ANSWER_WITHIN_S = 5.0
+
+Reply = str | int | list["Reply"] | None
+
+
+def is_fitting(printed: str) -> bool:
+    """Whether the server that printed this as its version is new enough."""
+    found = re.search(r"\bv=(\d+)\.", printed)
+    return found is not None and int(found[1]) >= _OLDEST
+
+
+def _on_path() -> Path | None:
+    server = shutil.which("redis-server")
+    if server is None:
+        return None
+    printed = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout
+    return Path(server) if is_fitting(printed) else None
+
+
+def _link(result: Path, steps: Steps) -> None:
+    steps.run("link Debian's server", ["ln", "-s", _PROGRAM, result / "redis-server"])
+    steps.run("ask for its version", [result / "redis-server", "--version"])
+
+
+REDIS = Recipe(
+    "redis", "debian", "redis-server", _link, inputs=(str(_PROGRAM),), packages=("redis-tools",), find=_on_path
+)
+
+
+class RedisError(TestbedError):
+    """The server refused a command."""
+
+
+class Redis(Server):
+    """An empty Redis that demands a password and keeps nothing on disk."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        super().__init__("redis", directory, ["redis"])
+        self.password = secrets.token_urlsafe(16)
+        self._binary = binary
+
+    @property
+    def port(self) -> int:
+        """The loopback port that it serves."""
+        return self.ports["redis"]
+
+    @property
+    def address(self) -> str:
+        """Host and port, as Dapr's ``redisHost`` wants them."""
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        """The server with its settings in a file: a password has no place in a list of processes."""
+        settings = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "requirepass": self.password,
+            "dir": self.directory,
+            "save": '""',
+            "appendonly": "no",
+        }
+        file = self.directory / f"{self.name}.conf"
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
+        return [str(self._binary), str(file)]
+
+    async def is_ready(self) -> bool:
+        """Whether it answers to its own password, which no other server on that port would."""
+        try:
+            return await self.ask("PING") == "PONG"
+        except (OSError, asyncio.IncompleteReadError, RedisError):
+            return False
+
+    async def ask(self, *command: str) -> Reply:
+        """The reply to one command, on a connection of its own."""
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write(_encoded("AUTH", self.password) + _encoded(*command))
+                await _reply(reader)
+                return await _reply(reader)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+
+
+def _encoded(*words: str) -> bytes:
+    parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in map(str.encode, words)]
+    return b"*%d\r\n" % len(parts) + b"".join(parts)
+
+
+async def _reply(reader: asyncio.StreamReader) -> Reply:
+    line = (await reader.readuntil(b"\r\n"))[:-2].decode()
+    kind, rest = line[:1], line[1:]
+    match kind:
+        case "+":
+            return rest
+        case "-":
+            raise RedisError(f"Redis refused the command: {rest}")
+        case ":":
+            return int(rest)
+        case "$":
+            return None if rest == "-1" else (await reader.readexactly(int(rest) + 2))[:-2].decode()
+        case "*":
+            return [await _reply(reader) for _ in range(int(rest))]
+    raise RedisError(f"Redis answered with something else than a reply: {line!r}")

@@ -1,0 +1,136 @@
+"""One real server process on loopback: free ports, start, readiness, log, stop.
+
+A server ends with the process that started it, even if that is killed. What a server is (its command line, how
+it shows that it is ready) is the subclass's business.
+"""
+
+import asyncio
+import random
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from testbed.errors import TestbedError, tail
+from testbed.waiting import until
+
+READY_WITHIN_S = 30.0
+STOP_WITHIN_S = 10.0
+_ATTEMPTS = 5
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that are free now, outside the range from which the kernel serves outgoing connections."""
+    lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
+    candidates = iter(random.sample(range(10_000, max(lowest_ephemeral, 20_000)), 1000))
+    ports: list[int] = []
+    while len(ports) < count:
+        port = next(candidates)
+        if _is_free(port):
+            ports.append(port)
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Server(ABC):
+    """A server that is started with ``async with`` or ``start``, and may be stopped and started again."""
+
+    def __init__(self, name: str, directory: Path, port_names: Sequence[str]) -> None:
+        self.name = name
+        self.directory = directory
+        self.log = directory / f"{name}.log"
+        self.ports: dict[str, int] = {}
+        self._port_names = port_names
+        self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line, for the ports chosen."""
+
+    @abstractmethod
+    async def is_ready(self) -> bool:
+        """Whether the server answers."""
+
+    def environment(self) -> dict[str, str]:
+        """Nothing of the caller's environment but what a program cannot do without."""
+        return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.directory)}
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._process is None:
+            raise TestbedError(f"{self.name} is not running")
+        return self._process.pid
+
+    async def start(self) -> Self:
+        """Start and wait until ready, on the ports of the last start or else on free ones."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        choose = not self.ports
+        for _ in range(_ATTEMPTS):
+            if choose:
+                self.ports = dict(zip(self._port_names, free_ports(len(self._port_names)), strict=True))
+            if await self._start_once():
+                return self
+            if not (choose and self._lost_a_port()):
+                break
+        raise TestbedError(f"{self.name} did not become ready; its log is {self.log}\n{tail(self.log)}")
+
+    async def _start_once(self) -> bool:
+        process = self._process = await self._spawn()
+
+        async def is_settled() -> bool:
+            return process.returncode is not None or await self.is_ready()
+
+        try:
+            await until(is_settled, within_s=READY_WITHIN_S)
+        except TimeoutError:
+            await self.stop()
+        except BaseException:
+            await self.stop()
+            raise
+        return process.returncode is None
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            return await asyncio.create_subprocess_exec(
+                *("setpriv", "--pdeathsig", "KILL", "--", *self.command()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env=self.environment(),
+            )
+
+    def _lost_a_port(self) -> bool:
+        """Whether another process took one of the ports between their choice and their use."""
+        return b"address already in use" in self.log.read_bytes()[self._log_start :].lower()
+
+    async def stop(self) -> None:
+        """End the server gracefully, and by force when the deadline has passed."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -1,0 +1,3 @@
+"""Shared by all tests: the test bed's fixtures."""
+
+pytest_plugins = ["testbed.pytest_plugin"]
