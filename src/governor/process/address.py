@@ -39,8 +39,10 @@ def listen(address: Address) -> socket.socket:
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.create_server(target[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        message = f"cannot listen on {address}: {error.strerror or error}; choose another address or free this one"
+    except (OSError, UnicodeError) as error:
+        # A name that cannot be encoded for DNS is a UnicodeError.
+        reason = getattr(error, "strerror", None) or error
+        message = f"cannot listen on {address}: {reason}; choose another address or free this one"
         raise GovernorError(Kind.UNAVAILABLE, "listen", message) from error
     listener.setblocking(False)
     return listener

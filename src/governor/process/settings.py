@@ -125,8 +125,9 @@ class _Loading(Generic[S]):
         return found
 
     def _refuse_unknown_variable(self, given: _Given, name: str, names: list[str]) -> None:
-        if name not in names and not _SERVICE_LINK.fullmatch(name.removeprefix(prefix(self._program))):
-            self._problems.append(given.wrong(_unknown(name, names)))
+        common = prefix(self._program)
+        if name not in names and not _SERVICE_LINK.fullmatch(name.removeprefix(common)):
+            self._problems.append(given.wrong(_unknown(name, names, common)))
 
     def _from_file(self, path: Path | None) -> dict[str, _Given]:
         if path is None:
@@ -180,9 +181,10 @@ def _keys_of(path: Path) -> dict[str, _Given]:
     return {key: _Given(value, str(path), only.line_of((key,))) for key, value in table.items()}
 
 
-def _unknown(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(names))}"
+def _unknown(name: str, names: Iterable[str], common: str = "") -> str:
+    # What all names begin with says nothing about which one was meant.
+    close = difflib.get_close_matches(name.removeprefix(common), [each.removeprefix(common) for each in names], n=1)
+    hint = f"did you mean '{common}{close[0]}'?" if close else f"known are {', '.join(sorted(names))}"
     return f"unknown setting {name!r}, {hint}"
 
 

@@ -59,7 +59,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
     text = _read(ca_file)
     try:
         return _trusting(text.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError) as error:
+    except (ssl.SSLError, ValueError) as error:
         raise invalid("tls-file", f"{ca_file} holds no PEM certificate of an authority") from error
 
 

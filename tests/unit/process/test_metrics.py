@@ -1,0 +1,33 @@
+"""The figures that every program shows."""
+
+import asyncio
+
+from governor.process.clock import VirtualClock
+from governor.process.metrics import LoopLag, program_registry
+
+
+class LateClock(VirtualClock):
+    """A clock whose sleepers wake a quarter of a second late."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds + 0.25)
+
+
+def test_a_registry_tells_what_was_built_and_what_the_process_uses() -> None:
+    registry = program_registry("server", "1.2.3")
+    (build,) = (family for family in registry.collect() if family.name == "governor_build_info")
+    assert (build.samples[0].labels["program"], build.samples[0].labels["version"]) == ("server", "1.2.3")
+    assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 0
+
+
+def test_two_programs_in_one_process_share_no_registry() -> None:
+    assert program_registry("a", "1") is not program_registry("b", "1")
+
+
+async def test_a_late_loop_is_measured() -> None:
+    clock, registry = LateClock(), program_registry("server", "1")
+    measuring = asyncio.create_task(LoopLag(registry, clock).run())
+    await clock.advance(1.25 * 4)
+    measuring.cancel()
+    assert registry.get_sample_value("governor_event_loop_lag_seconds_count") == 4
+    assert registry.get_sample_value("governor_event_loop_lag_seconds_sum") == 1.0
