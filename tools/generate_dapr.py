@@ -1,0 +1,191 @@
+"""Dapr's facts as data files: the schemas of its kinds and which fields of its components are sensitive.
+
+The source is Dapr's own Go modules, of the version that the testbed builds. Only facts are taken, no descriptions. A
+construct that this module does not know stops it, so that a newer Dapr cannot lose a rule in silence.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from governor import yamltext
+from governor.errors import GovernorError, Kind
+from testbed import cache, daprd, golang
+
+DATA: Final = Path("src/governor/domain/dapr/data")
+
+_DAPR: Final = "github.com/dapr/dapr"
+_COMPONENTS: Final = "github.com/dapr/components-contrib"
+_DOWNLOAD_WITHIN_S: Final = 600
+
+_IGNORED: Final = frozenset({"default", "description"})
+_KEPT: Final = frozenset({"enum", "minItems", "minLength", "required", "type"})
+_INT32: Final = {"minimum": -(2**31), "maximum": 2**31 - 1}
+_TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+_METADATA: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "namespace": {"type": "string", "minLength": 1},
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+    },
+}
+# Dapr writes these two rules in an expression language; ``$comment`` is what a person is told.
+_RULES: Final[Mapping[tuple[str, ...], Mapping[str, Any]]] = {
+    ("MCPServer", "spec", "endpoint"): {
+        "$comment": "set exactly one of streamableHTTP, sse and stdio",
+        "minProperties": 1,
+        "maxProperties": 1,
+    },
+    ("WorkflowAccessPolicy", "spec", "rules", "[]"): {
+        "$comment": "give at least one rule in workflows or activities",
+        "anyOf": [
+            {"required": ["workflows"], "properties": {"workflows": {"minItems": 1}}},
+            {"required": ["activities"], "properties": {"activities": {"minItems": 1}}},
+        ],
+    },
+}
+
+
+def outputs() -> dict[Path, str]:
+    """The data files by their path in the repository."""
+    dapr = f"{_DAPR}@v{daprd.VERSION}"
+    source = _module(dapr)
+    components = f"{_COMPONENTS}@{_required_version(source / 'go.mod', _COMPONENTS)}"
+    return {
+        DATA / "kinds.json": _text({"origin": dapr, "schemas": _schemas(source)}),
+        DATA / "components.json": _text({"origin": components, "sensitive": _sensitive(_module(components))}),
+    }
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+
+def _fail(reason: str) -> GovernorError:
+    return GovernorError(Kind.UNAVAILABLE, "generate-dapr", reason)
+
+
+def _module(module: str) -> Path:
+    """Where Go keeps the module, downloaded if need be."""
+    command = [str(cache.provide(golang.GO)), "mod", "download", "-json", module]
+    done = subprocess.run(
+        command, env=golang.environment(), capture_output=True, text=True, check=False, timeout=_DOWNLOAD_WITHIN_S
+    )
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = {"Error": done.stderr.strip()}
+    if "Dir" not in answer:
+        raise _fail(f"Go cannot get {module}: {answer.get('Error')}")
+    return Path(answer["Dir"])
+
+
+def _required_version(go_mod: Path, module: str) -> str:
+    found = re.search(
+        rf"^\s*(?:require\s+)?{re.escape(module)} (\S+)", go_mod.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    if found is None:
+        raise _fail(f"{go_mod.name} does not require {module}")
+    return found[1]
+
+
+def _read(path: Path) -> Any:
+    (document,) = yamltext.load(path.read_bytes(), path.name)
+    return document.value
+
+
+# -- schemas of the kinds ------------------------------------------------------------------------------------------
+
+
+def _schemas(dapr: Path) -> dict[str, dict[str, Any]]:
+    definitions = [_read(path)["spec"] for path in sorted((dapr / "charts" / "dapr" / "crds").glob("*.yaml"))]
+    if not definitions:
+        raise _fail("Dapr's module has no custom resource definitions where they used to be")
+    return {definition["names"]["kind"]: _versions(definition) for definition in definitions}
+
+
+def _versions(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{definition['group']}/{version['name']}": _root(definition, version)
+        for version in definition["versions"]
+        if version["served"]
+    }
+
+
+def _root(definition: Mapping[str, Any], version: Mapping[str, Any]) -> dict[str, Any]:
+    kind = definition["names"]["kind"]
+    root = _schema(version["schema"]["openAPIV3Schema"], (kind,))
+    root["properties"]["apiVersion"] = {"const": f"{definition['group']}/{version['name']}"}
+    root["properties"]["kind"] = {"const": kind}
+    root["properties"]["metadata"] = _METADATA
+    root["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    return root
+
+
+def _schema(source: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON Schema that says what this part of a Kubernetes schema says, with closed objects."""
+    schema: dict[str, Any] = {}
+    for keyword, value in source.items():
+        if keyword not in _IGNORED:
+            schema |= _translated(keyword, value, place)
+    if "properties" in schema:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _translated(keyword: str, value: Any, place: tuple[str, ...]) -> Mapping[str, Any]:
+    if keyword in _KEPT:
+        return {keyword: sorted(value) if keyword == "required" else value}
+    if keyword == "properties":
+        return {keyword: {name: _schema(inner, (*place, name)) for name, inner in value.items()}}
+    if keyword == "items":
+        return {keyword: _schema(value, (*place, "[]"))}
+    if keyword == "additionalProperties":
+        return {keyword: _schema(value, (*place, "{}"))}
+    return _extension(keyword, value, place)
+
+
+def _extension(keyword: str, value: Any, place: tuple[str, ...]) -> Mapping[str, Any]:
+    match keyword, value:
+        case "format", "int32":
+            return _INT32
+        case "x-kubernetes-list-type", "set":
+            return {"uniqueItems": True}
+        case "x-kubernetes-preserve-unknown-fields", True:
+            return {}
+        case "x-kubernetes-validations", [_] if place in _RULES:
+            return _RULES[place]
+    raise _fail(f"{'.'.join(place)} uses {keyword}: {value!r}, which has no translation yet")
+
+
+# -- sensitive fields of the components ----------------------------------------------------------------------------
+
+
+def _sensitive(components: Path) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for path in sorted(components.rglob("metadata.yaml")):
+        component = _read(path)
+        names = {field["name"] for field in _fields(component) if field.get("sensitive")}
+        if names:
+            found.setdefault(_type(component), set()).update(names)
+    if not found:
+        raise _fail("the components' module has no metadata.yaml that marks a field as sensitive")
+    return {component: sorted(names) for component, names in found.items()}
+
+
+def _type(component: Mapping[str, Any]) -> str:
+    # Dapr has one kind of middleware, and a Component names it.
+    family = "middleware.http" if component["type"] == "middleware" else component["type"]
+    return f"{family}.{component['name']}".lower()
+
+
+def _fields(component: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    profiles = component.get("authenticationProfiles") or []
+    return [field for part in (component, *profiles) for field in part.get("metadata") or []]
