@@ -1,11 +1,13 @@
 """Paths into trees and their one textual form, ``spec.metadata[redisHost].value``.
 
-A step is a map key, a list position, or ``Item`` for a list item addressed by its name.
+A step is a map key, a list position, or ``Item`` for a list item addressed by its name. What is not a plain word is
+quoted as in JSON: the key ``["example.com/team"]``, the item ``[name="0"]``.
 """
 
+import json
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -21,21 +23,22 @@ class Item(msgspec.Struct, frozen=True):
 Step: TypeAlias = str | int | Item
 Path: TypeAlias = tuple[Step, ...]
 
-_PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$/-]*")
-_PLAIN_ITEM = re.compile(r"[A-Za-z_$][^\[\]\"]*")
-_STEP = re.compile(
-    r"\.?(?P<key>[A-Za-z_$][A-Za-z0-9_$/-]*)"
-    r"|\.?\{\"(?P<quoted_key>(?:[^\"\\]|\\.)*)\"\}"
-    r"|\[(?P<index>\d+)\]"
-    r"|\[\"(?P<quoted_item>(?:[^\"\\]|\\.)*)\"\]"
-    r"|\[(?P<item>[A-Za-z_$][^\[\]\"]*)\]",
+_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$/-]*")
+_ITEM: Final = re.compile(r"[A-Za-z_$][^\[\]\"=]*")
+_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
+_STEP: Final = re.compile(
+    rf"\.?(?P<key>{_KEY.pattern})"
+    r"|\[(?P<index>[0-9]+)\]"
+    rf"|\[(?P<quoted_key>{_QUOTED})\]"
+    rf"|\[name=(?P<quoted_item>{_QUOTED})\]"
+    rf"|\[(?P<item>{_ITEM.pattern})\]",
     re.DOTALL,
 )
 
 
 def render(path: Path) -> str:
     """Write a path for people; ``parse`` reads it back."""
-    return "".join(_render_step(step, first=index == 0) for index, step in enumerate(path))
+    return "".join(map(_render_step, path)).removeprefix(".")
 
 
 def parse(text: str) -> Path:
@@ -43,40 +46,44 @@ def parse(text: str) -> Path:
     return tuple(_steps(text))
 
 
-def _render_step(step: Step, *, first: bool) -> str:
+def _render_step(step: Step) -> str:
     match step:
         case int():
             return f"[{step}]"
         case Item(name):
-            return f"[{name}]" if _PLAIN_ITEM.fullmatch(name) else f'["{_escape(name)}"]'
+            return f"[{name}]" if _ITEM.fullmatch(name) else f"[name={_quote(name)}]"
         case _:
-            key = step if _PLAIN.fullmatch(step) else f'{{"{_escape(step)}"}}'
-            return key if first else f".{key}"
+            return f".{step}" if _KEY.fullmatch(step) else f"[{_quote(step)}]"
 
 
 def _steps(text: str) -> Iterator[Step]:
     position = 0
     while position < len(text):
         match = _STEP.match(text, position)
-        if match is None:
+        step = None if match is None else _step(match)
+        if match is None or step is None:
             raise invalid("path-unreadable", f"not a path at position {position}: {text!r}")
         position = match.end()
-        yield _step(match)
+        yield step
 
 
-def _step(match: re.Match[str]) -> Step:
+def _step(match: re.Match[str]) -> Step | None:
     if match["index"] is not None:
         return int(match["index"])
     if match["item"] is not None:
         return Item(match["item"])
     if match["quoted_item"] is not None:
-        return Item(_unescape(match["quoted_item"]))
-    return match["key"] if match["key"] is not None else _unescape(match["quoted_key"])
+        name = _unquote(match["quoted_item"])
+        return None if name is None else Item(name)
+    return match["key"] if match["key"] is not None else _unquote(match["quoted_key"])
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+def _unquote(quoted: str) -> str | None:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        return None
