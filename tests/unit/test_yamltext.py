@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import Detail, GovernorError, Kind
-from governor.yamltext import Limits, Path, Value, dump, load, path_of, path_text
+from governor.values import paths
+from governor.yamltext import Limits, Value, dump, load, path_text
 
 # Characters that a document may hold, escaped or not; NUL and surrogates are refused.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -254,23 +255,9 @@ def test_a_value_shared_in_memory_is_written_out_twice() -> None:
     assert "&" not in dump([shared, shared])
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ((), ""),
-        (("spec", "metadata", 1, "value"), "spec.metadata[1].value"),
-        (("metadata", "annotations", "dapr.io/config"), 'metadata.annotations["dapr.io/config"]'),
-        ((0, "$remove"), "[0].$remove"),
-    ],
-)
-def test_a_path_is_written_as_people_read_it(path: Path, text: str) -> None:
-    assert path_text(path) == text
-    assert path_of(text) == path
-
-
 @given(st.lists(st.text() | st.integers(0, 999)))
-def test_a_written_path_reads_back(steps: list[str | int]) -> None:
-    assert path_of(path_text(tuple(steps))) == tuple(steps)
+def test_places_are_written_as_everywhere_else(steps: list[str | int]) -> None:
+    assert path_text(tuple(steps)) == paths.render(tuple(steps))
 
 
 def same(left: Any, right: Any) -> bool:

@@ -5,10 +5,10 @@ GovernorError that names file, line and path and never repeats a value, because 
 What the values mean is decided elsewhere, and so is which file is read or written.
 """
 
-from governor.yamltext.places import Path, path_of, path_text
+from governor.yamltext.places import Path, path_text
 from governor.yamltext.reading import Limits, Parsed, load
 from governor.yamltext.scalars import Scalar
 from governor.yamltext.tree import Value
 from governor.yamltext.writing import dump
 
-__all__ = ["Limits", "Parsed", "Path", "Scalar", "Value", "dump", "load", "path_of", "path_text"]
+__all__ = ["Limits", "Parsed", "Path", "Scalar", "Value", "dump", "load", "path_text"]
