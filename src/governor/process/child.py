@@ -61,7 +61,8 @@ async def start(
             )
     except OSError as error:
         output.abandon()
-        message = f"cannot start {argv[0]}: {error.strerror or error}"
+        place = f" in {cwd}" if cwd else ""
+        message = f"cannot start {argv[0]}{place}: {error.strerror or error}"
         raise GovernorError(Kind.PRECONDITION, "child-start", message) from error
     except BaseException:
         output.abandon()

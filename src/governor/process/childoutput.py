@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
+from governor.errors import GovernorError, Kind
+
 TAIL_LINES: Final = 20
 LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
@@ -43,7 +45,11 @@ class FileOutput:
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
         """The descriptor for the child, ours only until the child has it."""
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"cannot open the log file {self._path}: {error.strerror or error}"
+            raise GovernorError(Kind.PRECONDITION, "child-log", message) from error
         try:
             self._begin = os.fstat(descriptor).st_size
             yield descriptor
