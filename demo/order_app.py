@@ -93,6 +93,10 @@ def _writer(save: Callable[[Any], Awaitable[None]]) -> Handler:
     return handle
 
 
+async def _alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
 async def application(dapr_port: int) -> web.Application:
     """The web application in front of the sidecar at this port."""
     session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
@@ -103,6 +107,7 @@ async def application(dapr_port: int) -> web.Application:
         "/http-binding": (sidecar.load_by_http, sidecar.save_by_http),
     }
     app = web.Application()
+    app.router.add_get("/healthz", _alive)
     app.on_cleanup.append(lambda _: session.close())
     for prefix, (load, save) in roads.items():
         app.router.add_get(f"{prefix}/order", _reader(load))

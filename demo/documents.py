@@ -1,0 +1,58 @@
+"""The scenario's documents, as an admin would write them."""
+
+from typing import TYPE_CHECKING, Any
+
+from demo.order_app import HTTP_BINDING, REDIS_BINDING, STATE_STORE
+from governor.domain.documents import API_VERSION
+
+if TYPE_CHECKING:
+    from demo.world import Store
+
+
+def runtime(name: str) -> dict[str, Any]:
+    """A machine that is to be governed."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Runtime",
+        "metadata": {"name": name, "labels": {"app": "orders"}},
+        "spec": {"platform": "local"},
+    }
+
+
+def orders() -> dict[str, Any]:
+    """What all runtimes of the order application share: which components there are and of which type."""
+    return _profile(
+        "orders",
+        {"matchLabels": {"app": "orders"}},
+        _component(STATE_STORE, "state.redis"),
+        _component(REDIS_BINDING, "bindings.redis", direction="output"),
+        _component(HTTP_BINDING, "bindings.http", direction="output"),
+    )
+
+
+def orders_of(name: str, store: "Store") -> dict[str, Any]:
+    """What one runtime has for itself: where its orders are kept."""
+    access = {"redisHost": store.redis.address, "redisPassword": store.redis.password}
+    return _profile(
+        f"orders-{name}",
+        {"runtime": name},
+        _component(STATE_STORE, None, **access),
+        _component(REDIS_BINDING, None, **access),
+        _component(HTTP_BINDING, None, url=store.desk.url),
+    )
+
+
+def _profile(name: str, selector: dict[str, Any], *resources: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Profile",
+        "metadata": {"name": name},
+        "spec": {"selector": selector, "resources": list(resources)},
+    }
+
+
+def _component(name: str, component_type: str | None, **metadata: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {"metadata": [{"name": key, "value": value} for key, value in metadata.items()]}
+    if component_type is not None:
+        spec |= {"type": component_type, "version": "v1"}
+    return {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": name}, "spec": spec}

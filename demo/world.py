@@ -1,0 +1,115 @@
+"""What stands around the scenario: Redis servers, the governor server, runtimes. Started in part, stopped whole."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from demo import documents
+from demo.programs import GovernorAgent, GovernorServer, OrderApp, OrderDesk
+from governor.client import Client
+from governor.wire.rest import ChangeRequest, RevisionProgress, TokenRequest
+from testbed.redis import Redis
+from testbed.server import Server
+
+
+class Store(msgspec.Struct):
+    """A Redis and the order desk in front of it."""
+
+    redis: Redis
+    desk: OrderDesk
+
+
+class Runtime(msgspec.Struct):
+    """One governed machine: the application and the agent that runs its sidecar."""
+
+    name: str
+    app: OrderApp
+    agent: GovernorAgent
+
+
+class World:
+    """Everything that the scenario starts, in one directory."""
+
+    def __init__(self, directory: Path, binaries: dict[str, Path]) -> None:
+        self.directory = directory
+        self._binaries = binaries
+        self._stack = AsyncExitStack()
+        self.stores: list[Store] = []
+        self.runtimes: list[Runtime] = []
+        self.server = GovernorServer(directory / "server")
+        self.api: Client
+        self.http: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=10)
+        self.http = await self._stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def start_store(self) -> Store:
+        """One more Redis with its order desk."""
+        number = len(self.stores) + 1
+        redis = Redis(self._binaries["redis"], self.directory / f"redis-{number}")
+        await self._start(redis)
+        desk = OrderDesk(self.directory / f"desk-{number}", redis)
+        await self._start(desk)
+        self.stores.append(Store(redis, desk))
+        return self.stores[-1]
+
+    async def start_server(self) -> None:
+        """The governor server, and a client with its first token."""
+        await self._start(self.server)
+        self.api = await self._stack.enter_async_context(self.server.client())
+
+    async def start_runtime(self, name: str) -> Runtime:
+        """The application, then the agent, which joins with a one-time token and starts the sidecar."""
+        app = OrderApp(self.directory / name)
+        await self._start(app)
+        agent = GovernorAgent(self.directory / name, self._binaries["daprd"], app.ports["app"], app.ports["dapr"])
+        agent.join_with((await self.api.create_token(TokenRequest(runtime=name))).text)
+        await self._start(agent)
+        self.runtimes.append(Runtime(name, app, agent))
+        return self.runtimes[-1]
+
+    async def point(self, runtime: str, store: Store, message: str) -> int:
+        """Change centrally where a runtime keeps its orders; the number of the accepted revision."""
+        change = await self.api.change(ChangeRequest((documents.orders_of(runtime, store),), message=message))
+        if change.revision is None:
+            raise RuntimeError(f"the change of {runtime} changed nothing")
+        return change.revision
+
+    async def verified(self, revision: int) -> RevisionProgress:
+        """Wait until every runtime proved the revision."""
+        async for progress in self.api.progress(revision):
+            latest = progress
+        return latest
+
+    async def order(self, runtime: Runtime, road: str) -> str:
+        """Ask a runtime's application for its order."""
+        async with self.http.get(f"{runtime.app.url}{road}/order") as answer:
+            return await _order_id(answer)
+
+    async def new_order(self, runtime: Runtime, road: str, order_id: str) -> str:
+        """Hand an order to a runtime's application."""
+        body = {"data": {"orderId": order_id}}
+        async with self.http.post(f"{runtime.app.url}{road}/neworder", json=body) as answer:
+            return await _order_id(answer)
+
+    async def _start(self, server: Server) -> None:
+        self._stack.push_async_callback(server.stop)
+        await server.start()
+
+
+async def _order_id(answer: aiohttp.ClientResponse) -> str:
+    if answer.status >= 400:
+        return f"{answer.status} {(await answer.text()).strip()}"
+    body: Any = await answer.json(content_type=None)
+    return str(body.get("orderId")) if isinstance(body, dict) else str(body)
