@@ -1,0 +1,165 @@
+"""Checking a manifest against the schema of its Dapr kind, with reasons for people.
+
+A reason never repeats a value, because a value may be a password. Whether a component's own fields make sense is
+Dapr's to say, not this module's.
+"""
+
+import difflib
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from governor.domain.dapr.kinds import GROUP, Schema, kind_of, kinds, schema_of
+from governor.errors import Detail
+from governor.values.paths import Path, render
+from governor.values.trees import Tree, masked
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator, ValidationError
+
+# What a layer need not say, because another layer may.
+_COMPLETENESS: Final = frozenset({"required", "minItems", "minProperties", "anyOf", "$comment"})
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    dict: "map",
+    list: "list",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+_SCHEMA_TYPE_NAMES: Final[Mapping[str, str]] = {"object": "map", "array": "list"}
+
+
+def validate(manifest: Tree, *, partial: bool) -> list[Detail]:
+    """What is wrong with a manifest; nothing if the list is empty.
+
+    With ``partial`` it is one layer: it must name its apiVersion, kind and metadata.name, may leave out everything
+    else, and may remove with null or ``{name, $remove: true}``.
+    """
+    kind = kind_of(manifest)
+    if kind is None:
+        return [_unknown(manifest)]
+    schema, validator = _checker(kind.kind, manifest["apiVersion"], partial)
+    errors = validator.iter_errors(masked(manifest))
+    return [Detail(path=render(path), reason=reason) for error in errors for path, reason in _explain(error, schema)]
+
+
+@functools.cache
+def _checker(kind: str, api_version: str, partial: bool) -> tuple[Schema, "Draft202012Validator"]:
+    import jsonschema_rs  # noqa: PLC0415 - the agent knows the kinds and validates nothing
+
+    whole = schema_of(kind, api_version)
+    schema = _layer_schema(whole) if partial else whole
+    return schema, jsonschema_rs.Draft202012Validator(schema)
+
+
+# -- schemas of layers ---------------------------------------------------------------------------------------------
+
+
+def _layer_schema(whole: Schema) -> dict[str, Any]:
+    layer = _loosened(whole)
+    identity = {"name": whole["properties"]["metadata"]["properties"]["name"]}
+    metadata = layer["properties"]["metadata"]
+    named = {**metadata, "type": "object", "required": ["name"], "properties": metadata["properties"] | identity}
+    return {
+        **layer,
+        "properties": layer["properties"] | {"metadata": named},
+        "required": ["apiVersion", "kind", "metadata"],
+    }
+
+
+def _loosened(schema: Schema) -> dict[str, Any]:
+    """The same schema for a part of what it describes."""
+    loose = {keyword: value for keyword, value in schema.items() if keyword not in _COMPLETENESS}
+    if "properties" in schema:
+        loose["properties"] = {name: _nullable(inner) for name, inner in schema["properties"].items()}
+    if isinstance(schema.get("additionalProperties"), dict):
+        loose["additionalProperties"] = _nullable(schema["additionalProperties"])
+    if "items" in schema:
+        loose["items"] = _removable(_loosened(schema["items"]))
+    return loose
+
+
+def _nullable(schema: Schema) -> dict[str, Any]:
+    loose = _loosened(schema)
+    if "type" in loose:
+        loose["type"] = [loose["type"], "null"]
+    if "enum" in loose:
+        loose["enum"] = [*loose["enum"], None]
+    return loose
+
+
+def _removable(item: dict[str, Any]) -> dict[str, Any]:
+    if "name" in item.get("properties", {}):
+        item["properties"]["$remove"] = {"const": True}
+    return item
+
+
+# -- reasons -------------------------------------------------------------------------------------------------------
+
+
+def _explain(error: "ValidationError", schema: Schema) -> Iterator[tuple[Path, str]]:
+    path: Path = tuple(error.instance_path)
+    keyword, found = error.kind.name, error.kind.value
+    here = _part(schema, error.schema_path[:-1])
+    if keyword == "additionalProperties":
+        yield from (((*path, name), _unknown_field(name, here["properties"])) for name in found)
+    elif keyword == "required":
+        yield (*path, found), "is missing"
+    elif "$comment" in here and keyword in _COMPLETENESS | {"maxProperties"}:
+        yield path, here["$comment"]
+    elif keyword == "type":
+        yield path, f"must be {_type_name(found)}, not {_TYPE_NAMES[type(error.instance)]}"
+    else:
+        yield path, _REASONS[keyword](found)
+
+
+_REASONS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "const": lambda expected: f"must be {json.dumps(expected)}",
+    "enum": lambda options: f"must be {_either(str(option) for option in options if option is not None)}",
+    "maximum": lambda limit: f"must be at most {limit}",
+    "minimum": lambda limit: f"must be at least {limit}",
+    "minItems": lambda limit: f"must have at least {limit} item",
+    "minLength": lambda limit: "must not be empty",
+    "uniqueItems": lambda _: "must not hold the same item twice",
+}
+
+
+def _part(schema: Any, steps: Iterable[str | int]) -> Any:
+    for step in steps:
+        schema = schema[step]
+    return schema
+
+
+def _type_name(schema_types: Iterable[str]) -> str:
+    """The type that is meant: null only stands for removal."""
+    return _either(_SCHEMA_TYPE_NAMES.get(name, name) for name in schema_types if name != "null")
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _unknown_field(name: str, known: Iterable[str]) -> str:
+    return f"unknown field; {_suggestion(name, known, 'known fields')}"
+
+
+def _suggestion(word: str, known: Iterable[str], title: str) -> str:
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f"did you mean {by_lower[close[0]]}?" if close else f"{title}: {', '.join(sorted(by_lower.values()))}"
+
+
+def _unknown(manifest: Tree) -> Detail:
+    """Why a manifest has no kind here."""
+    if not isinstance(manifest, dict):
+        return Detail("must be a map with apiVersion, kind, metadata and spec")
+    name = manifest.get("kind")
+    kind = kinds().get(name) if isinstance(name, str) else None
+    if kind is not None:
+        return Detail(f"must be {_either(kind.api_versions)} for a {kind.kind}", path="apiVersion")
+    wrong = f"unknown kind {name!r}" if isinstance(name, str) else "must name a kind"
+    return Detail(f"{wrong}; {_suggestion(str(name), kinds(), f'kinds of {GROUP}')}", path="kind")

@@ -1,0 +1,263 @@
+"""Manifests against the schemas of Dapr's kinds: what passes, what is refused, where and why."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.domain.dapr.kinds import kinds
+from governor.domain.dapr.validation import validate
+from governor.values.secret import Sealed
+
+V1 = "dapr.io/v1alpha1"
+
+
+def manifest(kind: str, spec: dict[str, Any], api_version: str = V1, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec, **more}
+
+
+WHOLE = {
+    "Component": manifest(
+        "Component",
+        {
+            "type": "state.redis",
+            "version": "v1",
+            "ignoreErrors": True,
+            "metadata": [
+                {"name": "redisHost", "value": "127.0.0.1:6379"},
+                {"name": "redisDB", "value": 1},
+                {"name": "list", "value": ["a", {"b": 1}]},
+                {"name": "redisPassword", "secretKeyRef": {"name": "redis", "key": "password"}},
+                {"name": "redisUsername", "envRef": "USER"},
+            ],
+        },
+        auth={"secretStore": "local"},
+        scopes=["app"],
+    ),
+    "Configuration": manifest(
+        "Configuration",
+        {
+            "tracing": {"samplingRate": "1", "zipkin": {"endpointAddress": "http://localhost:9411"}},
+            "nameResolution": {"component": "sqlite", "version": "v1", "configuration": {"anything": {"at": "all"}}},
+            "metrics": {"enabled": True, "latencyDistributionBuckets": [1, 2]},
+        },
+    ),
+    "HTTPEndpoint": manifest(
+        "HTTPEndpoint", {"baseUrl": "https://example.com", "clientTLS": {"rootCA": {"value": "x"}}}
+    ),
+    "MCPServer": manifest("MCPServer", {"endpoint": {"stdio": {"command": "tool", "args": ["-v"]}}}),
+    "Resiliency": manifest(
+        "Resiliency",
+        {"policies": {"retries": {"often": {"maxRetries": -1}}}, "targets": {"apps": {"app": {"retry": "often"}}}},
+    ),
+    "Subscription": manifest(
+        "Subscription",
+        {"pubsubname": "p", "topic": "t", "routes": {"rules": [{"match": "true", "path": "/a"}], "default": "/b"}},
+        "dapr.io/v2alpha1",
+    ),
+    "WorkflowAccessPolicy": manifest(
+        "WorkflowAccessPolicy",
+        {"rules": [{"callers": [{"appID": "a"}], "workflows": [{"name": "*", "operations": ["get", "pause"]}]}]},
+    ),
+}
+
+
+def found(tree: Any, *, partial: bool = False) -> dict[str, str]:
+    return {detail.path: detail.reason for detail in validate(tree, partial=partial)}
+
+
+def component(**spec: Any) -> dict[str, Any]:
+    return manifest("Component", {"type": "state.redis", "version": "v1", "metadata": [], **spec})
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert WHOLE.keys() == kinds().keys()
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_whole_manifest_passes_also_as_a_layer(kind: str) -> None:
+    assert validate(WHOLE[kind], partial=False) == []
+    assert validate(WHOLE[kind], partial=True) == []
+
+
+def test_the_older_version_of_a_subscription_has_its_own_schema() -> None:
+    old = manifest("Subscription", {"pubsubname": "p", "topic": "t", "route": "/a"})
+    assert found(old) == {}
+    assert found({**old, "apiVersion": "dapr.io/v2alpha1"}) == {
+        "spec.routes": "is missing",
+        "spec.route": "unknown field; did you mean routes?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (component(version=1), {"spec.version": "must be string, not integer"}),
+        (component(ignoreErrors="yes"), {"spec.ignoreErrors": "must be boolean, not string"}),
+        (component(metadata={}), {"spec.metadata": "must be list, not map"}),
+        (component(metadata=[None]), {"spec.metadata[0]": "must be map, not null"}),
+        (component(metadata=[{"value": "v"}]), {"spec.metadata[0].name": "is missing"}),
+        (component(initTimout="5s"), {"spec.initTimout": "unknown field; did you mean initTimeout?"}),
+        (component(Metadata=[]), {"spec.Metadata": "unknown field; did you mean metadata?"}),
+        (
+            component(xyz=1),
+            {"spec.xyz": "unknown field; known fields: ignoreErrors, initTimeout, metadata, type, version"},
+        ),
+        (
+            component(metadata=[{"name": "a", "secretKeyRef": {"key": "k", "store": "s"}}]),
+            {
+                "spec.metadata[0].secretKeyRef.name": "is missing",
+                "spec.metadata[0].secretKeyRef.store": "unknown field; known fields: key, name",
+            },
+        ),
+        (
+            {**component(), "status": {}},
+            {"status": "unknown field; known fields: apiVersion, auth, kind, metadata, scopes, spec"},
+        ),
+        ({**component(), "metadata": {"name": ""}}, {"metadata.name": "must not be empty"}),
+        ({"apiVersion": V1, "kind": "Component"}, {"metadata": "is missing", "spec": "is missing"}),
+        (
+            manifest(
+                "Subscription",
+                {
+                    "pubsubname": "p",
+                    "topic": "t",
+                    "route": "/",
+                    "bulkSubscribe": {"enabled": True, "maxMessagesCount": 2**31},
+                },
+            ),
+            {"spec.bulkSubscribe.maxMessagesCount": "must be at most 2147483647"},
+        ),
+        (
+            manifest("HTTPEndpoint", {"baseUrl": "x", "clientTLS": {"renegotiation": "Always"}}),
+            {"spec.clientTLS.renegotiation": "must be Never, OnceAsClient or FreelyAsClient"},
+        ),
+        (
+            manifest("MCPServer", {"endpoint": {}}),
+            {"spec.endpoint": "set exactly one of streamableHTTP, sse and stdio"},
+        ),
+        (
+            manifest("MCPServer", {"endpoint": {"sse": {"url": "http://a"}, "stdio": {"command": "a"}}}),
+            {"spec.endpoint": "set exactly one of streamableHTTP, sse and stdio"},
+        ),
+        (
+            manifest("WorkflowAccessPolicy", {"rules": [{"callers": [], "workflows": []}]}),
+            {
+                "spec.rules[0]": "give at least one rule in workflows or activities",
+                "spec.rules[0].callers": "must have at least 1 item",
+            },
+        ),
+        (
+            manifest(
+                "WorkflowAccessPolicy",
+                {"rules": [{"callers": [{"appID": "a"}], "workflows": [{"name": "w", "operations": ["get", "get"]}]}]},
+            ),
+            {"spec.rules[0].workflows[0].operations": "must not hold the same item twice"},
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place_and_reason(tree: dict[str, Any], expected: dict[str, str]) -> None:
+    assert found(tree) == expected
+
+
+@pytest.mark.parametrize(
+    ("tree", "path", "reason"),
+    [
+        ([], "", "must be a map with apiVersion, kind, metadata and spec"),
+        ({}, "kind", "must name a kind; kinds of dapr.io: Component, Configuration, HTTPEndpoint"),
+        ({"kind": 1}, "kind", "must name a kind"),
+        ({"kind": "component", "apiVersion": V1}, "kind", "unknown kind 'component'; did you mean Component?"),
+        ({"kind": "Gateway", "apiVersion": V1}, "kind", "unknown kind 'Gateway'; kinds of dapr.io: Component"),
+        ({"kind": "Component", "apiVersion": "v1"}, "apiVersion", "must be dapr.io/v1alpha1 for a Component"),
+        ({"kind": "Subscription"}, "apiVersion", "must be dapr.io/v1alpha1 or dapr.io/v2alpha1 for a Subscription"),
+    ],
+)
+def test_an_unknown_kind_or_version_is_refused_with_the_known_ones(tree: Any, path: str, reason: str) -> None:
+    for partial in (True, False):
+        (detail,) = validate(tree, partial=partial)
+        assert detail.path == path
+        assert detail.reason.startswith(reason)
+
+
+def test_a_layer_may_leave_out_and_remove() -> None:
+    spec = {"type": None, "metadata": [{"name": "a", "$remove": True}, {"name": "b", "value": None}]}
+    layer = {**manifest("Component", spec), "scopes": None, "auth": {}}
+    assert found(layer, partial=True) == {}
+    assert set(found(layer)) == {
+        "auth.secretStore",
+        "scopes",
+        "spec.metadata[0].$remove",
+        "spec.type",
+        "spec.version",
+    }
+    del layer["spec"]
+    assert found(layer, partial=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ({"apiVersion": V1, "kind": "Component"}, {"metadata": "is missing"}),
+        ({"apiVersion": V1, "kind": "Component", "metadata": None}, {"metadata": "must be map, not null"}),
+        ({"apiVersion": V1, "kind": "Component", "metadata": {}}, {"metadata.name": "is missing"}),
+        (
+            {"apiVersion": V1, "kind": "Component", "metadata": {"name": None}},
+            {"metadata.name": "must be string, not null"},
+        ),
+        (component(metadata=[{"name": "a", "$remove": False}]), {"spec.metadata[0].$remove": "must be true"}),
+        (component(metadata=[None]), {"spec.metadata[0]": "must be map, not null"}),
+        (component(version=1), {"spec.version": "must be string, not integer"}),
+        (component(versoin="v1"), {"spec.versoin": "unknown field; did you mean version?"}),
+        (
+            manifest("HTTPEndpoint", {"clientTLS": {"renegotiation": "Always"}}),
+            {"spec.clientTLS.renegotiation": "must be Never, OnceAsClient or FreelyAsClient"},
+        ),
+    ],
+)
+def test_a_layer_is_still_checked(tree: dict[str, Any], expected: dict[str, str]) -> None:
+    assert found(tree, partial=True) == expected
+
+
+def test_a_sealed_value_is_as_good_as_its_text() -> None:
+    sealed = manifest(
+        "HTTPEndpoint", {"baseUrl": Sealed("box", "mac"), "headers": [{"name": "a", "value": Sealed("b", "m")}]}
+    )
+    assert found(sealed) == {}
+
+
+def test_a_reason_never_repeats_a_value() -> None:
+    secret = "hunter2"
+    tree = component(
+        version=[secret], type={secret: secret}, ignoreErrors=secret, metadata=[secret, {"name": [secret]}]
+    )
+    assert found(tree)
+    assert all(secret not in reason for reason in found(tree).values())
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "value", "metadata", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(WHOLE)), st.data(), plain, st.booleans())
+def test_any_damage_is_survived_and_explained(kind: str, data: st.DataObject, damage: Any, partial: bool) -> None:
+    tree = copy.deepcopy(WHOLE[kind])
+    holder, key = data.draw(st.sampled_from(list(slots(tree))))
+    holder[key] = damage
+    assert all(detail.reason for detail in validate(tree, partial=partial))
+
+
+def slots(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place below a tree as its holder and its key there."""
+    keys: Any = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    for key in keys:
+        yield tree, key
+        yield from slots(tree[key])
