@@ -12,8 +12,8 @@ from governor.errors import Detail, invalid
 from governor.yamltext.places import Path, path_text
 from governor.yamltext.tree import Composer, Node, TooLargeError, Value
 
-# Line breaks and all that YAML calls printable; a byte order mark counts only as the first character.
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# What YAML does not call printable; a byte order mark counts only as the first character.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 # A line that begins so ends a document wherever it stands, even inside a scalar.
 _BOUNDARY: Final = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _SURROGATES: Final = re.compile(
