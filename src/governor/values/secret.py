@@ -4,11 +4,12 @@
 and decrypting is the server's business, not this module's.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
 MASK: Final = "***"
+SEALED_KEY: Final = "$sealed"
 
 
 class Secret:
@@ -37,21 +38,27 @@ class Secret:
     def __hash__(self) -> int:
         return hash((Secret, self._text))
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     def __reduce__(self) -> Any:
         raise TypeError("a Secret is not pickled")
 
 
-class Sealed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+class Sealed(msgspec.Struct, frozen=True):
     """An encrypted leaf of a tree: ``box`` holds the ciphertext, ``mac`` tells equal plain texts apart from others."""
 
-    box: str = msgspec.field(name="$sealed")
+    box: str = msgspec.field(name=SEALED_KEY)
     mac: str
 
     def __repr__(self) -> str:
         return MASK
 
+    def __format__(self, format_spec: str) -> str:
+        return format(MASK, format_spec)
+
     def __rich_repr__(self) -> Any:
         yield MASK
-
-
-SEALED_KEY: Final = "$sealed"
