@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from governor.values.paths import Item, Path, render
-from governor.values.trees import Tree, masked, named_items
+from governor.values.trees import Tree, masked, named_items, same
 
 
 class Operation(enum.StrEnum):
@@ -19,10 +19,11 @@ class Operation(enum.StrEnum):
     ADDED = "added"
     REMOVED = "removed"
     CHANGED = "changed"
+    REORDERED = "reordered"
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One changed place; ``old`` and ``new`` are masked."""
+    """One changed place; ``old`` and ``new`` are masked. Of a reordered list they are the names of its items."""
 
     path: str
     operation: Operation
@@ -41,7 +42,8 @@ def diff(old: Tree, new: Tree) -> tuple[Difference, ...]:
 def _walk(old: Tree, new: Tree, path: Path) -> Iterator[Difference]:
     old_children, new_children = _children(old, new)
     if old_children is None or new_children is None:
-        yield from _compare(old, new, path)
+        if not same(old, new):
+            yield Difference(render(path), Operation.CHANGED, masked(old), masked(new))
         return
     for step in dict.fromkeys([*old_children, *new_children]):
         before, after = old_children.get(step, _ABSENT), new_children.get(step, _ABSENT)
@@ -51,11 +53,16 @@ def _walk(old: Tree, new: Tree, path: Path) -> Iterator[Difference]:
             yield Difference(render((*path, step)), Operation.REMOVED, old=masked(before))
         else:
             yield from _walk(before, after, (*path, step))
+    if isinstance(new, (list, tuple)):
+        yield from _order(old_children, new_children, path)
 
 
-def _compare(old: Tree, new: Tree, path: Path) -> Iterator[Difference]:
-    if _identity(old) != _identity(new):
-        yield Difference(render(path), Operation.CHANGED, masked(old), masked(new))
+def _order(old: dict[Item, Tree], new: dict[Item, Tree], path: Path) -> Iterator[Difference]:
+    """The order of a named list counts too: of Dapr's middleware, for instance. What is new is expected at the end."""
+    expected = [item.name for item in dict.fromkeys([*old, *new]) if item in new]
+    names = [item.name for item in new]
+    if expected != names:
+        yield Difference(render(path), Operation.REORDERED, expected, names)
 
 
 def _children(old: Tree, new: Tree) -> tuple[dict[Any, Tree] | None, dict[Any, Tree] | None]:
@@ -69,9 +76,3 @@ def _children(old: Tree, new: Tree) -> tuple[dict[Any, Tree] | None, dict[Any, T
 def _by_name(items: Tree) -> dict[Item, Tree] | None:
     by_name = named_items(items)
     return None if by_name is None else {Item(name): item for name, item in by_name.items()}
-
-
-def _identity(leaf: Tree) -> Tree:
-    """Compare sealed leaves by mac, and keep 1, 1.0 and True apart."""
-    mac = getattr(leaf, "mac", None)
-    return ("sealed", mac) if mac is not None else (type(leaf).__name__, leaf)

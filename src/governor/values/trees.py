@@ -1,7 +1,7 @@
 """Walking and rebuilding trees, and the one rule for lists of named items.
 
 A list whose items are all maps with unique, non-empty ``name`` is addressed by name; every other list is one value.
-Merge, diff, masking and sealing all use this rule from here.
+Merge, diff and sealing all use this rule from here.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from governor.values.paths import Item, Path
+from governor.values.paths import Item, Path, Step
 from governor.values.secret import MASK, SEALED_KEY, Sealed, Secret
 
 Tree: TypeAlias = Any
@@ -26,6 +26,28 @@ def named_items(items: Sequence[Tree]) -> dict[str, Tree] | None:
     if not texts or len(set(texts)) < len(names):
         return None
     return dict(zip(texts, items, strict=True))
+
+
+def named_path(tree: Tree, path: Path) -> Path:
+    """The same path with the items of named lists addressed by name, as far as the tree has them."""
+    steps: list[Step] = []
+    for step in path:
+        by_name = named_items(tree) if isinstance(tree, (list, tuple)) else None
+        known = by_name is not None and isinstance(step, int) and step < len(by_name)
+        steps.append(Item(tree[step]["name"]) if known else step)
+        tree = _child(tree, step)
+    return tuple(steps)
+
+
+def same(left: Tree, right: Tree) -> bool:
+    """Whether two trees have one digest: 1, 1.0 and True differ, sealed leaves are compared by mac."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, Sealed) and isinstance(right, Sealed):
+        return left.mac == right.mac
+    return type(left) is type(right) and bool(left == right)
 
 
 def map_leaves(tree: Tree, change: Callable[[Path, Tree], Tree], path: Path = ()) -> Tree:
@@ -51,7 +73,7 @@ def leaf_at(tree: Tree, path: Path) -> Tree:
     return tree
 
 
-def _child(tree: Tree, step: str | int | Item) -> Tree:
+def _child(tree: Tree, step: Step) -> Tree:
     if isinstance(step, str):
         return tree.get(step) if isinstance(tree, dict) else None
     if not isinstance(tree, (list, tuple)):

@@ -1,0 +1,61 @@
+"""Walking trees: the rule for named lists, and addressing by name or position."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from governor.values.paths import Item, Path
+from governor.values.secret import Sealed
+from governor.values.trees import leaf_at, map_leaves, named_items, named_path, same
+from tests.unit.values.strategies import thorough, trees
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ([], None),
+        (["a"], None),
+        ([{"name": "a"}], ["a"]),
+        ([{"name": "a", "value": 1}, {"name": "b"}], ["a", "b"]),
+        ([{"name": "a"}, {"name": "a"}], None),
+        ([{"name": "a"}, {"value": 1}], None),
+        ([{"name": "a"}, "b"], None),
+        ([{"name": ""}], None),
+        ([{"name": 1}], None),
+        ([{"name": None}, {"name": "a"}], None),
+    ],
+)
+def test_a_list_is_named_when_each_item_has_a_name_of_its_own(items: list[Any], names: list[str] | None) -> None:
+    by_name = named_items(items)
+    assert (None if by_name is None else list(by_name)) == names
+
+
+@thorough
+@given(trees)
+def test_a_leaf_is_found_by_position_and_by_name(tree: Any) -> None:
+    found: list[tuple[Path, Any]] = []
+    rebuilt = map_leaves(tree, lambda path, leaf: found.append((path, leaf)) or leaf)  # type: ignore[func-returns-value]
+    assert same(rebuilt, tree)
+    for path, leaf in found:
+        assert leaf_at(tree, path) is leaf
+        assert leaf_at(tree, named_path(tree, path)) is leaf
+        assert named_path(tree, named_path(tree, path)) == named_path(tree, path)
+
+
+def test_only_items_of_named_lists_get_a_name() -> None:
+    tree = {"named": [{"name": "a", "plain": [1, 2]}]}
+    assert named_path(tree, ("named", 0, "plain", 1)) == ("named", Item("a"), "plain", 1)
+    assert named_path(tree, ("named", 7, "x", 0)) == ("named", 7, "x", 0)
+    assert named_path(tree, ()) == ()
+
+
+@pytest.mark.parametrize("path", [("x",), ("a", "b", "c"), ("l", 2), ("l", "a"), ("l", Item("z")), (0,), (Item("a"),)])
+def test_nothing_stands_where_a_path_leads_nowhere(path: Path) -> None:
+    assert leaf_at({"a": {"b": 1}, "l": [{"name": "q"}]}, path) is None
+
+
+def test_sealed_leaves_are_the_same_when_their_plain_texts_are() -> None:
+    assert same([Sealed("box", "mac")], [Sealed("sealed anew", "mac")])
+    assert not same([Sealed("box", "mac")], [Sealed("box", "other")])
+    assert not same(Sealed("box", "mac"), "mac")
