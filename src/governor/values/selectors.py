@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from governor.errors import invalid
-
 
 class Operator(enum.StrEnum):
     """How an expression compares a label."""
@@ -28,7 +26,7 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         wants_values = self.operator in (Operator.IN, Operator.NOT_IN)
         if wants_values != bool(self.values):
             need = "needs values" if wants_values else "takes no values"
-            raise invalid("selector-values", f"operator {self.operator} on label {self.key!r} {need}")
+            raise ValueError(f"operator {self.operator} on label {self.key!r} {need}")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """NotIn also holds when the label is absent, as in Kubernetes."""
