@@ -6,6 +6,7 @@ one at its end.
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,23 +75,24 @@ class Steps:
             )
         except OSError as error:
             raise StepError(self.title, step, str(error), self.log) from error
-        with _Line(f"{self.title}: {step}") as line:
-            status = _wait(process, line)
+        status = _watch(process, f"{self.title}: {step}")
         if status != 0:
             raise StepError(self.title, step, f"exit status {status}", self.log)
 
 
-def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
+def _watch(process: "subprocess.Popen[bytes]", label: str) -> int:
+    """Show that the step is alive until it has ended; whoever interrupts that ends the step."""
     try:
-        while True:
-            try:
-                return process.wait(timeout=line.interval_s)
-            except subprocess.TimeoutExpired:
-                line.beat()
-    except BaseException:
-        os.killpg(process.pid, 9)
-        process.wait()
-        raise
+        with _Line(label) as line:
+            while True:
+                try:
+                    return process.wait(timeout=line.interval_s)
+                except subprocess.TimeoutExpired:
+                    line.beat()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 class _Line:

@@ -1,0 +1,46 @@
+# Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
+PYTHON_VENV := .venv/bin/python
+SERVERS     := daprd redis
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check check-generated soak bench-change generate lock clean environment servers
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: servers ## See a change arrive in real sidecars (KEEP=1 leaves everything running)
+	@$(PYTHON_VENV) -m demo
+
+test: servers ## Run all tests on real servers
+	$(PYTHON_VENV) -m pytest -n 4 --dist loadgroup
+
+check: environment check-generated ## Check style, types, import layers and generated files
+	$(PYTHON_VENV) -m ruff check
+	$(PYTHON_VENV) -m ruff format --check
+	$(PYTHON_VENV) -m mypy
+	.venv/bin/lint-imports
+
+soak: servers ## Run the long tests
+	$(PYTHON_VENV) -m pytest -m soak
+
+bench-change: servers ## Measure the time from an accepted change to its proven use
+	$(PYTHON_VENV) -m bench.change
+
+generate: environment ## Write the generated files anew
+	$(PYTHON_VENV) tools/generate.py
+
+check-generated: environment
+	$(if $(wildcard tools/generate.py),$(PYTHON_VENV) tools/generate.py --check)
+
+lock: environment ## Write requirements/*.txt from pyproject.toml
+	@$(PYTHON_VENV) -m tools.lock
+
+clean: ## Remove what set-up and tests left in this directory (the per-user cache stays)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+environment:
+	@tools/bootstrap
+
+servers:
+	@tools/bootstrap $(SERVERS)

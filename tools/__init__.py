@@ -1,0 +1,1 @@
+"""Programs behind the Makefile: set-up and locks. Nothing here is shipped."""

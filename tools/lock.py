@@ -1,0 +1,37 @@
+"""Write ``requirements/*.txt`` from ``pyproject.toml``: every package pinned and hashed, no index address.
+
+Versions already pinned stay unless ``pyproject.toml`` no longer allows them; delete a file to move all of its pins.
+"""
+
+import sys
+
+from testbed import cache
+from testbed.errors import TestbedError
+from testbed.steps import Steps
+from testbed.wheels import REPOSITORY, from_wheel
+
+_COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--no-header")
+_SOURCES = {
+    "runtime": ("pyproject.toml",),
+    "dev": ("pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"),
+    "go": ("--group", "go"),
+    "uv": ("--group", "uv"),
+}
+
+
+def main() -> int:
+    """Compile every lock."""
+    try:
+        uv = cache.provide(from_wheel("uv", "bin/uv"))
+        steps = Steps("lock", cache.log_of("lock"))
+        for name, sources in _SOURCES.items():
+            lock = f"requirements/{name}.txt"
+            steps.run(lock, [uv, *_COMPILE, *sources, "--output-file", lock], cwd=REPOSITORY)
+    except TestbedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
