@@ -268,9 +268,19 @@ def test_a_broken_callback_ends_the_child_and_reaches_the_waiter(run: Run) -> No
         with pytest.raises(ExceptionGroup) as caught:
             await started.wait()
         assert caught.group_contains(RuntimeError, match="a bug in the callback")
-        await until(lambda: _gone(started.pid, started.start_time))
+        assert not child.same_process(started.pid, started.start_time)
 
     run(scenario())
+
+
+def test_a_child_does_not_outlive_the_event_loop(run: Run) -> None:
+    left: list[child.Child] = []
+
+    async def scenario() -> None:
+        left.append(await child.start(["sleep", "600"]))
+
+    run(scenario())
+    assert not child.same_process(left[0].pid, left[0].start_time)
 
 
 def test_a_child_has_a_session_of_its_own_so_that_ctrl_c_is_ours(run: Run) -> None:

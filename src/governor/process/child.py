@@ -118,7 +118,9 @@ class Child:
                 await asyncio.wait({reading}, timeout=_DRAIN_S)
                 reading.cancel()
         except BaseException:
+            # A callback raised, or the event loop ends: a child that nobody watches must not stay.
             self.send_signal(signal.SIGKILL)
+            await self._process.wait()
             raise
         return _exit(code, await asyncio.to_thread(self._output.tail))
 

@@ -96,17 +96,31 @@ class PipeOutput:
 
     async def read(self) -> None:
         """Read until the child and its descendants have closed their end."""
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._reading_end, "rb", buffering=0)
-        )
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
         lines = Lines()
+        os.set_blocking(self._reading_end, False)
+        loop.add_reader(self._reading_end, self._read_some, lines, ended)
         try:
-            while chunk := await reader.read(_READ_BYTES):
-                self._take(lines.feed(chunk))
+            await ended
         finally:
-            transport.close()
+            loop.remove_reader(self._reading_end)
+            os.close(self._reading_end)
             self._take(lines.rest())
+
+    def _read_some(self, lines: "Lines", ended: "asyncio.Future[None]") -> None:
+        if ended.done():
+            return
+        try:
+            chunk = os.read(self._reading_end, _READ_BYTES)
+            self._take(lines.feed(chunk))
+        except BlockingIOError:
+            return
+        except Exception as error:  # noqa: BLE001 - the callback's failure belongs to whoever waits for the child
+            ended.set_exception(error)
+            return
+        if not chunk:
+            ended.set_result(None)
 
     def tail(self) -> tuple[str, ...]:
         """The last lines so far."""

@@ -19,9 +19,9 @@ _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.
 """Libraries that report each statement or request as information."""
 
 
-def configure(program: str, *, level: Level = "info", stream: TextIO = sys.stderr, as_json: bool | None = None) -> None:
-    """Send all logs of this process to ``stream``; call once, before the first component starts."""
-    in_json = not stream.isatty() if as_json is None else as_json
+def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
+    """Send all logs of this process to ``stream``, stderr by default; call once, before the first component starts."""
+    stream = stream or sys.stderr
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -33,7 +33,7 @@ def configure(program: str, *, level: Level = "info", stream: TextIO = sys.stder
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(in_json))
+    handler.setFormatter(_formatter(in_json=not stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -87,7 +87,7 @@ def _mask_fields(_logger: object, _method: str, event: MutableMapping[str, Any])
     return event
 
 
-def _formatter(in_json: bool) -> structlog.stdlib.ProcessorFormatter:
+def _formatter(*, in_json: bool) -> structlog.stdlib.ProcessorFormatter:
     render: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
         if in_json
