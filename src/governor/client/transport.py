@@ -4,6 +4,7 @@ Loopback may be plain, anything else is TLS. Redirects are not followed: a token
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -135,7 +136,7 @@ class Transport:
             message = f"{self.server} did not answer {what} in time; check that it is healthy, then try again"
             raise GovernorError(silent, "no-answer", message) from error
         except aiohttp.ClientConnectorError as error:
-            reason = error.os_error.strerror or error.os_error
+            reason = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error
             message = f"cannot reach {self.server}: {reason}; check that the server runs and that the address is right"
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
         except (aiohttp.ClientError, OSError) as error:

@@ -1,0 +1,175 @@
+"""``apply``, ``diff`` and ``delete``: one change request each, sent once, then followed until it is in use.
+
+What is wrong is told at file and line, wherever it was found: here or by the server.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from governor.cli import files
+from governor.cli.connection import ask
+from governor.cli.differences import change_lines, document_title
+from governor.cli.display import choose
+from governor.cli.exits import DONE, INTERRUPTED, NO
+from governor.cli.options import connection_options
+from governor.cli.waiting import STAYS, Ending, Follower, ending
+from governor.cli.words import DocumentName, Duration
+from governor.domain.documents import DocumentRef, locate
+from governor.errors import GovernorError, Kind
+from governor.wire.rest import Change, ChangeRequest
+from governor.yamltext import Parsed
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNKNOWN: Final = "it is not known whether the change was accepted; see `governor history`"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the person wants besides the change itself."""
+
+    message: str
+    dry_run: bool
+    allow_deletions: bool
+    wait: bool
+    wait_timeout_s: int
+    quiet: bool
+
+
+def change_options(function: F) -> F:
+    """The options of every command that changes something; together they are a ``Wish``."""
+    for option in _CHANGE_OPTIONS:
+        function = option(function)
+    return function
+
+
+_CHANGE_OPTIONS: Final = (
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("--allow-deletions", is_flag=True, help="Accept that the change removes much."),
+    click.option(
+        "--wait-timeout", "wait_timeout_s", type=Duration(), default="60s", show_default=True, help="How long to wait."
+    ),
+    click.option("--wait/--no-wait", default=True, help="Wait until the change is verified in use (the default)."),
+    click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+    click.option("-m", "--message", default="", help="Why; stands in the history."),
+)
+_files_option: Final = click.option(
+    "-f",
+    "--filename",
+    "sources",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR|-",
+    type=click.Path(allow_dash=True),
+    help="A file, a directory (*.yaml, *.yml and *.json below it) or - for standard input; may be repeated.",
+)
+
+
+@click.command()
+@_files_option
+@change_options
+@connection_options()
+def apply(sources: Sequence[str], **wish: Any) -> int:
+    """Put documents and follow the change until it is verified in use.
+
+    All documents travel as one change: it is accepted whole or refused whole. A document replaces the one of its name;
+    documents that are not named stay as they are.
+    """
+    parsed = files.read(sources)
+    return _carry_out(ChangeRequest(documents=_trees(parsed)), parsed, Wish(**wish))
+
+
+@click.command()
+@click.argument("documents", nargs=-1, required=True, type=DocumentName(), metavar="KIND/NAME...")
+@change_options
+@connection_options()
+def delete(documents: Sequence[DocumentRef], **wish: Any) -> int:
+    """Delete documents, as one change, and follow it until it is verified in use."""
+    return _carry_out(ChangeRequest(deletions=tuple(documents)), (), Wish(**wish))
+
+
+@click.command()
+@_files_option
+@click.option("--allow-deletions", is_flag=True, help="Accept that the change removes much.")
+@connection_options()
+def diff(sources: Sequence[str], allow_deletions: bool) -> int:
+    """Show what `apply` would change, for documents and for runtimes.
+
+    Ends with 0 when nothing differs, with 1 when something does, and with more when it failed.
+    """
+    parsed = files.read(sources)
+    change = _send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
+    _say(change_lines(change))
+    _warn(change.warnings)
+    return NO if change.documents else DONE
+
+
+def _carry_out(asked: ChangeRequest, parsed: Sequence[Parsed], wish: Wish) -> int:
+    request = msgspec.structs.replace(
+        asked, message=wish.message, dry_run=wish.dry_run, allow_deletions=wish.allow_deletions
+    )
+    change = _send(request, parsed)
+    _warn(change.warnings)
+    if wish.dry_run:
+        _say([*change_lines(change), "dry run: nothing was changed"])
+        return DONE
+    if not wish.quiet:
+        _say(map(document_title, change.documents))
+    if change.revision is None:
+        return _end(Ending(DONE, "nothing to change: every document is as it should be"), wish)
+    if not wish.wait:
+        return _end(Ending(DONE, f"revision {change.revision} accepted"), wish)
+    return _end(_follow(change.revision, wish), wish)
+
+
+def _trees(parsed: Sequence[Parsed]) -> tuple[dict[str, Any], ...]:
+    return tuple(item.value for item in parsed if isinstance(item.value, dict))
+
+
+def _send(request: ChangeRequest, parsed: Sequence[Parsed]) -> Change:
+    try:
+        return ask(lambda client: client.change(request))
+    except GovernorError as error:
+        said = _UNKNOWN if _may_have_arrived(error) and not request.dry_run else "nothing was changed"
+        raise GovernorError(
+            error.kind, error.code, f"{error.message}; {said}", locate(error.details, parsed)
+        ) from error
+    except KeyboardInterrupt:
+        _warn(["nothing was changed" if request.dry_run else _UNKNOWN])
+        raise
+
+
+def _may_have_arrived(error: GovernorError) -> bool:
+    """Whether the answer was lost rather than the question."""
+    return error.kind in (Kind.DEADLINE, Kind.INTERNAL) or error.code in ("connection-lost", "gateway")
+
+
+def _follow(revision: int, wish: Wish) -> Ending:
+    with choose(quiet=wish.quiet) as display:
+        follower = Follower(revision, display.show)
+        try:
+            ask(lambda client: follower.follow(client, wish.wait_timeout_s))
+        except KeyboardInterrupt:
+            return Ending(INTERRUPTED, f"interrupted: revision {revision} accepted", (STAYS,))
+        except GovernorError as error:
+            raise GovernorError(error.kind, error.code, f"{error.message}; {STAYS}", error.details) from error
+    return ending(revision, follower.last, wish.wait_timeout_s)
+
+
+def _end(ending: Ending, wish: Wish) -> int:
+    if not wish.quiet:
+        _say([ending.result])
+    _warn(ending.remarks)
+    return ending.code
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line, err=True)
