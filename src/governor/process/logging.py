@@ -9,9 +9,18 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
-import structlog
 
 from governor.values.secret import MASK, Sealed, Secret
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # structlog loads rich if it can, 5 MiB and 50 ms for every program, to print traces with local variables,
+    # which is just what a log must not show. None makes the import fail as if rich were not installed.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 

@@ -3,6 +3,8 @@
 import io
 import json
 import logging as stdlib_logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,3 +157,9 @@ def test_a_value_that_json_does_not_know_is_written_as_its_repr() -> None:
     logging.get_logger("x").info("it happened", value=object, number=float("nan"), raw=b"\xff")
     (line,) = lines(stream)
     assert line["value"] == "<class 'object'>"
+
+
+def test_logging_does_not_load_rich_nor_keep_others_from_it() -> None:
+    program = "import sys, governor.process.logging; print('rich' in sys.modules); import rich.console; print('ok')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "ok"]
