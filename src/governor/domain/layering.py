@@ -5,16 +5,22 @@ items by name, other lists and scalars replace; null removes a key and ``{name, 
 of the same rank that decide one place differently are a conflict, so their order never matters.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from governor.domain.documents import Profile, ResourceRef, resource_ref
 from governor.values.paths import Item, Path
-from governor.values.trees import Manifest, Tree, named_items
+from governor.values.trees import Manifest, Tree, named_items, same
 
 REMOVE: Final = "$remove"
+
+
+_GONE: Final[Any] = object()
+"""Stands for a place where nothing is."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -70,110 +76,135 @@ class Folded(msgspec.Struct, frozen=True):
 
 def fold(layers: Iterable[Layer], default_namespace: str) -> Folded:
     """Lay the layers over each other."""
-    merge = _Fold()
-    for layer in sorted(layers, key=lambda item: (item.rank, item.name)):
-        merge.lay(layer, default_namespace)
-    resources = {ref: tree for ref, tree in sorted(merge.resources.items()) if tree is not _GONE}
+    resources: defaultdict[ResourceRef, _Place] = defaultdict(_Place)
+    apply = _Place({})
+    conflicts: list[Conflict] = []
+    ordered = sorted(layers, key=lambda layer: (layer.rank, layer.name))
+    for _, group in itertools.groupby(ordered, key=lambda layer: layer.rank):
+        peers = [_saying(layer, default_namespace) for layer in group]
+        for one, other in itertools.combinations(peers, 2):
+            conflicts.extend(_between(one, other))
+        for peer in peers:
+            for ref in peer.removals:
+                resources[ref].lay(None, peer.origin)
+        for peer in peers:
+            for ref, manifest in peer.resources.items():
+                resources[ref].lay(manifest, peer.origin)
+            apply.lay(peer.apply, peer.origin)
+    there = {ref: place for ref, place in sorted(resources.items()) if place.tree is not _GONE}
     return Folded(
-        resources,
-        {} if merge.apply is _GONE else merge.apply,
-        {ref: merge.origins[ref] for ref in resources},
-        tuple(merge.conflicts),
+        {ref: place.tree for ref, place in there.items()},
+        apply.tree,
+        {ref: place.origins for ref, place in there.items()},
+        tuple(conflicts),
     )
 
 
-_GONE: Final[Any] = object()
+class _Saying(msgspec.Struct, frozen=True):
+    """What one layer says about one runtime, by resource. Removals mean only what lower ranks say."""
+
+    origin: Origin
+    removals: frozenset[ResourceRef]
+    resources: dict[ResourceRef, Manifest]
+    apply: dict[str, Any]
 
 
-class _Fold:
-    """The state of one fold: what is there so far and who decided it."""
+def _saying(layer: Layer, default_namespace: str) -> _Saying:
+    spec = layer.profile.spec
+    removals = (ResourceRef(each.kind, each.namespace or default_namespace, each.name) for each in spec.removals)
+    manifests = ((resource_ref(manifest, default_namespace), manifest) for manifest in spec.resources)
+    placed = {
+        ref: {**manifest, "metadata": {**manifest["metadata"], "namespace": ref.namespace}}
+        for ref, manifest in manifests
+    }
+    return _Saying(Origin(layer.rank, layer.name), frozenset(removals), placed, layer.apply)
 
-    def __init__(self) -> None:
-        self.resources: dict[ResourceRef, Tree] = {}
-        self.apply: Tree = _GONE
-        self.origins: dict[ResourceRef, dict[Path, Origin]] = {}
-        self.apply_origins: dict[Path, Origin] = {}
-        self.conflicts: list[Conflict] = []
 
-    def lay(self, layer: Layer, default_namespace: str) -> None:
-        origin = Origin(layer.rank, layer.name)
-        for removal in layer.profile.spec.removals:
-            ref = ResourceRef(removal.kind, removal.namespace or default_namespace, removal.name)
-            self.resources[ref] = self._place(ref, origin).remove(self.resources.get(ref, _GONE), ())
-        for manifest in layer.profile.spec.resources:
-            ref = resource_ref(manifest, default_namespace)
-            placed = {**manifest, "metadata": {**manifest["metadata"], "namespace": ref.namespace}}
-            self.resources[ref] = self._place(ref, origin).merge(self.resources.get(ref, _GONE), placed, ())
-        apply_place = _Place(None, self.apply_origins, origin, self.conflicts)
-        self.apply = apply_place.merge(self.apply, layer.apply, ()) if layer.apply else self.apply
+# -- layers of one rank must agree ---------------------------------------------------------------------------------
 
-    def _place(self, ref: ResourceRef, origin: Origin) -> "_Place":
-        return _Place(ref, self.origins.setdefault(ref, {}), origin, self.conflicts)
+
+def _between(one: _Saying, other: _Saying) -> Iterator[Conflict]:
+    """Where two layers of one rank disagree; what lies below or above them does not matter."""
+    profiles, priority = (one.origin.profile, other.origin.profile), one.origin.rank[1]
+    for ref in sorted((one.removals | one.resources.keys()) & (other.removals | other.resources.keys())):
+        if _existence(one, ref) != _existence(other, ref):
+            yield Conflict(ref, (), profiles, priority)
+        elif ref in one.resources:
+            for path in _differing(one.resources[ref], other.resources[ref]):
+                yield Conflict(ref, path, profiles, priority)
+    for path in _differing(one.apply, other.apply):
+        yield Conflict(None, path, profiles, priority)
+
+
+def _existence(saying: _Saying, ref: ResourceRef) -> tuple[bool, bool]:
+    return ref in saying.removals, ref in saying.resources
+
+
+def _differing(one: Tree, other: Tree, path: Path = ()) -> Iterator[Path]:
+    ones, others = _children(one), _children(other)
+    if ones is None or others is None or isinstance(one, dict) != isinstance(other, dict):
+        if not same(one, other):
+            yield path
+        return
+    for step in ones:
+        if step in others:
+            yield from _differing(ones[step], others[step], (*path, step))
+
+
+# -- a higher rank lies on a lower one -----------------------------------------------------------------------------
 
 
 class _Place(msgspec.Struct):
-    """One resource while one layer is laid over it."""
+    """A resource, or the apply policy, while layers are laid on it."""
 
-    resource: ResourceRef | None
-    origins: dict[Path, Origin]
-    origin: Origin
-    conflicts: list[Conflict]
+    tree: Tree = _GONE
+    origins: dict[Path, Origin] = {}
 
-    def merge(self, base: Tree, over: Tree, path: Path) -> Tree:
-        """Lay ``over`` on ``base``; _GONE stands for a place that is not there."""
-        if over is None:
-            return self.remove(base, path)
-        if (children := _children(over)) is None:
-            return self._replace(base, over, path)
-        merged = self._held(base, over, path)
+    def lay(self, over: Tree, origin: Origin) -> None:
+        self.tree = self._merged(self.tree, over, (), origin)
+
+    def _merged(self, base: Tree, over: Tree, path: Path, origin: Origin) -> Tree:
+        children = _children(over)
+        if children is None:
+            self._decide(base, path, origin)
+            return _GONE if over is None else over
+        merged = _held(base, over)
+        if merged is None:
+            self._decide(base, path, origin)
+            merged = {}
         for step, value in children.items():
-            merged[step] = self._merge_child(merged.get(step, _GONE), value, (*path, step))
-        kept = [(step, value) for step, value in merged.items() if value is not _GONE]
-        return dict(kept) if isinstance(over, dict) else [value for _, value in kept]
+            merged[step] = self._merged(merged.get(step, _GONE), value, (*path, step), origin)
+        kept = {step: value for step, value in merged.items() if value is not _GONE}
+        self._own(path, origin, empty=not kept)
+        return kept if isinstance(over, dict) else list(kept.values())
 
-    def _merge_child(self, base: Tree, over: Tree, path: Path) -> Tree:
-        removes = isinstance(path[-1], Item) and over.get(REMOVE) is True
-        return self.remove(base, path) if removes else self.merge(base, over, path)
+    def _decide(self, base: Tree, path: Path, origin: Origin) -> None:
+        """Record who decides this place as a whole; nobody decides anything below it any more."""
+        if isinstance(base, (dict, list, tuple)):
+            for known in [known for known in self.origins if known[: len(path)] == path]:
+                del self.origins[known]
+        self.origins[path] = origin
 
-    def _held(self, base: Tree, over: Tree, path: Path) -> dict[Any, Tree]:
-        """What stays of ``base`` under a container that merges; something of another shape does not."""
-        held = _children(base) if isinstance(base, dict) == isinstance(over, dict) else None
-        if held is None and (base is not _GONE or path in self.origins or not over):
-            self._claim(path, same=False)
-        return held or {}
+    def _own(self, path: Path, origin: Origin, *, empty: bool) -> None:
+        """A map or list is a place of its own only while nothing is in it."""
+        if empty:
+            self.origins[path] = origin
+        else:
+            self.origins.pop(path, None)
 
-    def remove(self, base: Tree, path: Path) -> Tree:
-        self._claim(path, same=base is _GONE)
-        return _GONE
 
-    def _replace(self, base: Tree, over: Tree, path: Path) -> Tree:
-        self._claim(path, same=_same(base, over))
-        return over
-
-    def _claim(self, path: Path, *, same: bool) -> None:
-        """Record who decides this place now; deciding it differently at the same rank is a conflict."""
-        below = [known for known in self.origins if known[: len(path)] == path]
-        if not same:
-            rivals = {self.origins[known].profile for known in below if self.origins[known].rank == self.origin.rank}
-            for rival in sorted(rivals - {self.origin.profile}):
-                pair = (rival, self.origin.profile)
-                self.conflicts.append(Conflict(self.resource, path, pair, self.origin.rank[1]))
-        for known in below:
-            del self.origins[known]
-        self.origins[path] = self.origin
+def _held(base: Tree, over: Tree) -> dict[Any, Tree] | None:
+    """What stays of ``base`` under something that merges; None when it is of another shape and goes."""
+    if isinstance(base, dict) != isinstance(over, dict):
+        return None
+    return {} if base == [] else _children(base)
 
 
 def _children(tree: Tree) -> dict[Any, Tree] | None:
-    """The places below a tree that merge one by one; None for what is replaced as a whole."""
+    """The places below a tree that merge one by one, None for those it removes; None for what counts as a whole."""
     if isinstance(tree, dict):
         return dict(tree)
-    if isinstance(tree, (list, tuple)):
-        by_name = named_items(tree)
-        return None if by_name is None else {Item(name): item for name, item in by_name.items()}
-    return None
-
-
-def _same(left: Tree, right: Tree) -> bool:
-    if hasattr(left, "mac") and hasattr(right, "mac"):
-        return bool(left.mac == right.mac)
-    return type(left) is type(right) and bool(left == right)
+    by_name = named_items(tree) if isinstance(tree, (list, tuple)) else None
+    if by_name is None:
+        return None
+    return {Item(name): None if item.get(REMOVE) is True else item for name, item in by_name.items()}

@@ -9,6 +9,7 @@ from governor.values.secret import Sealed, Secret
 
 # Derandomised: the seed is the test itself, so a failure on one machine is a failure on each.
 thorough = settings(max_examples=300, derandomize=True, deadline=None, print_blob=True)
+brief = settings(thorough, max_examples=100)
 
 CANARY = "hunter2-canary"
 

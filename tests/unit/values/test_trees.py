@@ -34,10 +34,10 @@ def test_a_list_is_named_when_each_item_has_a_name_of_its_own(items: list[Any], 
 @thorough
 @given(trees)
 def test_a_leaf_is_found_by_position_and_by_name(tree: Any) -> None:
-    found: list[tuple[Path, Any]] = []
-    rebuilt = map_leaves(tree, lambda path, leaf: found.append((path, leaf)) or leaf)  # type: ignore[func-returns-value]
+    found: dict[Path, Any] = {}
+    rebuilt = map_leaves(tree, found.setdefault)
     assert same(rebuilt, tree)
-    for path, leaf in found:
+    for path, leaf in found.items():
         assert leaf_at(tree, path) is leaf
         assert leaf_at(tree, named_path(tree, path)) is leaf
         assert named_path(tree, named_path(tree, path)) == named_path(tree, path)

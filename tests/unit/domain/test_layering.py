@@ -1,0 +1,456 @@
+"""Folding layers: order never matters, disagreement is refused, the higher rank wins, every field knows its origin."""
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.domain.documents import API_VERSION, Profile, ResourceRef, read_document
+from governor.domain.layering import REMOVE, Conflict, Folded, Layer, fold
+from governor.values.paths import Item, Path, render
+from governor.values.secret import Sealed
+from governor.values.trees import leaf_at, named_items, same
+from tests.unit.values.strategies import brief, thorough
+
+NAMESPACE = "default"
+X = ResourceRef("Component", NAMESPACE, "x")
+ALL: dict[str, Any] = {}
+GROUP = {"matchLabels": {"region": "eu"}}
+ONE = {"runtime": "r1"}
+
+
+def layer(
+    name: str,
+    *specs: Any,
+    selector: Any = ALL,
+    priority: int = 0,
+    removes: tuple[str, ...] = (),
+    apply: dict[str, Any] | None = None,
+) -> Layer:
+    """A profile that says something about the components x, y, z: one spec for each, None to leave it out."""
+    resources = [
+        {"kind": "Component", "metadata": {"name": component}, "spec": spec}
+        for component, spec in zip("xyz", specs, strict=False)
+        if spec is not None
+    ]
+    removals = [{"kind": "Component", "name": component} for component in removes]
+    spec = {"selector": selector, "priority": priority, "resources": resources, "removals": removals}
+    document = read_document({"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": spec})
+    assert isinstance(document, Profile)
+    return Layer(document, apply or {})
+
+
+def folded(*layers: Layer) -> Folded:
+    return fold(layers, NAMESPACE)
+
+
+def spec_of(*layers: Layer) -> Any:
+    """What becomes of component x."""
+    result = folded(*layers)
+    assert result.conflicts == ()
+    return result.resources[X].get("spec")
+
+
+# -- arbitrary layers ----------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b"])
+ITEM_NAMES = st.sampled_from(["p", "q"])
+atoms = st.sampled_from([None, 1, 2, "", True, Sealed("one", "mac"), Sealed("other", "mac"), [], [1], [{"v": 1}]])
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    set_item = st.builds(lambda name, value: {"name": name, "v": value}, ITEM_NAMES, inner)
+    no_item = st.builds(lambda name: {"name": name, REMOVE: True}, ITEM_NAMES)
+    items = st.lists(set_item | no_item, min_size=1, max_size=2, unique_by=lambda item: item["name"])
+    return st.dictionaries(KEYS, inner, max_size=2) | items
+
+
+patches = st.dictionaries(KEYS, st.recursive(atoms, containers, max_leaves=4), max_size=2)
+NAMES = ["m", "n", "o", "p"]
+
+
+@st.composite
+def some_layers(draw: st.DrawFn) -> list[Layer]:
+    """Up to four layers of few ranks that meet on few components."""
+    return [
+        layer(
+            name,
+            draw(st.none() | patches),
+            draw(st.none() | patches),
+            selector=draw(st.sampled_from([ALL, GROUP, ONE])),
+            priority=draw(st.integers(0, 1)),
+            removes=draw(st.sampled_from([(), (), ("x",)])),
+            apply=draw(st.dictionaries(st.sampled_from(["strategy", "unproven"]), st.sampled_from(["v", "w", None]))),
+        )
+        for name in NAMES[: draw(st.integers(1, 4))]
+    ]
+
+
+def distinct_ranks(layers: list[Layer]) -> list[Layer]:
+    """The same layers, each with a rank of its own, in their order."""
+    ranked = []
+    for priority, one in enumerate(sorted(layers, key=lambda each: (each.rank, each.name))):
+        *specs, removes = _said(one)
+        ranked.append(layer(one.name, *specs, priority=priority, removes=removes, apply=one.apply))
+    return ranked
+
+
+def _said(one: Layer) -> tuple[Any, Any, tuple[str, ...]]:
+    specs = {manifest["metadata"]["name"]: manifest["spec"] for manifest in one.profile.spec.resources}
+    return specs.get("x"), specs.get("y"), tuple(removal.name for removal in one.profile.spec.removals)
+
+
+def unordered(tree: Any) -> Any:
+    """A tree without the order of its keys and of its named items."""
+    if isinstance(tree, dict):
+        return {key: unordered(tree[key]) for key in sorted(tree)}
+    if isinstance(tree, list):
+        return [unordered(item) for item in (sorted(tree, key=str) if named_items(tree) else tree)]
+    return tree.mac if isinstance(tree, Sealed) else tree
+
+
+def outcome(result: Folded) -> str:
+    return repr(({ref: unordered(tree) for ref, tree in result.resources.items()}, unordered(result.apply)))
+
+
+@brief
+@given(some_layers(), st.randoms(use_true_random=False))
+def test_the_order_in_which_layers_are_given_does_not_matter(layers: list[Layer], chance: Any) -> None:
+    assert folded(*chance.sample(layers, len(layers))) == folded(*layers)
+
+
+@thorough
+@given(st.none() | patches, st.none() | patches, st.none() | patches, st.booleans(), st.booleans())
+def test_layers_of_one_rank_agree_only_if_either_may_lie_on_the_other(
+    below: Any, one: Any, other: Any, one_removes: bool, other_removes: bool
+) -> None:
+    def meet(priority: int, other_priority: int, names: str = "mn") -> Folded:
+        return folded(
+            layer("low", below, priority=-9),
+            layer(names[0], one, priority=priority, removes=("x",) * one_removes),
+            layer(names[1], other, priority=other_priority, removes=("x",) * other_removes),
+        )
+
+    together = meet(0, 0)
+    assert bool(together.conflicts) == bool(meet(0, 0, "nm").conflicts)
+    if not together.conflicts:
+        assert outcome(meet(0, 0, "nm")) == outcome(together)
+        if not (one_removes and other_removes):
+            assert outcome(meet(0, 1)) == outcome(meet(1, 0)) == outcome(together)
+
+
+@brief
+@given(some_layers())
+def test_conflicts_do_not_depend_on_what_lies_below_or_above(layers: list[Layer]) -> None:
+    top = max(one.rank for one in layers)
+    peers = [one for one in layers if one.rank == top]
+    alone = {str(conflict) for conflict in folded(*peers).conflicts}
+    assert alone == {str(c) for c in folded(*layers).conflicts if set(c.profiles) <= {one.name for one in peers}}
+
+
+@thorough
+@given(patches, st.booleans())
+def test_a_layer_agrees_with_one_that_says_the_same(patch: Any, removes: bool) -> None:
+    removed = ("x",) * removes
+    twice = folded(layer("m", patch, removes=removed), layer("n", copy.deepcopy(patch), removes=removed))
+    assert twice.conflicts == ()
+    assert outcome(twice) == outcome(folded(layer("m", patch, removes=removed)))
+
+
+@brief
+@given(some_layers())
+def test_folding_changes_no_layer(layers: list[Layer]) -> None:
+    before = copy.deepcopy(layers)
+    result = folded(*layers)
+    untouched = copy.deepcopy(result)
+    folded(*reversed(layers))
+    assert layers == before
+    assert result == untouched
+
+
+def without_removals(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: without_removals(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list) and named_items(tree):
+        return [without_removals(item) for item in tree if REMOVE not in item]
+    return tree
+
+
+@thorough
+@given(patches)
+def test_one_layer_alone_is_its_own_content_without_its_removals(patch: Any) -> None:
+    result = folded(layer("m", patch))
+    assert result.resources == {
+        X: {"kind": "Component", "metadata": {"name": "x", "namespace": NAMESPACE}, "spec": without_removals(patch)}
+    }
+
+
+def places(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The places that are decided one by one: scalars, ordinary lists and what is empty."""
+    by_name = named_items(tree) if isinstance(tree, list) else None
+    children = tree if isinstance(tree, dict) else by_name
+    if not children:
+        yield path, tree
+        return
+    for key, value in children.items():
+        yield from places(value, (*path, key if isinstance(tree, dict) else Item(key)))
+
+
+@brief
+@given(some_layers())
+def test_the_highest_layer_that_says_something_of_a_place_decides_it(layers: list[Layer]) -> None:
+    ranked = distinct_ranks(layers)
+    result = folded(*ranked)
+    for ref, tree in result.resources.items():
+        for path, value in places({"spec": tree["spec"]}):
+            said = [(one.name, leaf_at(manifest, path)) for one in ranked for manifest in manifests(one, ref)]
+            decider, decided = next((name, leaf) for name, leaf in reversed(said) if leaf is not None)
+            origin = result.origins[ref][path].profile
+            assert origin == result.origin(ref, path)
+            if value in ({}, []):
+                assert any(name == origin for name, _ in said)
+            else:
+                assert (origin, same(value, decided)) == (decider, True), render(path)
+
+
+def manifests(one: Layer, ref: ResourceRef) -> list[Any]:
+    return [each for each in one.profile.spec.resources if each["metadata"]["name"] == ref.name]
+
+
+@brief
+@given(some_layers())
+def test_what_the_highest_layer_sets_is_what_comes_out(layers: list[Layer]) -> None:
+    ranked = distinct_ranks(layers)
+    result = folded(*ranked)
+    for manifest in ranked[-1].profile.spec.resources:
+        tree = result.resources[ResourceRef("Component", NAMESPACE, manifest["metadata"]["name"])]
+        for path, value in places({"spec": without_removals(manifest["spec"])}):
+            if value not in ({}, []):
+                assert same(leaf_at(tree, path), value)
+
+
+# -- rules in tables -----------------------------------------------------------------------------------------------
+
+LISTED = [{"name": "p", "v": 1}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "place"),
+    [
+        ({"a": 1}, {"a": 2}, "spec.a"),
+        ({"a": 1}, {"a": 1.0}, "spec.a"),
+        ({"a": 1}, {"a": True}, "spec.a"),
+        ({"a": 1}, {"a": None}, "spec.a"),
+        ({"a": {"b": 1}}, {"a": None}, "spec.a"),
+        ({"a": {}}, {"a": None}, "spec.a"),
+        ({"a": {"b": 1}}, {"a": 5}, "spec.a"),
+        ({"a": {}}, {"a": 5}, "spec.a"),
+        ({"a": {}}, {"a": []}, "spec.a"),
+        ({"a": [1]}, {"a": [2]}, "spec.a"),
+        ({"a": [1, 2]}, {"a": [2, 1]}, "spec.a"),
+        ({"a": LISTED}, {"a": []}, "spec.a"),
+        ({"a": LISTED}, {"a": [1]}, "spec.a"),
+        ({"a": LISTED}, {"a": {"p": 1}}, "spec.a"),
+        ({"a": LISTED}, {"a": [{"name": "p", "v": 2}]}, "spec.a[p].v"),
+        ({"a": LISTED}, {"a": [{"name": "p", REMOVE: True}]}, "spec.a[p]"),
+        ({"a": [{"name": "p"}]}, {"a": [{"name": "p", REMOVE: True}]}, "spec.a[p]"),
+        ({"a": [{"name": "p", REMOVE: True}]}, {"a": []}, "spec.a"),
+        ({"a": Sealed("box", "mac")}, {"a": Sealed("box", "other")}, "spec.a"),
+        ({"a": Sealed("box", "mac")}, {"a": "plain"}, "spec.a"),
+        ({"a": {"b": {"a": 1, "b": 1}}}, {"a": {"b": {"a": 2, "b": 1}}}, "spec.a.b.a"),
+    ],
+)
+@pytest.mark.parametrize("below", [None, {}, {"a": 5}, {"a": {"b": 1, "c": 2}}, {"a": LISTED}, {"a": [1]}])
+def test_layers_of_one_rank_that_disagree_are_refused_whatever_lies_below(
+    below: Any, one: Any, other: Any, place: str
+) -> None:
+    for first, second in ((one, other), (other, one)):
+        result = folded(layer("low", below, priority=-1), layer("m", first), layer("n", second))
+        told = [(c.resource, render(c.path), c.profiles, c.priority) for c in result.conflicts]
+        assert told == [(X, place, ("m", "n"), 0)]
+
+
+@pytest.mark.parametrize(
+    ("below", "one", "other", "together"),
+    [
+        ({}, {"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({}, {"a": 1}, {"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": None}, {"a": None}, {}),
+        ({"a": {"b": 1}}, {"a": {}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
+        ({}, {"a": {}}, {"a": {"c": 2}}, {"a": {"c": 2}}),
+        ({"a": 5}, {"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
+        ({"a": {"b": 1}}, {"a": {"b": None}}, {"a": {"c": 2}}, {"a": {"c": 2}}),
+        ({"a": LISTED}, {"a": [{"name": "p", REMOVE: True}]}, {"a": [{"name": "q"}]}, {"a": [{"name": "q"}]}),
+        ({}, {"a": [{"name": "p", REMOVE: True}]}, {"a": [{"name": "q"}]}, {"a": [{"name": "q"}]}),
+        ({"a": [1]}, {"a": [{"name": "p"}]}, {"a": [{"name": "q"}]}, {"a": [{"name": "p"}, {"name": "q"}]}),
+        (
+            {"a": LISTED},
+            {"a": [{"name": "p", "v": 2}]},
+            {"a": [{"name": "p", "w": 3}]},
+            {"a": [{"name": "p", "v": 2, "w": 3}]},
+        ),
+        ({}, {"a": Sealed("box", "mac")}, {"a": Sealed("sealed anew", "mac")}, {"a": Sealed("box", "mac")}),
+        ({}, {"a": [Sealed("box", "mac")]}, {"a": [Sealed("sealed anew", "mac")]}, {"a": [Sealed("box", "mac")]}),
+    ],
+)
+def test_layers_of_one_rank_that_agree_add_up(below: Any, one: Any, other: Any, together: Any) -> None:
+    for first, second in ((one, other), (other, one)):
+        spec = spec_of(layer("low", below, priority=-1), layer("m", first), layer("n", second))
+        assert unordered(spec) == unordered(together)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "result"),
+    [
+        ({"a": 1, "b": 1}, {"a": 2}, {"a": 2, "b": 1}),
+        ({"a": 1}, {"a": None}, {}),
+        ({"a": 1}, {"b": None}, {"a": 1}),
+        ({"a": {"b": 1}}, {"a": {}}, {"a": {"b": 1}}),
+        ({"a": {"b": 1}}, {"a": {"b": None}}, {"a": {}}),
+        ({"a": {"b": 1}}, {"a": 5}, {"a": 5}),
+        ({"a": 5}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+        ({"a": 5}, {"a": {}}, {"a": {}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        ({"a": [1, 2]}, {"a": []}, {"a": []}),
+        ({"a": [1, None]}, {}, {"a": [1, None]}),
+        ({"a": []}, {"a": LISTED}, {"a": LISTED}),
+        ({"a": LISTED}, {"a": []}, {"a": []}),
+        ({"a": LISTED}, {"a": [{"name": "p", "v": 2}]}, {"a": [{"name": "p", "v": 2}]}),
+        ({"a": LISTED}, {"a": [{"name": "p", "v": None}]}, {"a": [{"name": "p"}]}),
+        ({"a": LISTED}, {"a": [{"name": "q"}]}, {"a": [{"name": "p", "v": 1}, {"name": "q"}]}),
+        ({"a": LISTED}, {"a": [{"name": "p", REMOVE: True}]}, {"a": []}),
+        ({"a": LISTED}, {"a": [{"name": "z", REMOVE: True}]}, {"a": LISTED}),
+        ({"a": LISTED}, {"a": ["p"]}, {"a": ["p"]}),
+        ({"a": LISTED}, {"a": {"p": 1}}, {"a": {"p": 1}}),
+        ({"a": {"p": 1}}, {"a": LISTED}, {"a": LISTED}),
+        ({"a": "low"}, {"a": ""}, {"a": ""}),
+        ({"a": True}, {"a": False}, {"a": False}),
+    ],
+)
+def test_a_higher_layer_lies_on_a_lower_one(low: Any, high: Any, result: Any) -> None:
+    assert spec_of(layer("m", high, priority=1), layer("n", low)) == result
+
+
+def test_layers_lie_in_the_order_everything_groups_by_priority_the_one_runtime() -> None:
+    order = [
+        layer("all", {"a": 0}, selector=ALL, priority=900),
+        layer("all-higher", {"a": 1}, selector=ALL, priority=901),
+        layer("group", {"a": 2}, selector=GROUP, priority=-5),
+        layer("group-higher", {"a": 3}, selector=GROUP, priority=5),
+        layer("one", {"a": 4}, selector=ONE, priority=-900),
+        layer("one-higher", {"a": 5}, selector=ONE, priority=-899),
+    ]
+    for count in range(1, len(order) + 1):
+        assert spec_of(*reversed(order[:count])) == {"a": count - 1}
+
+
+def test_all_pairs_that_disagree_are_told() -> None:
+    result = folded(*(layer(name, {"a": value}) for name, value in (("m", 1), ("n", 2), ("o", 3))))
+    assert [conflict.profiles for conflict in result.conflicts] == [("m", "n"), ("m", "o"), ("n", "o")]
+
+
+# -- removals of resources -----------------------------------------------------------------------------------------
+
+
+def test_a_removal_drops_what_lower_layers_say_and_nothing_else() -> None:
+    result = folded(
+        layer("low", {"a": 1}, {"a": 1}),
+        layer("middle", removes=("x",), priority=1),
+        layer("high", {"b": 2}, priority=2),
+    )
+    assert result.conflicts == ()
+    assert {ref.name: tree["spec"] for ref, tree in result.resources.items()} == {"x": {"b": 2}, "y": {"a": 1}}
+    assert set(result.origins) == set(result.resources)
+
+
+def test_a_removed_resource_is_gone() -> None:
+    result = folded(layer("low", {"a": 1}), layer("high", removes=("x",), priority=1))
+    assert (result.resources, result.origins, result.conflicts) == ({}, {}, ())
+
+
+def test_a_layer_may_drop_a_resource_and_say_it_anew() -> None:
+    assert spec_of(layer("low", {"a": 1}), layer("high", {"b": 2}, removes=("x",), priority=1)) == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agree"),
+    [
+        (layer("m", removes=("x",)), layer("n", {"a": 1}), False),
+        (layer("m", removes=("x",)), layer("n", {}), False),
+        (layer("m", removes=("x",)), layer("n", removes=("x",)), True),
+        (layer("m", {"a": 1}, removes=("x",)), layer("n", {"a": 1}), False),
+        (layer("m", {"a": 1}, removes=("x",)), layer("n", removes=("x",)), False),
+        (layer("m", {"a": 1}, removes=("x",)), layer("n", {"b": 1}, removes=("x",)), True),
+        (layer("m", {"a": 1}, removes=("x",)), layer("n", {"a": 2}, removes=("x",)), False),
+        (layer("m", removes=("x",)), layer("n", None, {"a": 1}), True),
+    ],
+)
+def test_layers_of_one_rank_agree_on_what_is_removed(one: Layer, other: Layer, agree: bool) -> None:
+    for layers in itertools.permutations((layer("low", {"c": 1}, priority=-1), one, other)):
+        assert (folded(*layers).conflicts == ()) is agree
+
+
+def test_a_removal_names_the_namespace_it_means() -> None:
+    low = layer("low", {"a": 1})
+    foreign = copy.deepcopy(low.profile.spec.resources[0])
+    foreign["metadata"]["namespace"] = "other"
+    low.profile.spec.resources[0]["metadata"]["namespace"] = None
+    both = Layer(read(low, resources=[*low.profile.spec.resources, foreign]), {})
+    removal = Layer(
+        read(layer("high", priority=1), removals=[{"kind": "Component", "name": "x", "namespace": "other"}]), {}
+    )
+    assert [ref.namespace for ref in folded(both, removal).resources] == [NAMESPACE]
+
+
+def read(one: Layer, **spec: Any) -> Profile:
+    """The profile with another part of its spec."""
+    written = {"selector": {}, "priority": one.profile.spec.priority, **spec}
+    document = read_document(
+        {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": one.name}, "spec": written}
+    )
+    assert isinstance(document, Profile)
+    return document
+
+
+# -- the apply policy ----------------------------------------------------------------------------------------------
+
+
+def test_the_apply_policy_folds_like_a_resource() -> None:
+    result = folded(
+        layer("low", apply={"strategy": "rolling", "unproven": "report", "verifyWindowSeconds": 5}),
+        layer("middle", apply={"strategy": "reload"}, priority=1),
+        layer("high", apply={"unproven": None}, priority=2),
+        layer("silent", priority=3),
+    )
+    assert (result.apply, result.conflicts) == ({"strategy": "reload", "verifyWindowSeconds": 5}, ())
+
+
+def test_nothing_said_is_an_empty_apply_policy() -> None:
+    assert folded().apply == folded(layer("m")).apply == {}
+
+
+@pytest.mark.parametrize(("one", "other"), [("reload", "rolling"), ("rolling", None)])
+def test_layers_of_one_rank_must_agree_on_the_apply_policy(one: Any, other: Any) -> None:
+    for first, second in ((one, other), (other, one)):
+        result = folded(layer("m", apply={"strategy": first}), layer("n", apply={"strategy": second}))
+        assert result.conflicts == (Conflict(None, ("strategy",), ("m", "n"), 0),)
+    assert folded(layer("m", apply={"strategy": one}), layer("n", apply={"strategy": one})).conflicts == ()
+
+
+# -- origins -------------------------------------------------------------------------------------------------------
+
+
+def test_the_origin_of_a_place_that_is_not_there_is_that_of_the_nearest_one() -> None:
+    result = folded(
+        layer("low", {"type": "t", "metadata": [{"name": "p", "value": 1}, {"name": "q", "value": 1}], "list": [[1]]}),
+        layer("high", {"metadata": [{"name": "q", "value": 2}, {"name": "p", "extra": None}]}, priority=1),
+    )
+    assert result.origin(X, ("spec", "metadata", Item("p"), "value")) == "low"
+    assert result.origin(X, ("spec", "metadata", Item("q"), "value")) == "high"
+    assert result.origin(X, ("spec", "metadata", Item("p"), "extra")) == "high"
+    assert result.origin(X, ("spec", "list", 0, 0)) == "low"
+    assert result.origin(X, ("spec", "version")) == "low"
