@@ -1,0 +1,132 @@
+"""The demo, as its parts and as a person runs it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo.scenario import GOOD_PATH, NotObservedError, Story, expect, result
+from demo.world import World
+from testbed.waiting import until
+
+ROOT = Path(__file__).parents[2]
+
+
+def processes_below(directory: Path) -> list[str]:
+    """Command lines of living processes that name the directory."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(str(directory).encode() in word for word in words):
+            found.append(b" ".join(words).decode(errors="replace"))
+    return found
+
+
+async def start_demo(tmp_path: Path, **environment: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "demo",
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1", **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def read_until(process: asyncio.subprocess.Process, text: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    async with asyncio.timeout(120):
+        while text not in seen:
+            line = await process.stdout.readline()
+            assert line, f"the demo ended before it said {text!r}:\n{seen}"
+            seen += line.decode()
+    return seen
+
+
+async def test_every_step_of_the_good_path_observes_what_it_is_about(
+    tmp_path: Path, redis_binary: Path, daprd_binary: Path, server_logs: list[Path]
+) -> None:
+    async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
+        story = Story(world)
+        for step in GOOD_PATH:
+            lines = await step.run(story)
+            server_logs[:] = tmp_path.rglob("*.log")
+            assert lines, step.name
+
+    assert [step.name for step in GOOD_PATH] == [
+        "start-stores",
+        "start-server",
+        "configure",
+        "start-runtimes",
+        "store-orders",
+        "show-orders",
+        "repoint",
+        "show-proof",
+    ]
+    assert story.seconds > 0
+    assert f"{story.seconds:.2f} s" in result(story)
+    assert processes_below(tmp_path) == []
+
+
+async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) -> None:
+    process = await start_demo(tmp_path)
+    output = (await process.communicate())[0].decode()
+
+    assert process.returncode == 0, output
+    assert output.rstrip().splitlines()[-1].startswith("Runtime 2 was re-pointed to Redis 1 by one central change")
+    assert processes_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    process = await start_demo(tmp_path)
+    await read_until(process, "4/8 ")
+    await until(lambda: _some(processes_below(tmp_path)))
+    process.send_signal(number)
+    output = (await process.communicate())[0].decode()
+
+    assert process.returncode == 130, output
+    assert processes_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_kept_demo_can_be_used_until_it_is_interrupted(tmp_path: Path) -> None:
+    process = await start_demo(tmp_path, KEEP="1")
+    output = await read_until(process, "Ctrl-C stops everything.")
+    exported = next(line for line in output.splitlines() if "export GOVERNOR_SERVER=" in line)
+    settings = dict(word.split("=", 1) for word in exported.split()[1:])
+    listing = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "governor.cli.main",
+        "get",
+        "runtimes",
+        env={**os.environ, **settings},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    table = (await listing.communicate())[0].decode()
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+
+    assert "runtime-1" in table
+    assert "runtime-2" in table
+    assert process.returncode == 0
+    assert processes_below(tmp_path) == []
+
+
+def test_an_observation_that_is_not_there_fails_its_step() -> None:
+    with pytest.raises(NotObservedError, match="the order: expected 'foo', observed 'bar'"):
+        expect("the order", "bar", "foo")
+
+
+async def _some(found: list[str]) -> bool:
+    return bool(found)
