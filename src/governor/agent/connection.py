@@ -1,0 +1,76 @@
+"""The agent's connection to its server: join once, then watch and report side by side, for as long as it runs.
+
+Everything here may fail for any time without the sidecars noticing.
+"""
+
+import asyncio
+import random
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.agent.identity import credential, join
+from governor.agent.reporting import Outbox, send_reports
+from governor.agent.storage import Membership, Storage
+from governor.agent.watching import Inbox, watch
+from governor.client import Client
+from governor.errors import GovernorError, Kind
+from governor.process import logging
+from governor.process.backoff import Backoff, Retries
+from governor.process.clock import Clock
+from governor.wire.identity import JoinToken
+
+_BACKOFF: Final = Backoff(first_s=0.2, most_s=30.0)
+_MAY_PASS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
+
+_log = logging.get_logger(__name__)
+
+
+class Connection:
+    """Joins with ``token`` unless there is a membership already."""
+
+    def __init__(
+        self,
+        membership: Membership | None,
+        token: JoinToken | None,
+        key: Ed25519PrivateKey,
+        storage: Storage,
+        inbox: Inbox,
+        outbox: Outbox,
+        clock: Clock,
+    ) -> None:
+        self._membership = membership
+        self._token = token
+        self._key = key
+        self._storage = storage
+        self._inbox = inbox
+        self._outbox = outbox
+        self._clock = clock
+        self._chance = random.Random()  # noqa: S311 - spreads load, guards nothing
+
+    async def run(self) -> None:
+        """Stay connected until cancelled; a join token that the server refuses ends the program."""
+        membership = self._membership or await self._join()
+        sign = credential(membership, self._key, self._clock)
+        client = Client(membership.server, sign, ca_fingerprint=membership.ca)
+        async with client, asyncio.TaskGroup() as group:
+            group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock))
+            group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
+
+    async def _join(self) -> Membership:
+        assert self._token is not None  # noqa: S101 - ``check_token`` has refused to start without either
+        retries = self._retries()
+        while True:
+            try:
+                membership = await join(self._token, self._key, self._storage)
+            except GovernorError as error:
+                if error.kind not in _MAY_PASS:
+                    raise
+                _log.warning("cannot join", error=str(error), failures=retries.failures + 1)
+                await self._clock.sleep(retries.next_s())
+            else:
+                _log.info("joined", server=membership.server, runtime=membership.enrolment.runtime)
+                return membership
+
+    def _retries(self) -> Retries:
+        return Retries(_BACKOFF, self._chance)

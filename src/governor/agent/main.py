@@ -1,0 +1,81 @@
+"""The agent put together: the only module that knows all its parts."""
+
+import contextlib
+import random
+from typing import Final
+
+import aiohttp
+from prometheus_client import Gauge
+
+import governor
+from governor.agent.connection import Connection
+from governor.agent.identity import check_token, load_or_make_key
+from governor.agent.loop import KEY, Loop
+from governor.agent.platforms.local import daprd
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
+from governor.agent.reporting import Outbox
+from governor.agent.settings import Settings
+from governor.agent.storage import Storage
+from governor.agent.watching import Inbox
+from governor.process import logging, supervise
+from governor.process.address import listen
+from governor.process.backoff import Backoff
+from governor.process.clock import SystemClock
+from governor.process.health import Checks, HealthServer
+from governor.process.metrics import LoopLag, program_registry
+from governor.process.reconcile import Reconciler
+from governor.process.supervise import Component, Lifecycle
+
+_GRACE_S: Final = STOP_GRACE_S + 5.0
+_BACKOFF: Final = Backoff(first_s=0.5, most_s=60.0)
+
+
+def main(settings: Settings) -> int:
+    """Run the agent to its end; the exit code."""
+    logging.configure("agent", level=settings.log_level)
+    return supervise.main(lambda: run(settings))
+
+
+async def run(settings: Settings) -> int:
+    """Make the parts and run them until a signal arrives."""
+    clock = SystemClock()
+    storage = Storage(settings.state_dir.absolute())
+    storage.prepare()
+    key = load_or_make_key(storage.key_file)
+    membership = storage.membership()
+    token = check_token(settings.join_token, membership)
+    directory = ResourceDirectory(settings.resources.absolute(), storage)
+    directory.prepare()
+    launch = daprd.Launch(daprd.find_program(settings.daprd), directory.resources, settings.namespace)
+    registry = program_registry("agent", governor.__version__)
+    lifecycle, checks = Lifecycle(), Checks()
+    async with contextlib.AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        # The reconciler runs the loop, and the loop's parts add to the reconciler.
+        inbox = Inbox(storage, clock, lambda: reconciler.add(KEY))
+        inbox.restore(membership)
+        sidecars = [
+            Sidecar(each, launch, storage, session, clock, on_restart=lambda: reconciler.add(KEY))
+            for each in settings.sidecars
+        ]
+        outbox = Outbox(clock)
+        platform = LocalPlatform(settings.namespace, directory, sidecars, clock)
+        loop = Loop(inbox, outbox, platform, storage, clock)
+        reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF, chance=random.Random())  # noqa: S311
+        reconciler.add(KEY)
+        checks.ready("lifecycle", lifecycle.not_ready)
+        up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
+        for each in sidecars:
+            checks.ready(f"sidecar {each.app_id}", each.not_ready)
+            up.labels(each.app_id).set_function(each.is_up)
+        connection = Connection(membership, token, key, storage, inbox, outbox, clock)
+        components = [
+            Component("health", HealthServer(listen(settings.health_listen), checks, registry).run),
+            Component("loop-lag", LoopLag(registry, clock).run),
+            *(Component(f"sidecar {each.app_id}", each.run) for each in sidecars),
+            Component("loop", reconciler.run),
+            Component("connection", connection.run),
+        ]
+        return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)

@@ -1,0 +1,1 @@
+"""Where a runtime's applications run; one package for each platform, knowing nothing of the others."""

@@ -1,0 +1,121 @@
+"""How daprd is started on this machine: program, ports, command line, environment; and its last words. No processes."""
+
+import os
+import random
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from governor.agent.settings import SidecarSettings
+from governor.agent.storage import Ports
+from governor.errors import GovernorError, Kind
+
+RESOURCES_FLAG: Final = "--resources-path"
+_OWN_VARIABLES: Final = "GOVERNOR_"
+_PORT_RANGE: Final = range(10_000, 32_768)
+"""Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
+_ERROR_LEVELS: Final = ("error", "fatal")
+_LAST_LINES: Final = 3
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What all sidecars of an agent have in common."""
+
+    program: Path
+    resources: Path
+    namespace: str
+
+
+def find_program(given: Path | None) -> Path:
+    """The daprd to run: the given one, else on the PATH, else where Dapr's own installer puts it."""
+    if given is not None:
+        return given
+    for place in (None, str(Path.home() / ".dapr" / "bin")):
+        found = shutil.which("daprd", path=place)
+        if found:
+            return Path(found)
+    message = "daprd was not found on the PATH nor in ~/.dapr/bin: install it (`dapr init --slim`) or give --daprd"
+    raise GovernorError(Kind.PRECONDITION, "daprd-missing", message)
+
+
+def choose_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
+    """The ports of a sidecar: those given, else those kept, else free ones."""
+    taken: set[int] = set()
+
+    def port(given: int, before: int) -> int:
+        chosen = given or before or _free_port(taken)
+        taken.add(chosen)
+        return chosen
+
+    return Ports(
+        http=port(settings.http_port, kept.http if kept else 0),
+        grpc=port(settings.grpc_port, kept.grpc if kept else 0),
+        internal_grpc=port(0, kept.internal_grpc if kept else 0),
+        public=port(settings.public_port, kept.public if kept else 0),
+        metrics=port(settings.metrics_port, kept.metrics if kept else 0),
+    )
+
+
+def _free_port(taken: set[int]) -> int:
+    for candidate in random.sample(_PORT_RANGE, len(_PORT_RANGE)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", candidate))
+            except OSError:
+                continue
+        if candidate not in taken:
+            return candidate
+    raise GovernorError(Kind.EXHAUSTED, "no-port", "no free port is left for a sidecar; give its ports in the settings")
+
+
+def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path | None) -> list[str]:
+    """The command line. The operator's own flags may override ours, except that our Configuration comes last."""
+    app = [f"--app-port={settings.app_port}"] if settings.app_port else []
+    configuration = [f"--config={config}"] if config else []
+    return [
+        str(launch.program),
+        "--mode=standalone",
+        f"--app-id={settings.app_id}",
+        *app,
+        f"{RESOURCES_FLAG}={launch.resources}",
+        f"--dapr-http-port={ports.http}",
+        f"--dapr-grpc-port={ports.grpc}",
+        f"--dapr-internal-grpc-port={ports.internal_grpc}",
+        f"--dapr-public-port={ports.public}",
+        f"--metrics-port={ports.metrics}",
+        "--dapr-listen-addresses=127.0.0.1",
+        "--dapr-public-listen-address=127.0.0.1",
+        "--metrics-listen-address=127.0.0.1",
+        "--enable-mtls=false",
+        "--log-as-json",
+        *settings.argv,
+        *configuration,
+    ]
+
+
+def environment(namespace: str) -> Mapping[str, str]:
+    """Ours without what is the agent's own, and always a namespace: without one equal names in two would clash."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+    return {**inherited, "NAMESPACE": namespace}
+
+
+class _Line(msgspec.Struct):
+    level: str = ""
+    msg: str = ""
+
+
+def last_words(tail: Sequence[str]) -> str:
+    """Why daprd is unhappy, from the end of its log: its last error, or else its last lines."""
+    errors = [line.msg for line in map(_read, tail) if line.level in _ERROR_LEVELS]
+    return errors[-1] if errors else "\n".join(tail[-_LAST_LINES:])
+
+
+def _read(line: str) -> _Line:
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.MsgspecError:
+        return _Line()

@@ -1,0 +1,84 @@
+"""The agent's files on disk: looked at, and changed under the journal. Blocking; what to change is the plan's.
+
+The journal is on disk before the first change and says what will be written and removed; a change that was cut off
+is carried on by planning again, because the journal still knows which files are the agent's.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, content_digest
+from governor.agent.platforms.local.plan import FileSeen, Plan
+from governor.agent.storage import Journal, Storage
+from governor.errors import GovernorError, Kind
+from governor.process import files, logging
+from governor.values.trees import Manifest
+from governor.yamltext import load
+
+_DIRECTORY_MODE: Final = 0o700
+
+_log = logging.get_logger(__name__)
+
+
+class ResourceDirectory:
+    """The resources directory and, beside it, the directory of the ``--config`` file."""
+
+    def __init__(self, resources: Path, storage: Storage) -> None:
+        self.resources = resources
+        self._storage = storage
+        self._roots = {RESOURCES: resources, CONFIG: storage.config_directory}
+
+    def prepare(self) -> None:
+        """Make the resources directory unless it is there; one that is there is left as its owner made it."""
+        try:
+            self.resources.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"cannot make the resources directory {self.resources}: {error.strerror}"
+            raise GovernorError(Kind.PRECONDITION, "directory", message) from error
+
+    def path(self, key: str) -> Path:
+        """The path of a file."""
+        role, _, name = key.partition("/")
+        return self._roots[role] / name
+
+    def journal(self) -> Journal:
+        """Which files are the agent's."""
+        return self._storage.journal()
+
+    def look(self) -> dict[str, FileSeen]:
+        """Every file that a sidecar may read, the agent's own and foreign ones."""
+        seen: dict[str, FileSeen] = {}
+        for role, root in self._roots.items():
+            for path in sorted(root.iterdir()):
+                if path.name.endswith(YAML) and path.is_file():
+                    content = path.read_bytes()
+                    seen[f"{role}/{path.name}"] = FileSeen(content_digest(content), _manifests(path, content))
+        return seen
+
+    def change(self, plan: Plan, journal: Journal) -> None:
+        """Write, then remove, under the journal; nothing at all when there is nothing to change."""
+        if not plan.writes and not plan.removals and journal.intent is None:
+            return
+        begun = journal.begun(plan.intent)
+        self._storage.save_journal(begun)
+        for file in plan.writes:
+            files.write_atomic(self.path(file.key), file.content)
+        for key in plan.removals:
+            files.remove_durable(self.path(key))
+        self._storage.save_journal(begun.ended())
+
+
+def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:
+    try:
+        values = [document.value for document in load(content, str(path))]
+    except GovernorError as error:
+        _log.warning("a file in the resources directory cannot be read", file=str(path), error=str(error))
+        return ()
+    return tuple(value for value in values if _is_manifest(value))  # type: ignore[misc]
+
+
+def _is_manifest(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return False
+    metadata = value.get("metadata")
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)

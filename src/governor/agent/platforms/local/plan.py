@@ -1,0 +1,200 @@
+"""What to do about a delivery on this machine: which files to write and remove, and how each sidecar shall take it.
+
+Pure: ``plan`` sees the delivery and what was observed, and touches nothing.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from governor.agent.platforms.local.files import CONFIG, RESOURCES, ResourceFile, file_key, resource_file
+from governor.agent.sidecars import in_scope
+from governor.agent.storage import Intent, Journal
+from governor.agent.verification import Expected, Reading, live_obstacles
+from governor.domain.bundles import Delivery
+from governor.domain.dapr.kinds import kind_of
+from governor.domain.documents import ResourceRef, Unproven, resource_ref
+from governor.domain.reports import Evidence
+from governor.values.trees import Manifest
+
+
+class FileSeen(msgspec.Struct, frozen=True):
+    """A file in one of the directories, and the resources that it holds as far as it can be read."""
+
+    digest: str
+    manifests: tuple[Manifest, ...]
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """A sidecar's present process was seen to use this content of a resource (nothing: to be without it)."""
+
+    digest: str
+    evidence: Evidence
+
+
+class SidecarSeen(msgspec.Struct, frozen=True):
+    """One sidecar before the change; ``current`` when its process started after the last file was written."""
+
+    app_id: str
+    before: Reading | None = None
+    current: bool = False
+    proofs: Mapping[ResourceRef, Proof] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self.before is not None and self.before.process is not None
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Everything that a plan depends on besides the delivery."""
+
+    namespace: str
+    files: Mapping[str, FileSeen]
+    journal: Journal
+    sidecars: Sequence[SidecarSeen]
+
+
+class Way(enum.StrEnum):
+    """How one sidecar takes a delivery."""
+
+    KEEP = "keep"
+    """Everything is proven for its present process."""
+    LIVE = "live"
+    """It takes the change while it runs."""
+    AWAIT = "await"
+    """Its present process is newer than the files; only the proof is missing."""
+    START = "start"
+    """It is started after the write, and ended before it if it runs."""
+
+
+class SidecarPlan(msgspec.Struct, frozen=True):
+    """What one sidecar must do and show. ``obstacles`` says of which it cannot be shown in this way, and why."""
+
+    app_id: str
+    way: Way
+    expected: tuple[Expected, ...]
+    before: Reading | None = None
+    kept: Mapping[ResourceRef, Proof] = {}
+    obstacles: Mapping[ResourceRef, str] = {}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to do, in this order: write, remove, then each sidecar."""
+
+    writes: tuple[ResourceFile, ...]
+    removals: tuple[str, ...]
+    intent: Intent
+    config: str | None
+    sidecars: tuple[SidecarPlan, ...]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Nothing of the delivery may be applied; the reason by resource."""
+
+    reasons: Mapping[ResourceRef, str]
+
+
+def plan(delivery: Delivery, observed: Observed) -> Plan | Refusal:
+    """Decide what turns what is observed into what is delivered."""
+    reasons = dict(_refusals(delivery, observed))
+    if reasons:
+        return Refusal(reasons)
+    wanted = sorted((resource_file(each, observed.namespace) for each in delivery.resources), key=lambda it: it.rank)
+    keys = {each.key for each in wanted}
+    writes = tuple(each for each in wanted if _digest_of(each.key, observed) != each.digest)
+    # A delivery's own removals need no extra care: only what this agent wrote is ever removed, and all of it that is
+    # not wanted any more.
+    removals = tuple(sorted(observed.journal.files - keys))
+    intent = Intent(delivery.sequence, {each.key: each.digest for each in wanted}, removals)
+    config = next((key for key in keys if key.startswith(f"{CONFIG}/")), None)
+    sidecars = tuple(
+        _sidecar_plan(each, _expected(each.app_id, wanted, delivery, observed), delivery.apply.unproven)
+        for each in observed.sidecars
+    )
+    return Plan(writes, removals, intent, config, sidecars)
+
+
+def _refusals(delivery: Delivery, observed: Observed) -> Iterator[tuple[ResourceRef, str]]:
+    configurations = []
+    for manifest in delivery.resources:
+        ref = resource_ref(manifest, observed.namespace)
+        if ref.kind == "Configuration":
+            configurations.append(ref)
+        reason = _refusal(ref, manifest, observed)
+        if reason:
+            yield ref, reason
+    if len(configurations) > 1:
+        names = ", ".join(ref.name for ref in configurations)
+        for ref in configurations:
+            yield ref, f"a sidecar takes one Configuration, this delivery has several: {names}; keep one"
+
+
+def _refusal(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
+    if kind_of(manifest) is None:
+        return f"{ref.kind} ({manifest.get('apiVersion')}) is no kind that a Dapr sidecar on this machine loads"
+    if ref.namespace != observed.namespace:
+        return f"the sidecars of this runtime are in namespace {observed.namespace!r}: a second one cannot be served"
+    own = file_key(ref)
+    if own in observed.files and own not in observed.journal.files:
+        return f"the file {own} is there already and was not written by this agent: move it away"
+    foreign = next((key for key in _foreign(observed) if _holds(observed.files[key], ref, observed.namespace)), None)
+    return f"it is defined already in {foreign}, which is not this agent's: remove it there or here" if foreign else ""
+
+
+def _foreign(observed: Observed) -> Iterator[str]:
+    for key in sorted(observed.files):
+        if key.startswith(f"{RESOURCES}/") and key not in observed.journal.files:
+            yield key
+
+
+def _holds(file: FileSeen, ref: ResourceRef, namespace: str) -> bool:
+    """A manifest without a namespace is loaded in each, so it clashes too."""
+    return any(resource_ref(manifest, namespace) == ref for manifest in file.manifests)
+
+
+def _digest_of(key: str, observed: Observed) -> str:
+    return observed.files[key].digest if key in observed.files else ""
+
+
+def _expected(
+    app_id: str, wanted: Sequence[ResourceFile], delivery: Delivery, observed: Observed
+) -> tuple[Expected, ...]:
+    """What one sidecar must show: what is in its scope now, and that what was and is no longer is gone."""
+    new = {each.ref: each.manifest for each in wanted if in_scope(each.manifest, app_id)}
+    old = {ref: manifest for ref, manifest in _own(wanted, observed) if in_scope(manifest, app_id)}
+    removed = {ref for ref in delivery.removals if ref.namespace == observed.namespace}
+    refs = sorted({*new, *old, *removed})
+    return tuple(Expected(ref, new.get(ref), old.get(ref)) for ref in refs)
+
+
+def _own(wanted: Sequence[ResourceFile], observed: Observed) -> Iterator[tuple[ResourceRef, Manifest]]:
+    """What this agent has on disk; a file that stays as it is counts as what it was made from, not as read again."""
+    unchanged = {each.key: each for each in wanted if _digest_of(each.key, observed) == each.digest}
+    for key in observed.journal.files & observed.files.keys():
+        if key in unchanged:
+            yield unchanged[key].ref, unchanged[key].manifest
+            continue
+        for manifest in observed.files[key].manifests:
+            yield resource_ref(manifest, observed.namespace), manifest
+
+
+def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: Unproven) -> SidecarPlan:
+    kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
+    open_points = tuple(each for each in expected if each.ref not in kept)
+    if not sidecar.running:
+        return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
+    if not open_points:
+        return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
+    if sidecar.current and not any(each.changed for each in expected):
+        return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
+    obstacles = live_obstacles(open_points, expected, sidecar.before)
+    if obstacles and policy is Unproven.RESTART:
+        return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
+    return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, obstacles)
+
+
+def _is_proven(each: Expected, sidecar: SidecarSeen) -> bool:
+    proof = sidecar.proofs.get(each.ref)
+    return proof is not None and proof.digest == each.digest and not each.changed

@@ -1,0 +1,125 @@
+"""One delivery on this machine, from looking to proof: observe, plan, write, restart what must, verify.
+
+The order of acts is here; what to do is decided by ``plan`` and whether it worked by ``verification``.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from governor.agent import findings
+from governor.agent.findings import Findings
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.files import CONFIG
+from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
+from governor.agent.platforms.local.proving import Prover, Shown, Superseded
+from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.redaction import Redactor
+from governor.agent.verification import Reading
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
+from governor.domain.reports import Evidence, State
+from governor.process.clock import Clock
+
+_POLL_S: Final = 0.02
+_SETTLE_S: Final = 5.0
+"""How long a sidecar that has just started may take before it is asked for the state before a change."""
+
+Progress: TypeAlias = Callable[[Findings], None]
+
+
+class LocalPlatform:
+    """The resources directory and the sidecars of one agent."""
+
+    def __init__(self, namespace: str, directory: ResourceDirectory, sidecars: Sequence[Sidecar], clock: Clock) -> None:
+        self._namespace = namespace
+        self._directory = directory
+        self._sidecars = {each.app_id: each for each in sidecars}
+        self._clock = clock
+        self._redactor = Redactor()
+        self._written_at: dict[str, int] = {}
+        self._written: tuple[tuple[int, int], Evidence] | None = None
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The app ids of the sidecars."""
+        return tuple(self._sidecars)
+
+    def start(self) -> None:
+        """Let all sidecars run with what is on disk; those that run are left alone."""
+        config = next((key for key in self._directory.journal().owned if key.startswith(f"{CONFIG}/")), None)
+        for each in self._sidecars.values():
+            if each.process is None:
+                each.release(self._directory.path(config) if config else None)
+
+    async def converge(
+        self, delivery: Delivery, received: Evidence, progress: Progress, superseded: Superseded
+    ) -> Findings:
+        """Bring the machine to the delivery and say what was seen; tells ``progress`` when it is written."""
+        self._redactor.learn(delivery.resources)
+        refs = self.refs(delivery)
+        planned = plan(delivery, await self._observe())
+        if isinstance(planned, Refusal):
+            self.start()
+            return findings.refused(planned.reasons, refs, self.workloads, self._clock.now(), received)
+        await self._change(planned)
+        written = self._written_evidence(planned, delivery)
+        if any(each.way is not Way.KEEP for each in planned.sidecars):
+            progress(findings.everywhere(State.APPLIED, refs, self.workloads, received, written))
+        shown = await self._verify(planned, delivery.apply, superseded)
+        return findings.conclude(refs, shown, self._clock.now(), received, written)
+
+    def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
+        """What a delivery is about: its resources, and those that it removes."""
+        wanted = [resource_ref(manifest, self._namespace) for manifest in delivery.resources]
+        return tuple(dict.fromkeys([*wanted, *delivery.removals]))
+
+    async def _observe(self) -> Observed:
+        files = await asyncio.to_thread(self._directory.look)
+        journal = await asyncio.to_thread(self._directory.journal)
+        seen = await asyncio.gather(*(self._seen(each) for each in self._sidecars.values()))
+        return Observed(self._namespace, files, journal, seen)
+
+    async def _seen(self, sidecar: Sidecar) -> SidecarSeen:
+        before = await self._settled(sidecar)
+        current = before.process is not None and before.process.number > self._written_at.get(sidecar.app_id, 0)
+        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs)
+
+    async def _settled(self, sidecar: Sidecar) -> Reading:
+        """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""
+        deadline = self._clock.monotonic() + _SETTLE_S
+        while True:
+            reading = await sidecar.read()
+            is_up = reading.said is not None and reading.said.healthy
+            if is_up or reading.process is None or self._clock.monotonic() > deadline:
+                return reading
+            await self._clock.sleep(_POLL_S)
+
+    async def _change(self, planned: Plan) -> None:
+        """Write while the sidecars that must restart are down, so that none of them takes half of a change."""
+        journal = await asyncio.to_thread(self._directory.journal)
+        starting = [self._sidecars[each.app_id] for each in planned.sidecars if each.way is Way.START]
+        try:
+            await asyncio.gather(*(each.hold() for each in starting))
+            await asyncio.to_thread(self._directory.change, planned, journal)
+            if planned.writes or planned.removals:
+                self._written_at = {each.app_id: each.starts for each in self._sidecars.values()}
+        finally:
+            for each in starting:
+                each.release(self._directory.path(planned.config) if planned.config else None)
+
+    def _written_evidence(self, planned: Plan, delivery: Delivery) -> Evidence:
+        """When the files of this delivery were written; looking again later does not change it."""
+        this = (delivery.sequence, delivery.attempt)
+        if self._written is None or self._written[0] != this or planned.writes or planned.removals:
+            text = f"{len(planned.writes)} files written, {len(planned.removals)} removed"
+            self._written = (this, Evidence("file", self._clock.now(), text))
+        return self._written[1]
+
+    async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, Shown]:
+        async def prove(each: SidecarPlan) -> Shown:
+            prover = Prover(self._sidecars[each.app_id], policy, superseded, self._clock)
+            return await prover.prove(each, self._written_at.get(each.app_id, 0), self._redactor)
+
+        shown = await asyncio.gather(*map(prove, planned.sidecars))
+        return {each.app_id: found for each, found in zip(planned.sidecars, shown, strict=True)}

@@ -1,0 +1,52 @@
+"""What an operator tells an agent."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from governor.process.address import Address
+from governor.process.logging import Level
+from governor.values.secret import Secret
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+AppId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?$")]
+
+
+class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """One daprd that the agent runs. A port of 0 is chosen once and kept."""
+
+    app_id: AppId
+    app_port: Port = 0
+    http_port: Port = 0
+    grpc_port: Port = 0
+    metrics_port: Port = 0
+    public_port: Port = 0
+    argv: tuple[str, ...] = ()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of ``governor agent``."""
+
+    platform: Annotated[Literal["local"], msgspec.Meta(description="Where the applications run.")] = "local"
+    join_token: Annotated[
+        Secret | None, msgspec.Meta(description="One-time token to join with; needed at the first start only.")
+    ] = None
+    state_dir: Annotated[Path, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs.")]
+    resources_dir: Annotated[
+        Path | None, msgspec.Meta(description="Directory that the sidecars load; default STATE-DIR/resources.")
+    ] = None
+    namespace: Annotated[str, msgspec.Meta(description="Namespace of the sidecars and their resources.")] = "default"
+    daprd: Annotated[
+        Path | None, msgspec.Meta(description="The daprd program; default: on the PATH, then in ~/.dapr/bin.")
+    ] = None
+    sidecars: tuple[SidecarSettings, ...] = ()
+    health_listen: Annotated[
+        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
+    ] = Address("127.0.0.1", 0)
+    log_level: Annotated[Level, msgspec.Meta(description="The least important lines to log.")] = "info"
+
+    @property
+    def resources(self) -> Path:
+        """The directory that the sidecars load."""
+        return self.resources_dir or self.state_dir / "resources"

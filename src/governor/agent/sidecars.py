@@ -1,0 +1,206 @@
+"""What a Dapr sidecar says about itself: health, metadata and counters, read over HTTP and made comparable.
+
+Nothing here judges what was said (``verification`` does) or knows how a sidecar is run (a platform does).
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+import msgspec
+
+from governor.values.digest import digest
+from governor.values.trees import Manifest
+
+_ANSWER_S: Final = 2.0
+_COUNTER: Final = re.compile(
+    r"^dapr_runtime_component_(?P<what>init_total|init_fail_total)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE
+)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Something that a sidecar lists by its name only."""
+
+    name: str
+
+
+class LoadedComponent(msgspec.Struct, frozen=True):
+    """A component that a sidecar has initialised."""
+
+    name: str
+    type: str
+    version: str = ""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Where messages go that match; without a match all others."""
+
+    path: str = ""
+    match: str = ""
+
+
+class LoadedSubscription(msgspec.Struct, frozen=True, rename="camel"):
+    """A subscription as a sidecar lists it: without the name of its resource."""
+
+    pubsub_name: str = msgspec.field(name="pubsubname")
+    topic: str
+    rules: tuple[Rule, ...] = ()
+    dead_letter_topic: str = ""
+    metadata: dict[str, str] = {}
+    type: str = "DECLARATIVE"
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of ``/v1.0/metadata`` that shows which resources are loaded."""
+
+    id: str
+    runtime_version: str = ""
+    enabled_features: tuple[str, ...] = ()
+    components: tuple[LoadedComponent, ...] = ()
+    subscriptions: tuple[LoadedSubscription, ...] = ()
+    http_endpoints: tuple[Named, ...] = ()
+    mcp_servers: tuple[Named, ...] = ()
+    workflow_access_policies: tuple[Named, ...] = ()
+    resiliencies: tuple[Named, ...] = ()
+
+
+LISTS: Final[Mapping[str, str]] = {
+    "HTTPEndpoint": "http_endpoints",
+    "MCPServer": "mcp_servers",
+    "Resiliency": "resiliencies",
+    "WorkflowAccessPolicy": "workflow_access_policies",
+}
+"""Kinds that a sidecar lists by name only, and where in its metadata."""
+
+Counts: TypeAlias = Mapping[str, int]
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """How many components were initialised, by type, and how many failed to be, by name, since the process started."""
+
+    initialised: Counts
+    failed: Counts
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Everything that one sidecar said at one moment; its configuration may turn the counters off."""
+
+    healthy: bool
+    metadata: Metadata
+    counters: Counters | None
+
+
+class SidecarApi:
+    """Asks one sidecar on its public port, which needs no token, and on its metrics port."""
+
+    def __init__(self, session: aiohttp.ClientSession, public: str, metrics: str) -> None:
+        self._session = session
+        self._public = public
+        self._metrics = metrics
+
+    async def ask(self) -> Said | None:
+        """What the sidecar says now; None when it does not answer as a sidecar does."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                healthy = await self._get(f"{self._public}/v1.0/healthz/outbound", {204, 500})
+                metadata = await self._get(f"{self._public}/v1.0/metadata", {200})
+                metrics = await self._metrics_text()
+            if healthy is None or metadata is None:
+                return None
+            counters = read_counters(metrics[1].decode()) if metrics else None
+            return Said(healthy[0] == 204, read_metadata(metadata[1]), counters)
+        except (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError):
+            # A sidecar that starts, stops or restarts itself does not answer for a while; no answer is no evidence.
+            return None
+
+    async def _metrics_text(self) -> tuple[int, bytes] | None:
+        try:
+            return await self._get(f"{self._metrics}/metrics", {200})
+        except (OSError, aiohttp.ClientError):
+            return None
+
+    async def _get(self, url: str, expected: set[int]) -> tuple[int, bytes] | None:
+        async with self._session.get(url, allow_redirects=False) as response:
+            body = await response.read()
+            return (response.status, body) if response.status in expected else None
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Read what ``/v1.0/metadata`` answered."""
+    return msgspec.json.decode(body, type=Metadata)
+
+
+def read_counters(text: str) -> Counters:
+    """Read the two counters from the Prometheus text of a sidecar."""
+    initialised: dict[str, int] = {}
+    failed: dict[str, int] = {}
+    for match in _COUNTER.finditer(text):
+        labels = dict(_LABEL.findall(match["labels"]))
+        if match["what"] == "init_total":
+            _count(initialised, labels.get("component", ""), match["value"])
+        else:
+            # The label `component` is the type here too; the name has a label of its own.
+            _count(failed, labels.get("componentName", ""), match["value"])
+    return Counters(initialised, failed)
+
+
+def _count(counts: dict[str, int], name: str, value: str) -> None:
+    counts[name] = counts.get(name, 0) + int(float(value))
+
+
+def subscription_of(manifest: Manifest) -> LoadedSubscription:
+    """How a sidecar lists this Subscription; both served versions are listed alike."""
+    spec: dict[str, Any] = manifest["spec"]
+    routes = spec.get("routes") or {"default": spec.get("route", "")}
+    return LoadedSubscription(
+        spec["pubsubname"],
+        spec["topic"],
+        tuple(_rules(routes.get("rules") or (), routes.get("default") or "")),
+        spec.get("deadLetterTopic") or "",
+        dict(spec.get("metadata") or {}),
+    )
+
+
+def _rules(rules: Iterable[Mapping[str, str]], default: str) -> Iterator[Rule]:
+    yield from (Rule(rule.get("path", ""), rule.get("match", "")) for rule in rules)
+    if default:
+        yield Rule(default)
+
+
+_MARKER: Final = "runtime-governor/"
+
+
+def marker_prefix(name: str) -> str:
+    """How the marker of any content of the Configuration of this name begins."""
+    return f"{_MARKER}{name}/"
+
+
+def marker(manifest: Manifest) -> str:
+    """A feature name that no runtime knows, made from a Configuration's content.
+
+    A sidecar lists the features that its configuration enables, known or not, and nothing else of it: with the marker
+    in the file, this list shows which content was really read.
+    """
+    return marker_prefix(manifest["metadata"]["name"]) + loaded_digest(manifest).removeprefix("sha256:")[:16]
+
+
+def marked(manifest: Manifest) -> Manifest:
+    """The Configuration with its marker, as it is written for a sidecar."""
+    spec = manifest.get("spec") or {}
+    features = [*(spec.get("features") or ()), {"name": marker(manifest), "enabled": True}]
+    return {**manifest, "spec": {**spec, "features": features}}
+
+
+def loaded_digest(manifest: Manifest) -> str:
+    """The digest of what Dapr looks at: it ignores labels and annotations when it compares."""
+    name = {key: manifest["metadata"].get(key) for key in ("name", "namespace")}
+    return digest({**manifest, "metadata": name})
+
+
+def in_scope(manifest: Manifest, app_id: str) -> bool:
+    """Whether a sidecar loads a resource; without scopes all do."""
+    scopes = manifest.get("scopes") or ()
+    return not scopes or app_id in scopes

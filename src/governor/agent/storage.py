@@ -1,0 +1,165 @@
+"""What the agent must still know after a crash: typed files in its state directory, each whole or absent.
+
+Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Every file is for its owner only.
+"""
+
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.process import files
+from governor.wire.rest import Enrolment, SignedDelivery
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+PRIVATE_DIRECTORY: Final = 0o700
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Which server this agent joined, and as whom."""
+
+    server: str
+    ca: str
+    enrolment: Enrolment
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """A change of files that has begun: what will be written (with digests) and what removed."""
+
+    sequence: int
+    writes: dict[str, str]
+    removals: tuple[str, ...]
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """Which files are the agent's own, by their digests, and the change that has begun and not ended."""
+
+    owned: dict[str, str] = {}
+    intent: Intent | None = None
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file that the agent wrote or may have written."""
+        return frozenset(self.owned) | frozenset(self.intent.writes if self.intent else ())
+
+    def begun(self, intent: Intent) -> "Journal":
+        """As it must be on disk before the first change; an unfinished change before it is carried along."""
+        carried = self.intent.writes if self.intent else {}
+        return Journal({**carried, **self.owned}, intent)
+
+    def ended(self) -> "Journal":
+        """As it is after the last change."""
+        if self.intent is None:
+            return self
+        kept = {name: digest for name, digest in self.owned.items() if name not in self.intent.removals}
+        return Journal({**kept, **self.intent.writes})
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where one sidecar listens."""
+
+    http: int
+    grpc: int
+    internal_grpc: int
+    public: int
+    metrics: int
+
+
+class ProcessRecord(msgspec.Struct, frozen=True):
+    """A process that was started here, told from all others by when it started."""
+
+    pid: int
+    start_time: str
+
+
+class SidecarRecord(msgspec.Struct, frozen=True):
+    """What is remembered of one sidecar."""
+
+    ports: Ports
+    process: ProcessRecord | None = None
+
+
+class Storage:
+    """The state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.key_file = directory / "identity.key"
+        self.config_directory = directory / "config"
+        self.log_directory = directory / "logs"
+
+    def prepare(self) -> None:
+        """Make the directories, for their owner only."""
+        for each in (self.directory, self.config_directory, self.log_directory, self.directory / "sidecars"):
+            make_private(each)
+
+    def membership(self) -> Membership | None:
+        """Which server was joined."""
+        return self._read("membership.json", Membership)
+
+    def save_membership(self, membership: Membership) -> None:
+        """Remember the server."""
+        self._write("membership.json", membership)
+
+    def newest(self) -> SignedDelivery | None:
+        """The newest delivery that was received, applied or not."""
+        return self._read("newest.json", SignedDelivery)
+
+    def save_newest(self, delivery: SignedDelivery) -> None:
+        """Remember a delivery before it is acted on."""
+        self._write("newest.json", delivery)
+
+    def verified(self) -> SignedDelivery | None:
+        """The last delivery that was verified as a whole."""
+        return self._read("verified.json", SignedDelivery)
+
+    def save_verified(self, delivery: SignedDelivery) -> None:
+        """Remember what is known to work."""
+        self._write("verified.json", delivery)
+
+    def journal(self) -> Journal:
+        """Which files are ours."""
+        return self._read("journal.json", Journal) or Journal()
+
+    def save_journal(self, journal: Journal) -> None:
+        """Remember which files are ours."""
+        self._write("journal.json", journal)
+
+    def sidecar(self, app_id: str) -> SidecarRecord | None:
+        """What is known of a sidecar."""
+        return self._read(f"sidecars/{app_id}.json", SidecarRecord)
+
+    def save_sidecar(self, app_id: str, record: SidecarRecord) -> None:
+        """Remember a sidecar's ports and process."""
+        self._write(f"sidecars/{app_id}.json", record)
+
+    def _write(self, name: str, value: msgspec.Struct) -> None:
+        files.write_atomic(self.directory / name, msgspec.json.encode(value))
+
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        path = self.directory / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            message = f"cannot read {path}: {error.strerror}; check its permissions"
+            raise GovernorError(Kind.PRECONDITION, "state-unreadable", message) from error
+        except msgspec.MsgspecError as error:
+            message = f"{path} is not what an agent of this version writes; restore it, or remove it to start over"
+            raise GovernorError(Kind.PRECONDITION, "state-unreadable", message) from error
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory for its owner only, or refuse one that others may enter."""
+    try:
+        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        mode = directory.stat().st_mode
+    except OSError as error:
+        message = f"cannot make the directory {directory}: {error.strerror}; give another, or make it yourself"
+        raise GovernorError(Kind.PRECONDITION, "directory", message) from error
+    if mode & 0o077:
+        message = f"{directory} is open to other users: run `chmod 700 {directory}`"
+        raise GovernorError(Kind.PRECONDITION, "directory-open", message)

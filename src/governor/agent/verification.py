@@ -1,0 +1,301 @@
+"""Whether a sidecar uses a resource: pure decisions over what the sidecar said and what the kernel says of its process.
+
+Two proofs exist. *Live*: one process, asked before and after the change. *Fresh*: a process that started after the
+change. Whatever neither shows is unproven, never verified; ``docs/reference/verification.md`` has the table by kind.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from governor.agent.sidecars import (
+    LISTS,
+    Counters,
+    Metadata,
+    Said,
+    loaded_digest,
+    marker,
+    marker_prefix,
+    subscription_of,
+)
+from governor.domain.documents import ResourceRef
+from governor.domain.reports import State
+from governor.values.trees import Manifest
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One start of a sidecar; ``number`` counts its starts since the agent started."""
+
+    number: int
+    pid: int
+    start_time: str
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A sidecar ended though nobody asked it to."""
+
+    number: int
+    text: str
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What was seen of one sidecar at one moment.
+
+    ``loads`` says how the process is known to load the resources directory, nothing when it is not known to;
+    ``watches`` that it will notice a change there. ``complaint`` is its own last error text.
+    """
+
+    time: datetime
+    process: Process | None = None
+    said: Said | None = None
+    loads: str = ""
+    watches: bool = False
+    ending: Ending | None = None
+    complaint: str = ""
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """One resource as one sidecar must show it: ``new`` in use, or gone when None. ``old`` was on disk before."""
+
+    ref: ResourceRef
+    new: Manifest | None
+    old: Manifest | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the sidecar must do something to be as expected."""
+        if self.new is None or self.old is None:
+            return self.new is not self.old
+        return loaded_digest(self.new) != loaded_digest(self.old)
+
+    @property
+    def digest(self) -> str:
+        """What a proof is about; empty when the resource must be gone."""
+        return loaded_digest(self.new) if self.new is not None else ""
+
+    @property
+    def component_type(self) -> str:
+        """The type of a Component, new or old, otherwise nothing."""
+        shown = self.new or self.old
+        return str(shown["spec"]["type"]) if shown and self.ref.kind == "Component" else ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What one reading says of one resource: verified, failed, or not proven yet."""
+
+    state: State
+    text: str
+
+
+Verdicts: TypeAlias = dict[ResourceRef, Verdict]
+
+
+def live_obstacles(
+    points: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
+) -> dict[ResourceRef, str]:
+    """Why a running process could not be shown to take each of ``points``; nothing for those where it could."""
+    found = {each.ref: _live_obstacle(each, expected, before) for each in points}
+    return {ref: reason for ref, reason in found.items() if reason}
+
+
+def live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+    """Judge changes by one process that was asked ``before`` the change and ``now``."""
+    if now.ending and before.process and now.ending.number == before.process.number:
+        return _ended(expected, now.ending.text)
+    doubt = _live_doubt(before, now)
+    if doubt or before.said is None or now.said is None or now.process is None:
+        return _all_unproven(expected, doubt)
+    proof = f"same process {now.process.pid} before and after, it watches the resources directory"
+    return {each.ref: _live_verdict(each, expected, before.said, now, now.said, proof) for each in expected}
+
+
+def fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
+    """Judge everything by a process whose number is beyond ``after``: it was started when all files were written."""
+    if now.ending and now.ending.number > after:
+        return _ended(expected, now.ending.text)
+    doubt = _fresh_doubt(after, now)
+    if doubt or now.said is None or now.process is None:
+        return _all_unproven(expected, doubt)
+    proof = f"process {now.process.pid} started after the write, is healthy and {now.loads}"
+    return {each.ref: _fresh_verdict(each, now.said, now.complaint, proof) for each in expected}
+
+
+def settled(verdicts: Verdicts) -> bool:
+    """Whether waiting longer cannot change anything."""
+    states = {verdict.state for verdict in verdicts.values()}
+    return states <= {State.VERIFIED} or State.FAILED in states
+
+
+def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
+    if before is None or before.said is None or not before.said.healthy:
+        return "the sidecar could not be asked before the change"
+    if not before.watches:
+        return "the sidecar does not watch the resources directory"
+    if not each.changed:
+        return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
+    match each.ref.kind:
+        case "Component":
+            return _component_obstacle(each, expected, before.said.counters)
+        case "Subscription":
+            return _subscription_obstacle(each, before.said.metadata)
+        case kind:
+            return f"a running sidecar does not show which content of a {kind} it uses"
+
+
+def _never_there(each: Expected) -> bool:
+    return each.old is None and each.ref.kind != "Subscription"
+
+
+def _component_obstacle(each: Expected, expected: Sequence[Expected], counters: Counters | None) -> str:
+    kind = each.component_type
+    if kind.startswith("middleware."):
+        return "a sidecar does not count the initialisations of middleware"
+    if each.new is None:
+        return ""
+    if counters is None:
+        return "the sidecar's metrics are off"
+    if kind.startswith("secretstores.") and any(_reads_from(other, each.ref.name) for other in expected):
+        return "what reads secrets from it keeps the old ones while the process lives"
+    alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
+    if kind.startswith("bindings.") and len(alike) > 1:
+        return f"a binding may count twice, so one counter cannot tell {len(alike)} changed {kind} apart"
+    return ""
+
+
+def _reads_from(each: Expected, store: str) -> bool:
+    return each.new is not None and (each.new.get("auth") or {}).get("secretStore") == store
+
+
+def _subscription_obstacle(each: Expected, before: Metadata) -> str:
+    if each.new is None:
+        return "" if each.old and subscription_of(each.old) in before.subscriptions else "it was not listed before"
+    listed = subscription_of(each.new) in before.subscriptions
+    return "it was listed in the same words before the change" if listed else ""
+
+
+def _live_doubt(before: Reading, now: Reading) -> str:
+    if now.process is None or now.said is None:
+        return "the sidecar does not answer"
+    if now.process != before.process:
+        return "another process answers than before the change"
+    if not now.watches:
+        return "the sidecar does not watch the resources directory"
+    return "" if now.said.healthy else "the sidecar is not healthy"
+
+
+def _fresh_doubt(after: int, now: Reading) -> str:
+    if now.process is None or now.said is None:
+        return "the sidecar does not answer"
+    if now.process.number <= after:
+        return "no process was started after the write"
+    if not now.loads:
+        return "nothing shows that the sidecar loads the resources directory"
+    return "" if now.said.healthy else "the sidecar is not healthy"
+
+
+def _live_verdict(
+    each: Expected, expected: Sequence[Expected], before: Said, now: Reading, said: Said, proof: str
+) -> Verdict:
+    if each.component_type and each.new is not None:
+        return _live_component(each, expected, before, now, said, proof)
+    return _shown(each, said.metadata, proof)
+
+
+def _live_component(
+    each: Expected, expected: Sequence[Expected], before: Said, now: Reading, said: Said, proof: str
+) -> Verdict:
+    if before.counters is None or said.counters is None:
+        return Verdict(State.UNPROVEN, "the sidecar's metrics are off")
+    if said.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
+        return _failed_to_initialise(each, now.complaint)
+    kind = each.component_type
+    wanted = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
+    old, new = before.counters.initialised.get(kind, 0), said.counters.initialised.get(kind, 0)
+    if new - old < wanted:
+        return Verdict(State.UNPROVEN, f"{kind} was initialised {new - old} times since the write, expected {wanted}")
+    return _shown(each, said.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
+
+
+def _fresh_verdict(each: Expected, said: Said, complaint: str, proof: str) -> Verdict:
+    if each.component_type and said.counters and said.counters.failed.get(each.ref.name, 0):
+        return _failed_to_initialise(each, complaint)
+    return _shown(each, said.metadata, proof)
+
+
+def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
+    """The last question of each proof: does the sidecar list what is expected, and nothing that must be gone?"""
+    listed = _listed(each, metadata)
+    if each.new is None:
+        if listed:
+            return Verdict(State.UNPROVEN, "the sidecar still lists it")
+        return Verdict(State.VERIFIED, f"not listed any more, {proof}")
+    if not listed:
+        return Verdict(State.UNPROVEN, "the sidecar does not list it")
+    return Verdict(State.VERIFIED, f"listed as {listed}, {proof}")
+
+
+def _listed(each: Expected, metadata: Metadata) -> str:
+    match each.ref.kind:
+        case "Component":
+            return _listed_component(each, metadata)
+        case "Subscription":
+            return _listed_subscription(each, metadata)
+        case "Configuration":
+            return _listed_configuration(each, metadata)
+        case kind if kind in LISTS:
+            named = getattr(metadata, LISTS[kind])
+            return each.ref.name if any(one.name == each.ref.name for one in named) else ""
+        case _:
+            return ""
+
+
+def _listed_component(each: Expected, metadata: Metadata) -> str:
+    found = next((one for one in metadata.components if one.name == each.ref.name), None)
+    if found is None:
+        return ""
+    if each.new is not None and (found.type, found.version) != _type_and_version(each.new):
+        return ""
+    return f"{found.type}/{found.version}"
+
+
+def _type_and_version(manifest: Manifest) -> tuple[str, str]:
+    return manifest["spec"]["type"], manifest["spec"].get("version") or ""
+
+
+def _listed_subscription(each: Expected, metadata: Metadata) -> str:
+    shown = each.new or each.old
+    if shown is None:
+        return ""
+    wanted = subscription_of(shown)
+    return f"{wanted.pubsub_name}/{wanted.topic}" if wanted in metadata.subscriptions else ""
+
+
+def _listed_configuration(each: Expected, metadata: Metadata) -> str:
+    if each.new is not None:
+        return marker(each.new) if marker(each.new) in metadata.enabled_features else ""
+    prefix = marker_prefix(each.ref.name)
+    return next((feature for feature in metadata.enabled_features if feature.startswith(prefix)), "")
+
+
+def _failed_to_initialise(each: Expected, complaint: str) -> Verdict:
+    return Verdict(State.FAILED, complaint or f"{each.component_type} could not be initialised; see the sidecar's log")
+
+
+def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
+    """Blame what the sidecar's last words name; when they name nothing, all that changed."""
+    suspects = [each for each in expected if each.changed] or expected
+    named = {each.ref for each in suspects if re.search(rf"(?<![\w.-]){re.escape(each.ref.name)}(?![\w.-])", text)}
+    blamed = named or {each.ref for each in suspects}
+    return {
+        each.ref: Verdict(State.FAILED, text)
+        if each.ref in blamed
+        else Verdict(State.UNPROVEN, "the sidecar ended before it could be asked")
+        for each in expected
+    }
+
+
+def _all_unproven(expected: Sequence[Expected], reason: str) -> Verdicts:
+    return {each.ref: Verdict(State.UNPROVEN, reason) for each in expected}

@@ -1,0 +1,77 @@
+"""Deliveries on their way in: one watch, reconnected with growing waits.
+
+A delivery is on disk before anyone acts on it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from governor.agent.identity import believe
+from governor.agent.storage import Membership, Storage
+from governor.client import Client
+from governor.domain.bundles import Delivery
+from governor.errors import GovernorError, Kind
+from governor.process import logging
+from governor.process.backoff import Retries
+from governor.process.clock import Clock
+from governor.wire.rest import SignedDelivery
+
+_log = logging.get_logger(__name__)
+
+
+class Inbox:
+    """The newest delivery that was believed; older ones and those of others never replace it."""
+
+    def __init__(self, storage: Storage, clock: Clock, on_delivery: Callable[[], None]) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._on_delivery = on_delivery
+        self.newest: Delivery | None = None
+        self.signed: SignedDelivery | None = None
+        self.received_at = clock.now()
+
+    def restore(self, membership: Membership | None) -> None:
+        """Take up what was received before the agent started. Blocking."""
+        signed = self._storage.newest()
+        if signed is not None and membership is not None:
+            self.newest, self.signed = believe(signed, membership), signed
+
+    async def take(self, signed: SignedDelivery, membership: Membership) -> None:
+        """Believe, remember and announce a delivery; refuses what is not newer than the one it has."""
+        delivery = believe(signed, membership)
+        if self.newest is not None and _age(delivery) <= _age(self.newest):
+            message = f"delivery {_age(delivery)} is not newer than {_age(self.newest)}, which the agent has"
+            raise GovernorError(Kind.CONFLICT, "delivery-old", message)
+        received_at = self._clock.now()
+        await asyncio.to_thread(self._storage.save_newest, signed)
+        self.newest, self.signed, self.received_at = delivery, signed, received_at
+        _log.info("delivery received", sequence=delivery.sequence, attempt=delivery.attempt, digest=delivery.digest)
+        self._on_delivery()
+
+
+async def watch(inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock) -> None:
+    """Hold a watch open until cancelled; the wait after a failure shrinks again only when something came."""
+    while True:
+        try:
+            after = inbox.newest.sequence if inbox.newest else 0
+            async with aclosing(client.watch(membership.enrolment.runtime, after)) as deliveries:
+                async for signed in deliveries:
+                    retries.reset()
+                    await _take(inbox, signed, membership)
+        except GovernorError as error:
+            _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
+        await clock.sleep(retries.next_s())
+
+
+async def _take(inbox: Inbox, signed: SignedDelivery, membership: Membership) -> None:
+    try:
+        await inbox.take(signed, membership)
+    except GovernorError as error:
+        if error.kind not in (Kind.DENIED, Kind.CONFLICT):
+            raise
+        _log.error("a delivery was refused", error=str(error), code=error.code)
+
+
+def _age(delivery: Delivery) -> tuple[int, int]:
+    return delivery.sequence, delivery.attempt

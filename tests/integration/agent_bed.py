@@ -1,0 +1,141 @@
+"""An agent without a server: its real parts, a real daprd, and deliveries signed as a server signs them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.agent.loop import KEY, Loop
+from governor.agent.platforms.local import daprd
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.reporting import Outbox
+from governor.agent.settings import SidecarSettings
+from governor.agent.storage import Membership, Storage
+from governor.agent.watching import Inbox
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven, resource_ref
+from governor.domain.reports import Report, ResourceReport, State, overall
+from governor.process.backoff import Backoff
+from governor.process.clock import SystemClock
+from governor.process.reconcile import Outcome, Reconciler
+from governor.values.digest import digest
+from governor.wire.identity import encode_public_key, key_id, sign_delivery
+from governor.wire.rest import Enrolment
+
+RUNTIME = "r1"
+FINAL = (State.VERIFIED, State.FAILED, State.UNPROVEN)
+
+
+def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: str) -> dict[str, Any]:
+    """A Component of version v1."""
+    items = [{"name": key, "value": value} for key, value in metadata.items()]
+    scoped = {"scopes": list(scopes)} if scopes else {}
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": kind, "version": "v1", "metadata": items},
+        **scoped,
+    }
+
+
+def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io/v1alpha1") -> dict[str, Any]:
+    """A resource of any kind."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+class AgentBed:
+    """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
+
+    def __init__(self, directory: Path, program: Path, session: aiohttp.ClientSession, argv: tuple[str, ...]) -> None:
+        self._signer = Ed25519PrivateKey.generate()
+        public = self._signer.public_key()
+        enrolment = Enrolment(RUNTIME, key_id(public), encode_public_key(public))
+        self.membership = Membership("http://127.0.0.1:1", "", enrolment)
+        self.session = session
+        self.storage = Storage(directory / "state")
+        self.storage.prepare()
+        self.resources = directory / "resources"
+        clock = SystemClock()
+        resources = ResourceDirectory(self.resources, self.storage)
+        resources.prepare()
+        launch = daprd.Launch(program, self.resources, "default")
+        settings = SidecarSettings(app_id="app", argv=argv)
+        self.sidecar = Sidecar(settings, launch, self.storage, session, clock, on_restart=self._wake)
+        self.inbox = Inbox(self.storage, clock, self._wake)
+        self.outbox = Outbox(clock)
+        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        platform = LocalPlatform("default", resources, [self.sidecar], clock)
+        loop = Loop(self.inbox, self.outbox, platform, self.storage, clock)
+        self.reconciler = Reconciler[str](
+            loop.reconcile,
+            clock=clock,
+            backoff=Backoff(0.1, 1.0),
+            on_outcome=lambda _key, outcome: self.outcomes.put_nowait(outcome),
+        )
+        self._sequence = 0
+        self._resources: tuple[dict[str, Any], ...] = ()
+
+    def _wake(self) -> None:
+        self.reconciler.add(KEY)
+
+    async def deliver(
+        self, *resources: dict[str, Any], window_s: int = 20, unproven: Unproven = Unproven.RESTART
+    ) -> Report:
+        """Deliver these resources in place of those before, and wait for the final report."""
+        await self.inbox.take(self.sign(resources, window_s, unproven), self.membership)
+        return await self.concluded(self._sequence)
+
+    def sign(self, resources: Iterable[dict[str, Any]], window_s: int, unproven: Unproven) -> Any:
+        """The next delivery, signed."""
+        wanted = tuple(resources)
+        gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
+        self._sequence += 1
+        self._resources = wanted
+        policy = ApplyPolicy(verify_window_seconds=window_s, unproven=unproven)
+        delivery = Delivery(RUNTIME, self._sequence, 1, 1, digest(list(wanted)), wanted, tuple(sorted(gone)), policy)
+        return sign_delivery(delivery, self._signer)
+
+    async def concluded(self, sequence: int) -> Report:
+        """The final report about a delivery."""
+        async with asyncio.timeout(100):
+            while True:
+                await self.outcomes.get()
+                report = self.outbox.newest
+                if report is not None and report.sequence == sequence and overall(report) in FINAL:
+                    return report
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Ask the sidecar as its application does."""
+        async with self.session.get(f"http://127.0.0.1:{self.sidecar.ports.http}{path}") as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def running_agent(directory: Path, program: Path, *argv: str) -> AsyncIterator[AgentBed]:
+    """An agent with one sidecar, ``app``, that runs until the block ends."""
+    async with aiohttp.ClientSession() as session:
+        bed = AgentBed(directory, program, session, argv)
+        tasks = [asyncio.create_task(bed.sidecar.run()), asyncio.create_task(bed.reconciler.run())]
+        try:
+            yield bed
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def said_of(report: Report, name: str) -> ResourceReport:
+    """What a report says of the resource of this name."""
+    return next(each for each in report.resources if each.resource.name == name)
+
+
+def ref(kind: str, name: str) -> ResourceRef:
+    """A reference in the bed's namespace."""
+    return ResourceRef(kind, "default", name)
