@@ -1,0 +1,125 @@
+"""The ASGI application: finds the endpoint, checks who asks, reads what is asked, answers or says why not."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from starlette.datastructures import Headers, QueryParams
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from governor.errors import GovernorError, Kind, invalid
+from governor.process import logging
+from governor.server.api import streams
+from governor.server.api.bodies import read_body
+from governor.server.api.endpoints import JSON, Access, Answer, Call, Endpoint, Events, check_access, not_found
+from governor.server.identity import Principal
+from governor.server.services import Services
+from governor.values.secret import Secret
+from governor.wire.rest import PREFIX, problem
+
+_NOBODY: Final = Principal("nobody", "")
+_PROBLEM: Final = "application/problem+json"
+_EXTRA_HEADERS: Final[dict[Kind, tuple[tuple[str, str], ...]]] = {
+    Kind.UNAUTHENTICATED: (("WWW-Authenticate", "Bearer"),),
+    Kind.UNAVAILABLE: (("Retry-After", "1"),),
+}
+
+_log = logging.get_logger(__name__)
+
+
+def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
+    """The application for a table of endpoints."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    routes = [Route(PREFIX + path, _Resource(services, path, methods)) for path, methods in by_path.items()]
+    return Router(routes, redirect_slashes=False, default=_Resource(services, "", {}))
+
+
+class _Resource:
+    """One path with its methods; without methods it is where nothing is."""
+
+    def __init__(self, services: Services, route: str, methods: Mapping[str, Endpoint]) -> None:
+        self._services = services
+        self._route = route
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        status = 200
+        try:
+            endpoint = self._endpoint(scope["method"])
+            async with asyncio.timeout(self._services.timing.answer_s):
+                call = await self._call(endpoint, scope, receive)
+                answer = await endpoint.handler(call)
+            if isinstance(answer, Events):
+                await streams.respond(answer, call.principal.credential, self._services, scope, receive, send)
+            else:
+                status = answer.status
+                await _send(send, answer)
+        except Exception as error:  # noqa: BLE001 - the edge of the server: whatever it is, the caller is told
+            refusal = _refusal(error, self._route)
+            status = refusal.status
+            await _send(send, refusal, _PROBLEM)
+        self._services.metrics.requests.labels(self._known_method(scope), self._route, str(status)).inc()
+
+    def _known_method(self, scope: Scope) -> str:
+        return scope["method"] if scope["method"] in self._methods else "other"
+
+    def _endpoint(self, method: str) -> Endpoint:
+        if not self._methods:
+            raise not_found("such path; see openapi.json for those that are")
+        if method not in self._methods:
+            message = f"this path takes {', '.join(sorted(self._methods))}"
+            raise GovernorError(Kind.UNIMPLEMENTED, "method-unknown", message)
+        return self._methods[method]
+
+    async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
+        headers, path = Headers(scope=scope), scope["path_params"]
+        principal = _NOBODY
+        if endpoint.access is not Access.PUBLIC:
+            principal = await self._services.identity.authenticate(_credential(headers))
+            check_access(endpoint.access, principal, path.get("runtime"))
+        query = _query(endpoint, scope)
+        body = await read_body(endpoint, headers, receive, self._services.timing.body_s)
+        return Call(self._services, principal, path, query, headers, body)
+
+
+def _credential(headers: Headers) -> Secret:
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not text.strip():
+        message = "a token is needed: send it as `Authorization: Bearer TOKEN`"
+        raise GovernorError(Kind.UNAUTHENTICATED, "token-missing", message)
+    return Secret(text.strip())
+
+
+def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
+    query, known = QueryParams(scope["query_string"]), [each.name for each in endpoint.query]
+    if unknown := [name for name in query if name not in known]:
+        takes = f"known: {', '.join(known)}" if known else "this endpoint takes none"
+        raise invalid("query-unknown", f"unknown query parameter {unknown[0]!r}; {takes}")
+    return query
+
+
+def _refusal(error: Exception, route: str) -> Answer:
+    if isinstance(error, TimeoutError):
+        error = GovernorError(Kind.DEADLINE, "answer-slow", "the server could not answer in time; try again")
+    if not isinstance(error, GovernorError):
+        _log.error("a request failed", route=route, exc_info=error)
+        error = GovernorError(Kind.INTERNAL, "internal", "the server failed; its log says more")
+    elif error.kind is Kind.INTERNAL:
+        _log.error("a request failed", route=route, code=error.code, error=error.message)
+    body = problem(error)
+    return Answer(body, body.status, _EXTRA_HEADERS.get(error.kind, ()))
+
+
+async def _send(send: Send, answer: Answer, media_type: str = JSON) -> None:
+    body = b"" if answer.body is None else msgspec.json.encode(answer.body)
+    headers: list[tuple[bytes, bytes]] = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
+    if answer.body is not None:
+        headers += [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

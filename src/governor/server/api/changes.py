@@ -1,0 +1,43 @@
+"""Handlers of changes."""
+
+from typing import cast
+
+from governor.domain.documents import locate
+from governor.errors import GovernorError
+from governor.server.api.endpoints import Answer, Call, not_found
+from governor.server.store.documents import find_change
+from governor.values.trees import Manifest
+from governor.wire.rest import ChangeRequest
+from governor.yamltext import Parsed, load
+
+SOURCE = "request"
+"""What errors call the text of a request in place of a file's name."""
+
+
+async def submit(call: Call) -> Answer:
+    """Take a change. Documents in YAML text are told with their lines."""
+    if isinstance(call.body, ChangeRequest):
+        return Answer(await call.services.changes.submit(call.body, call.principal.name))
+    parsed = load(call.body, SOURCE)
+    try:
+        return Answer(await call.services.changes.submit(_request(call, parsed), call.principal.name))
+    except GovernorError as error:
+        raise GovernorError(error.kind, error.code, error.message, locate(error.details, parsed)) from error
+
+
+def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
+    return ChangeRequest(
+        documents=tuple(cast("Manifest", each.value) for each in parsed),
+        message=call.query.get("message", ""),
+        dry_run=call.flag("dryRun"),
+        allow_deletions=call.flag("allowDeletions"),
+    )
+
+
+async def get(call: Call) -> Answer:
+    """One accepted change."""
+    change_id = call.path["change"]
+    change = await call.services.store.read(lambda connection: find_change(connection, change_id))
+    if change is None:
+        raise not_found("change with this id")
+    return Answer(change)

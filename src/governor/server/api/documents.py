@@ -1,0 +1,107 @@
+"""Handlers of documents and revisions."""
+
+import msgspec
+
+from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
+from governor.errors import invalid
+from governor.server.api.endpoints import EVENTS, JSON, Answer, Call, Events, Produced, not_found, whole_number
+from governor.server.runtimes import read_progress, revision_progress
+from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
+from governor.server.watch import PROGRESS
+from governor.values.trees import masked
+from governor.wire.events import Event, encode
+from governor.wire.rest import DocumentView, RevisionProgress
+
+_DEFAULT_LIMIT = 50
+_MOST = 500
+
+
+async def list_documents(call: Call) -> Answer:
+    """The newest version of each document that is there."""
+    kind = call.query.get("kind")
+    if kind is not None and kind not in DOCUMENT_TYPES:
+        raise invalid("kind-unknown", f"unknown kind; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}")
+    found = await call.services.store.read(lambda connection: newest_versions(connection, kind))
+    return Answer([_view(version) for version in found.values() if version.tree is not None])
+
+
+async def get_document(call: Call) -> Answer:
+    """One version of a document; a deleted one is found only by its version."""
+    ref, version = DocumentRef(call.path["kind"], call.path["name"]), call.number("version")
+    found = await call.services.store.read(lambda connection: document_version(connection, ref, version))
+    if found is None or (found.tree is None and version is None):
+        raise not_found(f"document {ref}" if version is None else f"version {version} of document {ref}")
+    return Answer(_view(found), headers=(("ETag", f'"{found.version}"'),))
+
+
+async def list_revisions(call: Call) -> Answer:
+    """Revisions, newest first."""
+    limit, before = call.number("limit") or _DEFAULT_LIMIT, call.number("before")
+    if not 0 < limit <= _MOST:
+        raise invalid("limit", f"limit is from 1 to {_MOST}")
+    document = _ref(call.query["document"]) if "document" in call.query else None
+    return Answer(
+        await call.services.store.read(
+            lambda connection: find_revisions(connection, limit=limit, before=before, document=document)
+        )
+    )
+
+
+async def get_revision(call: Call) -> Answer:
+    """One revision."""
+    number = _number(call)
+    found = await call.services.store.read(lambda connection: find_revisions(connection, number=number))
+    if not found:
+        raise not_found(f"revision {number}")
+    return Answer(found[0])
+
+
+async def follow_progress(call: Call) -> Answer | Events:
+    """How far a revision is out: once as JSON, or each time it moves until it is complete."""
+    await get_revision(call)
+    follower = _ProgressFollower(call, _number(call))
+    if JSON in call.headers.get("accept", "") and EVENTS not in call.headers["accept"]:
+        return Answer(await follower.look())
+    return Events(PROGRESS, follower.produce, call.services.timing.progress_pause_s)
+
+
+class _ProgressFollower:
+    """Remembers what was sent, so that only movement is sent again."""
+
+    def __init__(self, call: Call, number: int) -> None:
+        self._services = call.services
+        self._number = number
+        self._sent: RevisionProgress | None = None
+
+    async def look(self) -> RevisionProgress:
+        facts = await self._services.store.read(lambda connection: read_progress(connection, self._number))
+        return revision_progress(self._number, facts, self._services.hub.presence, self._services.clock.now())
+
+    async def produce(self) -> Produced:
+        progress = await self.look()
+        if self._sent is not None and _timeless(progress) == _timeless(self._sent):
+            return Produced()
+        self._sent = progress
+        event = Event("progress", msgspec.json.encode(progress).decode())
+        return Produced(encode(event), last=progress.complete)
+
+
+def _timeless(progress: RevisionProgress) -> RevisionProgress:
+    """Time alone is no movement."""
+    runtimes = tuple(msgspec.structs.replace(each, seconds=0) for each in progress.runtimes)
+    return msgspec.structs.replace(progress, runtimes=runtimes)
+
+
+def _view(version: DocumentVersion) -> DocumentView:
+    return DocumentView(version.kind, version.name, version.version, version.revision, masked(version.tree))
+
+
+def _ref(text: str) -> DocumentRef:
+    kind, slash, name = text.partition("/")
+    if not slash:
+        raise invalid("document-reference", "a document is named Kind/name, for example Profile/orders")
+    return DocumentRef(kind, name)
+
+
+def _number(call: Call) -> int:
+    return whole_number(call.path["revision"], "the revision")

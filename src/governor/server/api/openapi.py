@@ -1,0 +1,79 @@
+"""The OpenAPI document, made from the table of endpoints and the structs that it names."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+import governor
+from governor.server.api.endpoints import EVENTS, JSON, YAML, Access, Endpoint
+from governor.wire.rest import PREFIX, Problem
+
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
+_REF: Final = "#/components/schemas/{name}"
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The whole document."""
+    types = [Problem, *dict.fromkeys(kind for each in endpoints for kind in (each.body, each.answer) if kind)]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Runtime Governor", "version": governor.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": f"{endpoint.handler.__module__.rpartition('.')[2]}.{endpoint.handler.__name__}",
+        "x-access": endpoint.access,
+        "security": [] if endpoint.access is Access.PUBLIC else [{"bearer": []}],
+        "parameters": _parameters(endpoint),
+        "responses": {
+            str(endpoint.status): _answer(endpoint, schema_of),
+            "default": {
+                "description": "A problem",
+                "content": {"application/problem+json": {"schema": schema_of[Problem]}},
+            },
+        },
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {"required": True, "content": _body(endpoint, schema_of)}
+    return operation
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(endpoint.path)
+    ]
+    in_query = [
+        {"name": each.name, "in": "query", "description": each.description, "schema": {"type": each.type}}
+        for each in endpoint.query
+    ]
+    return in_path + in_query
+
+
+def _body(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    content = {JSON: {"schema": schema_of[endpoint.body]}}
+    return content | ({YAML: {"schema": {"type": "string"}}} if endpoint.yaml else {})
+
+
+def _answer(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if endpoint.answer is not None:
+        content[JSON] = {"schema": schema_of[endpoint.answer]}
+    if endpoint.events:
+        content[EVENTS] = {"schema": {"type": "string", "description": f"events: {', '.join(endpoint.events)}"}}
+    return {"description": endpoint.summary, "content": content} if content else {"description": endpoint.summary}

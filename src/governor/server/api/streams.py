@@ -1,0 +1,92 @@
+"""Answers that do not end by themselves: server-sent events as a raw ASGI response.
+
+A reader that has gone is noticed, and one that does not read is cut off, so that neither holds memory for ever.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.types import Receive, Scope, Send
+
+from governor.errors import GovernorError
+from governor.process import logging
+from governor.server.api.endpoints import EVENTS, Events, Produced
+from governor.server.services import Services
+from governor.server.watch import Stream
+from governor.wire.events import KEEPALIVE
+
+ABORT = "governor.abort"
+"""Where the server's protocol puts the way to cut off a connection whose peer does not read."""
+
+_HEADERS = [
+    (b"content-type", EVENTS.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+_log = logging.get_logger(__name__)
+
+
+async def respond(
+    events: Events, credential: str, services: Services, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Send events until they end, the credential ends, the reader leaves or stops reading."""
+    with services.hub.open(events.topic, credential) as stream:
+        leaving = asyncio.create_task(_notice_leaving(receive, stream))
+        try:
+            await _Response(scope, send, services).follow(events, stream)
+        finally:
+            leaving.cancel()
+            await asyncio.wait({leaving})
+
+
+async def _notice_leaving(receive: Receive, stream: Stream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.close()
+
+
+class _Response:
+    """One response that is written piece by piece."""
+
+    def __init__(self, scope: Scope, send: Send, services: Services) -> None:
+        self._send = send
+        self._services = services
+        self._abort: Callable[[], None] = scope.get("extensions", {}).get(ABORT, lambda: None)
+
+    async def follow(self, events: Events, stream: Stream) -> None:
+        try:
+            await self._write({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._write(_body(b": connected\n\n"))
+            await self._send_events(events, stream)
+            await self._write(_body(b"", more=False))
+        except TimeoutError:
+            self._services.metrics.stalled.inc()
+            _log.info("a stream was cut off because its reader stopped reading")
+            self._abort()
+        except GovernorError as error:
+            # The answer has begun, so the reader can only be told by its end.
+            _log.error("a stream was cut off by an error", error=str(error), code=error.code)
+            self._abort()
+
+    async def _send_events(self, events: Events, stream: Stream) -> None:
+        produced = Produced()
+        while not (stream.closed or produced.last):
+            produced = await events.produce()
+            if produced.chunk:
+                await self._write(_body(produced.chunk))
+            if not produced.last:
+                await self._wait_for_news(stream)
+                await asyncio.sleep(events.pause_s)
+
+    async def _wait_for_news(self, stream: Stream) -> None:
+        while not await stream.news(self._services.timing.keepalive_s):
+            await self._write(_body(KEEPALIVE))
+
+    async def _write(self, message: dict[str, object]) -> None:
+        async with asyncio.timeout(self._services.timing.stall_s):
+            await self._send(message)
+
+
+def _body(data: bytes, *, more: bool = True) -> dict[str, object]:
+    return {"type": "http.response.body", "body": data, "more_body": more}

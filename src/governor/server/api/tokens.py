@@ -1,0 +1,40 @@
+"""Handlers of tokens and enrolment."""
+
+from governor.server.api.endpoints import Answer, Call
+from governor.server.identity import view
+from governor.values.secret import Secret
+from governor.wire.identity import JoinToken
+from governor.wire.rest import Enrolment, EnrolRequest, TokenCreated, TokenRequest
+
+
+async def create(call: Call) -> Answer:
+    """Make a token; this answer is the only place where its text ever stands."""
+    request = call.body
+    assert isinstance(request, TokenRequest)  # noqa: S101 - the table says so
+    token, secret = await call.services.identity.create(request)
+    text = secret if request.runtime is None else _join_text(call, request.runtime, secret)
+    return Answer(TokenCreated(view(token), text.reveal()), status=201, headers=(("Cache-Control", "no-store"),))
+
+
+def _join_text(call: Call, runtime: str, secret: Secret) -> Secret:
+    site = call.services.site
+    return JoinToken(server=site.url, runtime=runtime, secret=secret.reveal(), ca=site.ca).encode()
+
+
+async def list_tokens(call: Call) -> Answer:
+    """All tokens without their texts."""
+    return Answer(await call.services.identity.tokens())
+
+
+async def revoke(call: Call) -> Answer:
+    """End a token at once."""
+    await call.services.identity.revoke(call.path["token"])
+    return Answer(status=204)
+
+
+async def enrol(call: Call) -> Answer:
+    """Make an agent's key the identity of its runtime."""
+    request = call.body
+    assert isinstance(request, EnrolRequest)  # noqa: S101 - the table says so
+    key_id = await call.services.identity.enrol(request)
+    return Answer(Enrolment(request.runtime, key_id, call.services.site.delivery_key))

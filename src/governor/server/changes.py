@@ -1,0 +1,257 @@
+"""Changes: the only way in which desired state changes, whoever asks.
+
+A change is decided and stored in one transaction: new versions of documents, one revision, the deliveries that follow
+from it. It is taken whole or refused whole. How a request travels is the API's business.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+
+from governor.domain.bundles import Bundle, Delivery, refs
+from governor.domain.documents import DocumentRef
+from governor.errors import GovernorError, Kind
+from governor.process.clock import Clock
+from governor.server.checking import Refusals, Submission, check
+from governor.server.compiling import (
+    Documents,
+    check_selectors,
+    compile_runtimes,
+    concerned,
+    idle_profiles,
+    read_documents,
+)
+from governor.server.consent import Loss, needs_consent
+from governor.server.deliveries import History, by_reference, is_due, next_delivery
+from governor.server.metrics import Metrics
+from governor.server.sealing import Sealer
+from governor.server.store.deliveries import (
+    delivered_since_verified,
+    highest_attempt,
+    insert_deliveries,
+    newest_deliveries,
+)
+from governor.server.store.documents import (
+    DocumentVersion,
+    insert_change,
+    insert_revision,
+    newest_revision,
+    newest_versions,
+)
+from governor.server.store.identities import delete_runtime_key, find_runtime_key
+from governor.server.store.sqlite import Store
+from governor.server.versioning import new_versions, revision_digest
+from governor.server.watch import PROGRESS, Hub
+from governor.values.treediff import diff
+from governor.values.trees import Manifest
+from governor.wire.rest import Change, ChangeRequest, ChangeState, DocumentChange, Revision, RuntimeChange
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """An accepted change with all that is stored with it; without versions nothing is stored."""
+
+    change: Change
+    digest: str = ""
+    parent: int | None = None
+    versions: tuple[DocumentVersion, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
+
+    @property
+    def deleted_runtimes(self) -> list[str]:
+        """The runtimes that end with this change."""
+        return [version.name for version in self.versions if version.kind == "Runtime" and version.tree is None]
+
+
+class Changes:
+    """Takes changes."""
+
+    def __init__(self, store: Store, hub: Hub, sealer: Sealer, clock: Clock, metrics: Metrics) -> None:
+        self._store = store
+        self._hub = hub
+        self._sealer = sealer
+        self._clock = clock
+        self._metrics = metrics
+
+    async def submit(self, request: ChangeRequest, author: str) -> Change:
+        """Take a change or refuse it with an error; a dry run gives the same answer and stores nothing."""
+        with self._metrics.change_seconds.time():
+            try:
+                submission = await asyncio.to_thread(check, request)
+                if request.dry_run:
+                    return await self._store.read(
+                        lambda connection: self._decide(connection, submission, author).change
+                    )
+                # What is committed must be announced, even when whoever asked has gone.
+                return await asyncio.shield(self._take(submission, author))
+            except GovernorError as error:
+                self._metrics.changes.labels("failed" if error.kind is Kind.INTERNAL else "refused").inc()
+                raise
+
+    async def _take(self, submission: Submission, author: str) -> Change:
+        decision, ended_keys = await self._store.write(
+            lambda connection: self._transact(connection, submission, author)
+        )
+        for delivery in decision.deliveries:
+            self._hub.wake(delivery.runtime)
+        for key_id in ended_keys:
+            self._hub.end(key_id)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc(len(decision.deliveries))
+        self._metrics.changes.labels("accepted" if decision.versions else "unchanged").inc()
+        return decision.change
+
+    def _transact(self, connection: sa.Connection, submission: Submission, author: str) -> tuple[Decision, list[str]]:
+        decision = self._decide(connection, submission, author)
+        return decision, store_decision(connection, decision)
+
+    def _decide(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
+        return decide(connection, submission, self._sealer, author, self._clock.now())
+
+
+def decide(connection: sa.Connection, submission: Submission, sealer: Sealer, author: str, time: datetime) -> Decision:
+    """What a change does to what is stored; only reads."""
+    stored = newest_versions(connection)
+    parent = newest_revision(connection)
+    dry_run = submission.request.dry_run
+    versions = new_versions(submission, stored, sealer, revision=(parent or 0) + 1)
+    before = {ref: version.tree for ref, version in stored.items() if version.tree is not None}
+    after = _replaced(before, versions)
+    deliveries, runtimes, warnings = _deliver(connection, submission, versions, before, after)
+    change = Change(
+        id="" if dry_run or not versions else f"c-{secrets.token_hex(8)}",
+        state=ChangeState.ACCEPTED,
+        author=author,
+        message=submission.request.message,
+        time=time,
+        revision=None if dry_run or not versions else (parent or 0) + 1,
+        documents=tuple(_document_change(version, before.get(version.ref)) for version in versions),
+        runtimes=runtimes,
+        warnings=warnings,
+    )
+    return Decision(change, revision_digest(stored, versions), parent, versions, deliveries)
+
+
+def store_decision(connection: sa.Connection, decision: Decision) -> list[str]:
+    """Store an accepted change; returns the keys of runtimes that ended with it."""
+    change = decision.change
+    if change.revision is None:
+        return []
+    documents = tuple(version.ref for version in decision.versions)
+    revision = Revision(
+        change.revision, decision.digest, decision.parent, change.author, change.message, change.time, documents
+    )
+    insert_revision(connection, revision, decision.versions)
+    insert_change(connection, change)
+    insert_deliveries(connection, decision.deliveries, change.time)
+    ended = [find_runtime_key(connection, runtime) for runtime in decision.deleted_runtimes]
+    for runtime in decision.deleted_runtimes:
+        delete_runtime_key(connection, runtime)
+    return [key.key_id for key in ended if key is not None]
+
+
+def _replaced(
+    before: Mapping[DocumentRef, Manifest], versions: tuple[DocumentVersion, ...]
+) -> dict[DocumentRef, Manifest]:
+    trees = {**before, **{version.ref: version.tree for version in versions}}
+    return {ref: tree for ref, tree in trees.items() if tree is not None}
+
+
+def _deliver(
+    connection: sa.Connection,
+    submission: Submission,
+    versions: tuple[DocumentVersion, ...],
+    before_trees: Mapping[DocumentRef, Manifest],
+    after_trees: Mapping[DocumentRef, Manifest],
+) -> tuple[tuple[Delivery, ...], tuple[RuntimeChange, ...], tuple[str, ...]]:
+    """The deliveries that follow from new versions, what they change for each runtime, and warnings."""
+    if not versions:
+        return (), (), ()
+    touched = [version.ref for version in versions]
+    before, after = read_documents(before_trees.values()), read_documents(after_trees.values())
+    bundles = _compile(before, after, touched)
+    newest = newest_deliveries(connection, bundles)
+    _check_consent(submission, versions, bundles, newest)
+    due = {
+        name: bundle
+        for name, bundle in bundles.items()
+        if is_due(bundle, newest.get(name), is_new=name not in before.runtimes)
+    }
+    deliveries = tuple(
+        next_delivery(name, bundle, _history(connection, name, bundle, newest.get(name)), versions[0].revision)
+        for name, bundle in due.items()
+    )
+    shown = tuple(
+        _runtime_change(delivery, newest.get(delivery.runtime), dry_run=submission.request.dry_run)
+        for delivery in deliveries
+    )
+    return deliveries, shown, tuple(idle_profiles(after, touched))
+
+
+def _compile(before: Documents, after: Documents, touched: list[DocumentRef]) -> dict[str, Bundle]:
+    refusals = Refusals()
+    bundles: dict[str, Bundle] = {}
+    try:
+        check_selectors(after)
+    except GovernorError as error:
+        refusals.add(error)
+    try:
+        bundles = compile_runtimes(after, concerned(before, after, touched))
+    except GovernorError as error:
+        refusals.add(error)
+    refusals.refuse_if_any()
+    return bundles
+
+
+def _check_consent(
+    submission: Submission,
+    versions: tuple[DocumentVersion, ...],
+    bundles: Mapping[str, Bundle],
+    newest: Mapping[str, Delivery],
+) -> None:
+    if submission.request.allow_deletions:
+        return
+    deleted = [version.ref for version in versions if version.tree is None]
+    losses = {
+        name: Loss(frozenset(refs(delivery.resources)), frozenset(refs(bundles[name].resources)))
+        for name, delivery in newest.items()
+    }
+    reasons = needs_consent(deleted, losses)
+    if reasons:
+        message = "the change removes much; if that is meant, allow it with --allow-deletions (allowDeletions)"
+        raise GovernorError(Kind.PRECONDITION, "deletions-not-allowed", message, reasons)
+
+
+def _history(connection: sa.Connection, runtime: str, bundle: Bundle, newest: Delivery | None) -> History:
+    if newest is None:
+        return History()
+    attempt = highest_attempt(connection, runtime, bundle.digest)
+    return History(newest, attempt, delivered_since_verified(connection, runtime))
+
+
+def _document_change(version: DocumentVersion, old: Manifest | None) -> DocumentChange:
+    if old is None or version.tree is None:
+        differences = diff(old or {}, version.tree or {})
+    else:
+        differences = diff(_shown(old), _shown(version.tree))
+    return DocumentChange(version.ref, version.version - 1 if old is not None else 0, version.version, differences)
+
+
+def _shown(tree: Manifest) -> Manifest:
+    """A document for a difference: its resources under their names instead of in a list."""
+    if not tree["spec"].get("resources"):
+        return tree
+    return {**tree, "spec": {**tree["spec"], "resources": {_told(each): each for each in tree["spec"]["resources"]}}}
+
+
+def _told(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return "/".join(part for part in (manifest["kind"], metadata.get("namespace"), metadata["name"]) if part)
+
+
+def _runtime_change(delivery: Delivery, newest: Delivery | None, *, dry_run: bool) -> RuntimeChange:
+    differences = diff(by_reference(newest.resources if newest else ()), by_reference(delivery.resources))
+    return RuntimeChange(delivery.runtime, 0 if dry_run else delivery.sequence, delivery.digest, differences)

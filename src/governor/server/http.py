@@ -1,0 +1,69 @@
+"""The HTTP server as a component of the program: uvicorn on a bound socket, stopped by cancellation alone."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from governor.server.api.streams import ABORT
+
+_GRACEFUL_S = 5
+
+
+class HttpServer:
+    """Serves an application until it is cancelled; ``before_stop`` lets open streams end."""
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        before_stop: Callable[[], None],
+    ) -> None:
+        config = uvicorn.Config(
+            application,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACEFUL_S,
+            ssl_context_factory=(lambda _config, _default: tls) if tls else None,
+        )
+        self._server = _Server(config)
+        self._listener = listener
+        self._before_stop = before_stop
+
+    async def run(self) -> None:
+        """Serve; when cancelled, stop taking connections, end streams and finish requests."""
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            self._before_stop()
+            self._server.should_exit = True
+            await serving
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the program."""
+        yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """Lets the application cut off a peer that does not read: an orderly close would wait for it for ever."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        scope = cast("dict[str, Any]", self.scope)
+        scope["extensions"] = {ABORT: self.transport.abort}

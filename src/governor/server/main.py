@@ -1,0 +1,100 @@
+"""The server program: opens the data directory, puts the parts together and runs them until it is told to stop."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+import governor
+from governor.process import logging, tls
+from governor.process.address import Address, bound_address, listen
+from governor.process.clock import Clock, SystemClock
+from governor.process.health import Checks, HealthServer
+from governor.process.metrics import LoopLag, program_registry
+from governor.process.supervise import Component, Lifecycle, run_program
+from governor.server.api.application import application
+from governor.server.api.routes import ENDPOINTS
+from governor.server.changes import Changes
+from governor.server.deliveries import Dispatch
+from governor.server.directory import DATABASE, ensure_admin, locked, write_url
+from governor.server.http import HttpServer
+from governor.server.identity import Identity
+from governor.server.keys import ServerKeys, open_keys
+from governor.server.metrics import Metrics
+from governor.server.services import PATIENT, Services, Site, Timing
+from governor.server.settings import Settings
+from governor.server.store import versions
+from governor.server.store.sqlite import Store
+from governor.server.watch import Hub
+from governor.wire.identity import encode_public_key
+
+GRACE_S: Final = 10.0
+
+_log = logging.get_logger(__name__)
+
+
+async def serve(settings: Settings) -> int:
+    """Run the server; returns the exit code of the program."""
+    logging.configure("server", level=settings.log_level)
+    clock, registry = SystemClock(), program_registry("server", governor.__version__)
+    with listen(settings.listen) as listener, listen(settings.health_listen) as health_listener:
+        async with open_services(settings, bound_address(listener), clock, registry) as services:
+            lifecycle, checks = Lifecycle(), Checks()
+            checks.ready("lifecycle", lifecycle.not_ready)
+            components = [
+                Component("health", HealthServer(health_listener, checks, registry).run),
+                Component("loop-lag", LoopLag(registry, clock).run),
+                Component("api", http_server(services, listener, settings).run),
+            ]
+            return await run_program(components, grace_s=GRACE_S, lifecycle=lifecycle)
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings, address: Address, clock: Clock, registry: CollectorRegistry, timing: Timing = PATIENT
+) -> AsyncIterator[Services]:
+    """Everything that requests are answered with, while the data directory is ours."""
+    metrics, hub = Metrics(registry), Hub(clock)
+    metrics.observe_watches(hub.open_watches)
+    with ExitStack() as stack:
+        directory = stack.enter_context(locked(settings.data_dir.absolute()))
+        await asyncio.to_thread(versions.prepare, directory / DATABASE)
+        store = Store(directory / DATABASE, metrics.commit_size.observe)
+        stack.callback(store.close)
+        keys = await store.write(lambda connection: open_keys(connection, directory, clock.now()))
+        await store.write(lambda connection: ensure_admin(connection, directory, clock))
+        site = _site(settings, address, keys)
+        write_url(directory, _url(settings, address))
+        _log.info("server listens", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
+        yield Services(
+            store=store,
+            hub=hub,
+            changes=Changes(store, hub, keys.sealer, clock, metrics),
+            identity=Identity(store, hub, clock),
+            dispatch=Dispatch(keys.sealer, keys.delivery_key),
+            clock=clock,
+            metrics=metrics,
+            site=site,
+            timing=timing,
+        )
+
+
+def http_server(services: Services, listener: socket.socket, settings: Settings) -> HttpServer:
+    """The API on its socket."""
+    context = None
+    if settings.tls_certificate and settings.tls_key:
+        context = tls.server_context(settings.tls_certificate, settings.tls_key)
+    return HttpServer(application(services, ENDPOINTS), listener, context, services.hub.close)
+
+
+def _site(settings: Settings, address: Address, keys: ServerKeys) -> Site:
+    ca = tls.fingerprint_of(settings.tls_certificate) if settings.tls_certificate else ""
+    url = settings.public_url.rstrip("/") or _url(settings, address)
+    return Site(url, ca, encode_public_key(keys.delivery_key.public_key()))
+
+
+def _url(settings: Settings, address: Address) -> str:
+    return f"{'https' if settings.tls_certificate else 'http'}://{address}"

@@ -1,0 +1,46 @@
+"""The parts of the server that requests are answered with; ``main`` puts them together."""
+
+from typing import Final, NamedTuple
+
+from governor.process.clock import Clock
+from governor.server.changes import Changes
+from governor.server.deliveries import Dispatch
+from governor.server.identity import Identity
+from governor.server.metrics import Metrics
+from governor.server.store.sqlite import Store
+from governor.server.watch import Hub
+
+
+class Site(NamedTuple):
+    """What agents must know to find this server and to trust it."""
+
+    url: str
+    ca: str
+    delivery_key: str
+
+
+class Timing(NamedTuple):
+    """How patient streams and requests are."""
+
+    keepalive_s: float = 15.0
+    stall_s: float = 30.0
+    body_s: float = 30.0
+    answer_s: float = 60.0
+    progress_pause_s: float = 0.1
+
+
+PATIENT: Final = Timing()
+
+
+class Services(NamedTuple):
+    """Everything that a handler may use."""
+
+    store: Store
+    hub: Hub
+    changes: Changes
+    identity: Identity
+    dispatch: Dispatch
+    clock: Clock
+    metrics: Metrics
+    site: Site
+    timing: Timing

@@ -1,0 +1,125 @@
+"""Statements on documents, revisions and changes."""
+
+from collections.abc import Iterable
+
+import msgspec
+import sqlalchemy as sa
+
+from governor.domain.documents import DocumentRef
+from governor.server.store.schema import changes, document_versions, revisions
+from governor.values.trees import Manifest
+from governor.wire.rest import Change, Revision
+
+
+class DocumentVersion(msgspec.Struct, frozen=True):
+    """One version of one document; the tree is None when this version is its deletion."""
+
+    kind: str
+    name: str
+    version: int
+    revision: int
+    digest: str
+    tree: Manifest | None
+
+    @property
+    def ref(self) -> DocumentRef:
+        """The document's name."""
+        return DocumentRef(self.kind, self.name)
+
+
+def newest_versions(connection: sa.Connection, kind: str | None = None) -> dict[DocumentRef, DocumentVersion]:
+    """The newest version of each document, also of those that are deleted now."""
+    newest = sa.select(
+        document_versions.c.kind, document_versions.c.name, sa.func.max(document_versions.c.version).label("version")
+    ).group_by(document_versions.c.kind, document_versions.c.name)
+    if kind is not None:
+        newest = newest.where(document_versions.c.kind == kind)
+    wanted = newest.subquery()
+    joined = document_versions.join(
+        wanted,
+        sa.and_(
+            document_versions.c.kind == wanted.c.kind,
+            document_versions.c.name == wanted.c.name,
+            document_versions.c.version == wanted.c.version,
+        ),
+    )
+    statement = (
+        sa.select(document_versions)
+        .select_from(joined)
+        .order_by(document_versions.c.kind.desc(), document_versions.c.name)
+    )
+    found = [DocumentVersion(*row) for row in connection.execute(statement)]
+    return {version.ref: version for version in found}
+
+
+def document_version(connection: sa.Connection, ref: DocumentRef, version: int | None = None) -> DocumentVersion | None:
+    """One version of a document, the newest without ``version``."""
+    statement = sa.select(document_versions).where(
+        document_versions.c.kind == ref.kind, document_versions.c.name == ref.name
+    )
+    if version is not None:
+        statement = statement.where(document_versions.c.version == version)
+    row = connection.execute(statement.order_by(document_versions.c.version.desc()).limit(1)).one_or_none()
+    return None if row is None else DocumentVersion(*row)
+
+
+def newest_revision(connection: sa.Connection) -> int | None:
+    """The number of the newest revision."""
+    newest: int | None = connection.scalar(sa.select(sa.func.max(revisions.c.number)))
+    return newest
+
+
+def insert_revision(connection: sa.Connection, revision: Revision, versions: Iterable[DocumentVersion]) -> None:
+    """Store a revision with the versions that it made."""
+    values = msgspec.structs.asdict(revision)
+    del values["documents"]
+    connection.execute(revisions.insert(), [values])
+    connection.execute(document_versions.insert(), [msgspec.structs.asdict(version) for version in versions])
+
+
+def find_revisions(
+    connection: sa.Connection,
+    *,
+    limit: int = 1,
+    number: int | None = None,
+    before: int | None = None,
+    document: DocumentRef | None = None,
+) -> list[Revision]:
+    """Revisions with the names of the documents they touched, newest first."""
+    statement = sa.select(revisions).order_by(revisions.c.number.desc()).limit(limit)
+    if number is not None:
+        statement = statement.where(revisions.c.number == number)
+    if before is not None:
+        statement = statement.where(revisions.c.number < before)
+    if document is not None:
+        touched = sa.select(document_versions.c.revision).where(
+            document_versions.c.kind == document.kind, document_versions.c.name == document.name
+        )
+        statement = statement.where(revisions.c.number.in_(touched))
+    rows = connection.execute(statement).all()
+    touched_by = _documents_of(connection, [row.number for row in rows])
+    return [Revision(**row._mapping, documents=tuple(touched_by.get(row.number, ()))) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+
+
+def _documents_of(connection: sa.Connection, numbers: list[int]) -> dict[int, list[DocumentRef]]:
+    columns = document_versions.c
+    statement = (
+        sa.select(columns.revision, columns.kind, columns.name)
+        .where(columns.revision.in_(numbers))
+        .order_by(columns.kind, columns.name)
+    )
+    found: dict[int, list[DocumentRef]] = {}
+    for revision, kind, name in connection.execute(statement):
+        found.setdefault(revision, []).append(DocumentRef(kind, name))
+    return found
+
+
+def insert_change(connection: sa.Connection, change: Change) -> None:
+    """Store an accepted change."""
+    connection.execute(changes.insert(), [{"id": change.id, "revision": change.revision, "body": change}])
+
+
+def find_change(connection: sa.Connection, change_id: str) -> Change | None:
+    """An accepted change by its id."""
+    found: Change | None = connection.scalar(sa.select(changes.c.body).where(changes.c.id == change_id))
+    return found

@@ -1,0 +1,94 @@
+"""Statements on tokens and on the keys of runtimes and of the server."""
+
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+
+from governor.server.store.schema import runtime_keys, server_keys, tokens
+from governor.wire.rest import Role
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token with the hash of its secret; with a role it is a person's, with a runtime a one-time join token."""
+
+    id: str
+    name: str
+    role: Role | None
+    runtime: str | None
+    secret_hash: str
+    created: datetime
+    expires: datetime | None
+    used: datetime | None = None
+    revoked: datetime | None = None
+
+
+class RuntimeKey(msgspec.Struct, frozen=True):
+    """The key that a runtime's agent enrolled with, which is the runtime's identity."""
+
+    runtime: str
+    key_id: str
+    public_key: str
+    enrolled: datetime
+
+
+def insert_token(connection: sa.Connection, token: Token) -> None:
+    """Store a new token."""
+    connection.execute(tokens.insert(), [msgspec.structs.asdict(token)])
+
+
+def find_token(connection: sa.Connection, token_id: str) -> Token | None:
+    """A token by its id."""
+    row = connection.execute(sa.select(tokens).where(tokens.c.id == token_id)).one_or_none()
+    return None if row is None else _token(row)
+
+
+def all_tokens(connection: sa.Connection) -> list[Token]:
+    """All tokens, oldest first."""
+    return [_token(row) for row in connection.execute(sa.select(tokens).order_by(tokens.c.created, tokens.c.id))]
+
+
+def mark_revoked(connection: sa.Connection, token_id: str, time: datetime) -> None:
+    """End a token; the first time stays."""
+    connection.execute(tokens.update().where(tokens.c.id == token_id, tokens.c.revoked.is_(None)).values(revoked=time))
+
+
+def mark_used(connection: sa.Connection, token_id: str, time: datetime) -> None:
+    """End a join token by its use."""
+    connection.execute(tokens.update().where(tokens.c.id == token_id).values(used=time))
+
+
+def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | None:
+    """The key of an enrolled runtime."""
+    row = connection.execute(sa.select(runtime_keys).where(runtime_keys.c.runtime == runtime)).one_or_none()
+    return None if row is None else RuntimeKey(*row)
+
+
+def enrolled_runtimes(connection: sa.Connection) -> frozenset[str]:
+    """The names of all enrolled runtimes."""
+    return frozenset(connection.scalars(sa.select(runtime_keys.c.runtime)))
+
+
+def put_runtime_key(connection: sa.Connection, key: RuntimeKey) -> None:
+    """Store a runtime's key in place of the one before."""
+    delete_runtime_key(connection, key.runtime)
+    connection.execute(runtime_keys.insert(), [msgspec.structs.asdict(key)])
+
+
+def delete_runtime_key(connection: sa.Connection, runtime: str) -> None:
+    """Forget a runtime's key; its agent is a stranger from now on."""
+    connection.execute(runtime_keys.delete().where(runtime_keys.c.runtime == runtime))
+
+
+def server_key_id(connection: sa.Connection, purpose: str) -> str | None:
+    """Which key the server has used for a purpose so far."""
+    return connection.scalar(sa.select(server_keys.c.key_id).where(server_keys.c.purpose == purpose))
+
+
+def insert_server_key(connection: sa.Connection, purpose: str, key_id: str, time: datetime) -> None:
+    """Remember which key the server uses for a purpose."""
+    connection.execute(server_keys.insert(), [{"purpose": purpose, "key_id": key_id, "created": time}])
+
+
+def _token(row: sa.Row[tuple[object, ...]]) -> Token:
+    return msgspec.convert(dict(zip(Token.__struct_fields__, row, strict=True)), Token)

@@ -1,0 +1,113 @@
+"""The tables as they are now. Each change here comes with a migration; a test proves that both give the same schema."""
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.reports import Report
+from governor.server.store.columns import Json, Moment, SealedTree
+from governor.wire.rest import Change
+
+HEAD: Final = "0001"
+"""The newest migration, which makes these tables."""
+
+METADATA: Final = sa.MetaData()
+
+revisions: Final = sa.Table(
+    "revisions",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("parent", sa.Integer, sa.ForeignKey("revisions.number")),
+    sa.Column("author", sa.String, nullable=False),
+    sa.Column("message", sa.String, nullable=False),
+    sa.Column("time", Moment, nullable=False),
+)
+
+document_versions: Final = sa.Table(
+    "document_versions",
+    METADATA,
+    sa.Column("kind", sa.String, primary_key=True),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False, index=True),
+    sa.Column("digest", sa.String, nullable=False),  # empty when the document was deleted
+    sa.Column("tree", SealedTree),  # null when the document was deleted
+)
+
+changes: Final = sa.Table(
+    "changes",
+    METADATA,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False),
+    sa.Column("body", Json(Change), nullable=False),
+)
+
+deliveries: Final = sa.Table(
+    "deliveries",
+    METADATA,
+    sa.Column("runtime", sa.String, primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False, index=True),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("resources", SealedTree, nullable=False),
+    sa.Column("removals", Json(tuple[ResourceRef, ...]), nullable=False),
+    sa.Column("apply", Json(ApplyPolicy), nullable=False),
+    sa.Column("time", Moment, nullable=False),
+)
+
+reports: Final = sa.Table(
+    "reports",
+    METADATA,
+    sa.Column("runtime", sa.String, primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("received", Moment, nullable=False),
+    sa.Column("acknowledged", sa.Boolean, nullable=False),  # as of the newest report
+    sa.Column("verified", Moment),  # when it was acknowledged for the first time
+    sa.Column("body", Json(Report), nullable=False),
+    sa.ForeignKeyConstraint(["runtime", "sequence"], ["deliveries.runtime", "deliveries.sequence"]),
+)
+
+tokens: Final = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("role", sa.String),  # of a person or program; null for a join token
+    sa.Column("runtime", sa.String),  # whom a join token is for; null otherwise
+    sa.Column("secret_hash", sa.String, nullable=False),
+    sa.Column("created", Moment, nullable=False),
+    sa.Column("expires", Moment),
+    sa.Column("used", Moment),  # when a join token was used, which ends it
+    sa.Column("revoked", Moment),
+)
+
+runtime_keys: Final = sa.Table(
+    "runtime_keys",
+    METADATA,
+    sa.Column("runtime", sa.String, primary_key=True),
+    sa.Column("key_id", sa.String, nullable=False),
+    sa.Column("public_key", sa.String, nullable=False),
+    sa.Column("enrolled", Moment, nullable=False),
+)
+
+server_keys: Final = sa.Table(
+    "server_keys",
+    METADATA,
+    sa.Column("purpose", sa.String, primary_key=True),
+    sa.Column("key_id", sa.String, nullable=False),  # tells whether the key file is the one used so far
+    sa.Column("created", Moment, nullable=False),
+)
+
+schema_version: Final = sa.Table(
+    "alembic_version",
+    METADATA,
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+
+DELIVERY_COLUMNS: Final = tuple(deliveries.c[name] for name in Delivery.__struct_fields__ if name in deliveries.c)
+"""The columns that a Delivery is made of."""
