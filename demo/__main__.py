@@ -5,6 +5,7 @@ Exit code 0 only if every step observed what it is about. KEEP=1 leaves everythi
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,14 +23,19 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run in a directory that is removed afterwards."""
+    """Run in a directory of its own, which stays only when a step failed, for its logs."""
     binaries = provide(["redis", "daprd"])
-    with tempfile.TemporaryDirectory(prefix="governor-demo-") as directory:
-        try:
-            return asyncio.run(_play(Path(directory), binaries))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            print("\nInterrupted; everything was stopped.")
-            return EXIT_INTERRUPTED
+    directory = Path(tempfile.mkdtemp(prefix="governor-demo-"))
+    try:
+        code = asyncio.run(_play(directory, binaries))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("\nInterrupted; everything was stopped.")
+        code = EXIT_INTERRUPTED
+    if code == EXIT_FAILED:
+        print(f"Everything was stopped; the logs are kept in {directory}", file=sys.stderr)
+    else:
+        shutil.rmtree(directory)
+    return code
 
 
 async def _play(directory: Path, binaries: dict[str, Path]) -> int:

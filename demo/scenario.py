@@ -34,7 +34,7 @@ class Story(msgspec.Struct):
 
     world: World
     revision: int = 0
-    sidecars: dict[str, str] = {}
+    sidecars: dict[str, int] = {}
     seconds: float = 0.0
 
 
@@ -87,8 +87,9 @@ async def start_runtimes(story: Story) -> list[str]:
     expect("verified runtimes", sorted(_done(progress)), sorted(RUNTIMES))
     for name in RUNTIMES:
         view = await story.world.api.runtime(name)
-        story.sidecars[name] = _sidecar_process(view)
         lines.append(f"{name}: {_verified(view)}")
+    for runtime in story.world.runtimes:
+        story.sidecars[runtime.name] = runtime.sidecar_pid()
     return lines
 
 
@@ -116,15 +117,18 @@ async def repoint(story: Story) -> list[str]:
     story.seconds = progress.runtimes[0].seconds
     view = await world.api.runtime("runtime-2")
     lines = [f"revision {story.revision} verified on runtime-2 after {story.seconds:.2f} s"]
-    return lines + [f"evidence: {item.source}: {item.text}" for item in _condition(view, "Verified").evidence]
+    seen = dict.fromkeys(
+        item.text for item in _condition(view, "Verified").evidence if item.source.startswith("sidecar")
+    )
+    return [*lines, *(f"evidence from the sidecar: {text}" for text in seen)]
 
 
 async def show_proof(story: Story) -> list[str]:
     """Runtime 2 answers with runtime 1's order, by each road, from the same sidecar process."""
     lines = await _show(story, {"runtime-1": "foo", "runtime-2": "foo"})
-    view = await story.world.api.runtime("runtime-2")
-    expect("the sidecar process of runtime-2", _sidecar_process(view), story.sidecars["runtime-2"])
-    return [*lines, f"runtime-2: still the same sidecar, {story.sidecars['runtime-2']}"]
+    pid = story.world.runtimes[1].sidecar_pid()
+    expect("the sidecar process of runtime-2", pid, story.sidecars["runtime-2"])
+    return [*lines, f"runtime-2: still the same sidecar, process {pid}"]
 
 
 GOOD_PATH: Final = (
@@ -169,10 +173,3 @@ def _verified(view: RuntimeView) -> str:
     condition = _condition(view, "Verified")
     expect(f"{view.name} is verified", condition.status, Status.TRUE)
     return f"verified, {len(view.report.resources) if view.report else 0} resources in use by its sidecar"
-
-
-def _sidecar_process(view: RuntimeView) -> str:
-    """The sidecar's process as the agent's report names it."""
-    workloads = view.report.workloads if view.report else ()
-    expect(f"sidecars of {view.name}", len(workloads), 1)
-    return next((item.text for item in workloads[0].evidence if item.source == "process"), "")

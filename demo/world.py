@@ -1,5 +1,6 @@
 """What stands around the scenario: Redis servers, the governor server, runtimes. Started in part, stopped whole."""
 
+import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from demo import documents
 from demo.programs import GovernorAgent, GovernorServer, OrderApp, OrderDesk
 from governor.client import Client
 from governor.wire.rest import ChangeRequest, RevisionProgress, TokenRequest
+from testbed.errors import TestbedError
 from testbed.redis import Redis
 from testbed.server import Server
 
@@ -29,6 +31,22 @@ class Runtime(msgspec.Struct):
     name: str
     app: OrderApp
     agent: GovernorAgent
+
+    def sidecar_pid(self) -> int:
+        """The daprd that serves the application, as the kernel knows it."""
+        port = re.compile(rf"--dapr-http-port[=\0]{self.app.ports['dapr']}\0".encode())
+        found = [file.parent.name for file in Path("/proc").glob("[0-9]*/cmdline") if port.search(_bytes_of(file))]
+        if len(found) != 1:
+            raise TestbedError(f"{self.name} has {len(found)} sidecar processes, expected one")
+        return int(found[0])
+
+
+def _bytes_of(file: Path) -> bytes:
+    """A process may end while one looks."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 class World:
@@ -83,7 +101,7 @@ class World:
         """Change centrally where a runtime keeps its orders; the number of the accepted revision."""
         change = await self.api.change(ChangeRequest((documents.orders_of(runtime, store),), message=message))
         if change.revision is None:
-            raise RuntimeError(f"the change of {runtime} changed nothing")
+            raise TestbedError(f"the change of {runtime} changed nothing")
         return change.revision
 
     async def verified(self, revision: int) -> RevisionProgress:
