@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from click.shell_completion import shell_complete
 
 import governor
 from governor.cli.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
@@ -15,6 +16,7 @@ from governor.cli.options import connection_options
 from governor.errors import GovernorError, Kind
 
 PROGRAM: Final = "governor"
+COMPLETION: Final = "_GOVERNOR_COMPLETE"
 
 COMMANDS: Final = {
     "apply": Entry("governor.cli.changing:apply", "Put documents and follow the change until it is verified in use."),
@@ -45,8 +47,10 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        result = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        result = _invoke(arguments)
         sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except GovernorError as error:
         click.echo("\n".join(describe(error)), err=True)
         return EXIT_CODE[error.kind]
@@ -65,6 +69,15 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("error: this is a defect of governor; please report it with the lines above", err=True)
         return EXIT_CODE[Kind.INTERNAL]
     return result if isinstance(result, int) else DONE
+
+
+def _invoke(arguments: Sequence[str]) -> object:
+    """What ``click.Group.main`` does, but for its own ideas about exit codes: it ends a broken pipe with 1."""
+    instruction = os.environ.get(COMPLETION)
+    if instruction:
+        return shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+    with cli.make_context(PROGRAM, list(arguments)) as context:
+        return cli.invoke(context)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+from governor.cli.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe, told
+from governor.errors import Detail, GovernorError, Kind, invalid
+
+
+def test_every_kind_of_error_has_its_own_exit_code() -> None:
+    assert set(EXIT_CODE) == set(Kind)
+    assert len(set(EXIT_CODE.values())) == len(Kind)
+
+
+def test_no_error_ends_like_something_else() -> None:
+    assert not set(EXIT_CODE.values()) & {DONE, NO, USAGE, INTERRUPTED, BROKEN_PIPE}
+    assert all(0 < code < 126 for code in EXIT_CODE.values())
+
+
+def test_a_detail_is_told_in_the_form_that_editors_jump_to() -> None:
+    detail = Detail("must be a number", file="a.yaml", line=3, document="Profile/x", path="spec.priority")
+    assert told(detail) == "a.yaml:3: Profile/x spec.priority: must be a number"
+
+
+def test_a_detail_says_only_what_is_known() -> None:
+    assert told(Detail("too much")) == "too much"
+    assert told(Detail("cannot be read", file="a.yaml")) == "a.yaml: cannot be read"
+    assert told(Detail("wrong", document="Profile/x")) == "Profile/x: wrong"
+
+
+def test_an_error_is_told_with_its_places() -> None:
+    error = invalid("x", "two things are wrong", [Detail("first"), Detail("second")])
+    assert describe(error) == ["error: two things are wrong", "first", "second"]
+
+
+def test_a_refused_token_leads_to_the_option_that_names_another() -> None:
+    lines = describe(GovernorError(Kind.UNAUTHENTICATED, "token-refused", "the token is not known"))
+    assert "--token-file" in lines[-1]
+
+
+def test_an_untrusted_server_leads_to_the_authority_and_not_to_the_token() -> None:
+    lines = describe(GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", "the certificate is not trusted"))
+    assert "--ca-file" in lines[-1]
+    assert "--token-file" not in lines[-1]

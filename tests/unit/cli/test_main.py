@@ -1,0 +1,162 @@
+"""The root of the command line: what it imports, how it fails, and what it is told by options."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from governor.cli import main
+from governor.cli.connection import read_token
+from governor.cli.exits import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, USAGE
+from governor.cli.lazy import Entry
+from governor.cli.main import COMMANDS, cli, run
+from governor.cli.options import connection_options, given
+from governor.errors import GovernorError, Kind
+
+SLOW = ("aiohttp", "asyncio", "rich", "yaml", "sqlalchemy", "governor.server", "governor.agent", "governor.domain")
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Adds the commands ``probe`` (remembers the global options) and ``fail`` and returns what was remembered."""
+    seen: list[object] = []
+
+    @click.command()
+    @connection_options()
+    def probe() -> int:
+        seen.append((given("server"), given("token_file"), given("ca_file")))
+        return 42
+
+    @click.command()
+    @click.argument("how", type=click.Choice(["interrupt", "defect", "denied"]))
+    def fail(how: str) -> None:
+        raise {
+            "interrupt": KeyboardInterrupt(),
+            "defect": ZeroDivisionError("by zero"),
+            "denied": GovernorError(Kind.DENIED, "role", "not for you"),
+        }[how]
+
+    monkeypatch.setattr(main, "probe", probe, raising=False)
+    monkeypatch.setattr(main, "fail", fail, raising=False)
+    entries = {"probe": Entry("governor.cli.main:probe", ""), "fail": Entry("governor.cli.main:fail", "")}
+    monkeypatch.setattr(cli, "entries", {**COMMANDS, **entries})
+    return seen
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"]])
+def test_the_root_imports_nothing_slow(arguments: list[str]) -> None:
+    program = (
+        "import sys; from governor.cli.main import run; run(sys.argv[1:]); "
+        f"print([name for name in {SLOW} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(any(line.split()[:1] == [name] for line in lines) for name in COMMANDS)
+
+
+def test_the_module_is_a_program_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "governor.cli.main", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("governor, version ")
+
+
+def test_a_typing_error_names_what_was_probably_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["aply"]) == USAGE
+    assert "did you mean 'apply'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["apply"], ["--no-such-option"], ["get", "nothing"], ["delete", "orders"]])
+def test_a_wrong_command_line_ends_with_two(arguments: list[str]) -> None:
+    assert run(arguments) == USAGE
+
+
+def test_a_command_decides_its_exit_code(probe: list[object]) -> None:
+    assert run(["probe"]) == 42
+    assert probe == [(None, None, None)]
+
+
+def test_global_options_are_taken_before_and_after_the_command(
+    probe: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOVERNOR_SERVER", "http://environment")
+    monkeypatch.setenv("GOVERNOR_TOKEN_FILE", "environment")
+    for arguments in (["probe"], ["--server", "http://before", "probe"]):
+        run(arguments)
+    run(["--server", "http://before", "--ca-file", "ca", "probe", "--server", "http://after", "--token-file", "after"])
+    assert probe == [
+        ("http://environment", Path("environment"), None),
+        ("http://before", Path("environment"), None),
+        ("http://after", Path("after"), Path("ca")),
+    ]
+
+
+def test_an_error_becomes_its_exit_code_and_its_words(probe: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", "denied"]) == EXIT_CODE[Kind.DENIED]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: not for you\n")
+
+
+def test_an_interrupt_has_its_exit_code(probe: list[object]) -> None:
+    assert run(["fail", "interrupt"]) == INTERRUPTED
+
+
+def test_a_defect_is_no_answer(probe: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fail", "defect"]) == EXIT_CODE[Kind.INTERNAL]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_reader_that_left_is_no_defect() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "governor.cli.main", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_calls_us(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert "_GOVERNOR_COMPLETE" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands_without_importing_them() -> None:
+    environment = {"_GOVERNOR_COMPLETE": "bash_complete", "COMP_WORDS": "governor de", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "governor.cli.main"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.split() == ["plain,delete", "plain,describe"]
+
+
+def test_a_token_file_is_read_without_its_line_break(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("rg-secret\n")
+    assert read_token(file).reveal() == "rg-secret"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff\xfe", "schlüssel".encode()])
+def test_a_file_without_a_token_is_refused_by_name_only(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(GovernorError) as raised:
+        read_token(file)
+    assert str(file) in raised.value.message
+    assert "lines" not in raised.value.message
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GovernorError) as raised:
+        read_token(tmp_path / "missing")
+    assert raised.value.kind is Kind.UNAUTHENTICATED
+    assert str(tmp_path / "missing") in raised.value.message
