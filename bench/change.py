@@ -1,0 +1,202 @@
+"""From an accepted change to its proven use, with its parts; and what the two ways of taking a change cost.
+
+One runtime with a real daprd is pointed from one Redis to the other again and again. *reload* changes the component
+alone; *restart* changes a Resiliency with it, which only a fresh process can prove. The rounds are interleaved. All
+processes share one machine and one clock. A prober asks the application all the time which store it uses.
+
+    make bench-change        (or: python -m bench.change --changes 100)
+"""
+
+import argparse
+import asyncio
+import re
+import statistics
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from demo import documents
+from demo.scenario import expect
+from demo.world import Runtime, Store, World
+from governor.domain.reports import Evidence
+from governor.wire.rest import ChangeRequest
+from testbed.recipes import provide
+
+NAME = "runtime-1"
+PARTS = ("server", "delivery", "write", "dapr", "verification", "total")
+PROBE_EVERY_S = 0.001
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One change, in seconds; ``failed`` and ``gap`` are what the application's users noticed."""
+
+    server: float
+    delivery: float
+    write: float
+    dapr: float
+    verification: float
+    total: float
+    failed: int
+    gap: float
+
+
+class Prober:
+    """Asks the application for its order all the time, and notes when the answer changes."""
+
+    def __init__(self, world: World, runtime: Runtime) -> None:
+        self._world = world
+        self._runtime = runtime
+        self.answers: list[tuple[float, str]] = []
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        while True:
+            try:
+                order = await self._world.order(self._runtime, "")
+            except (OSError, TimeoutError) as error:
+                order = f"error {error}"
+            self.answers.append((datetime.now(UTC).timestamp(), order))
+            await asyncio.sleep(PROBE_EVERY_S)
+
+    async def first(self, order: str, since: float) -> float:
+        """When the order was first answered after a time."""
+        while True:
+            found = next((when for when, seen in self.answers if when >= since and seen == order), None)
+            if found is not None:
+                return found
+            await asyncio.sleep(PROBE_EVERY_S)
+
+    def failures(self, since: float) -> list[float]:
+        """When something else than an order was answered."""
+        return [when for when, seen in self.answers if when >= since and seen not in ("foo", "bar")]
+
+
+def resiliency(seconds: int) -> dict[str, object]:
+    """A resource that daprd takes only as a whole process."""
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Resiliency",
+        "metadata": {"name": "limits"},
+        "spec": {
+            "policies": {"timeouts": {"short": f"{seconds}s"}},
+            "targets": {"components": {"statestore": {"outbound": {"timeout": "short"}}}},
+        },
+    }
+
+
+async def server_seconds(world: World) -> float:
+    """What the server has spent on changes so far."""
+    url = f"http://127.0.0.1:{world.server.ports['health']}/metrics"
+    async with world.http.get(url) as answer:
+        match = re.search(r"^governor_server_change_seconds_sum (\S+)", await answer.text(), re.MULTILINE)
+    if match is None:
+        raise LookupError("the server does not show governor_server_change_seconds")
+    return float(match[1])
+
+
+async def change(world: World, prober: Prober, store: Store, order: str, limit: int | None) -> Sample:
+    """Point the runtime to a store and measure until it is verified and seen."""
+    profile = documents.orders_of(NAME, store)
+    if limit is not None:
+        profile["spec"]["resources"].append(resiliency(limit))
+    prober.answers.clear()
+    began = datetime.now(UTC).timestamp()
+    spent = await server_seconds(world)
+    accepted = await world.api.change(ChangeRequest((profile,)))
+    if accepted.revision is None:
+        raise RuntimeError("the change changed nothing")
+    progress = await world.verified(accepted.revision)
+    expect("verified runtimes", [item.runtime for item in progress.runtimes if item.done], [NAME])
+    server = await server_seconds(world) - spent
+    seen = await prober.first(order, began)
+    times = _times(await _evidence(world))
+    failures = prober.failures(began)
+    return Sample(
+        server=server,
+        delivery=times["agent"] - accepted.time.timestamp() - server,
+        write=times["file"] - times["agent"],
+        dapr=seen - times["file"],
+        verification=times["sidecar"] - seen,
+        total=progress.runtimes[0].seconds,
+        failed=len(failures),
+        gap=failures[-1] - failures[0] if failures else 0.0,
+    )
+
+
+async def _evidence(world: World) -> tuple[Evidence, ...]:
+    report = (await world.api.runtime(NAME)).report
+    if report is None:
+        raise LookupError("there is no report")
+    return next(item.evidence for item in report.resources if item.resource.name == "statestore")
+
+
+def _times(evidence: tuple[Evidence, ...]) -> dict[str, float]:
+    return {item.source.split()[0]: item.time.timestamp() for item in evidence}
+
+
+async def measure(directory: Path, changes: int) -> dict[str, list[Sample]]:
+    """Interleaved rounds: three reloads, one restart."""
+    samples: dict[str, list[Sample]] = {"reload": [], "restart": []}
+    async with World(directory, provide(["redis", "daprd"])) as world:
+        stores = [await world.start_store(), await world.start_store()]
+        await world.start_server()
+        first = (documents.runtime(NAME), documents.orders(), documents.orders_of(NAME, stores[0]))
+        begun = await world.api.change(ChangeRequest(first))
+        runtime = await world.start_runtime(NAME)
+        await world.verified(begun.revision or 0)
+        await world.new_order(runtime, "", "foo")
+        await world.verified(await world.point(NAME, stores[1], "to the other store"))
+        await world.new_order(runtime, "", "bar")
+        prober = Prober(world, runtime)
+        probing = asyncio.create_task(prober.run())
+        for number, (way, limit) in enumerate(_rounds(changes)):
+            store, order = (stores[0], "foo") if number % 2 == 0 else (stores[1], "bar")
+            samples[way].append(await change(world, prober, store, order, limit))
+            print(f"\r{number + 1} changes", end="", flush=True)
+        probing.cancel()
+    print()
+    return samples
+
+
+def _rounds(changes: int) -> Iterator[tuple[str, int | None]]:
+    """Which way each change goes, and the Resiliency's limit; a reload leaves the Resiliency as it is."""
+    limit: int | None = None
+    for number in range(changes + changes // 3):
+        if number % 4 == 3:
+            limit = 5 + number
+            yield "restart", limit
+        else:
+            yield "reload", limit
+
+
+def show(samples: dict[str, list[Sample]]) -> None:
+    """A table in Markdown, in milliseconds."""
+    print(f"| way | changes | | {' | '.join(PARTS)} | failed requests | gap |")
+    print(f"|---|---|---|{'---|' * (len(PARTS) + 2)}")
+    for way, each in samples.items():
+        for title, pick in (("median", statistics.median), ("p99", _p99)):
+            parts = " | ".join(f"{pick([getattr(one, part) for one in each]) * 1000:.1f}" for part in PARTS)
+            failed, gap = pick([one.failed for one in each]), pick([one.gap for one in each]) * 1000
+            print(f"| {way} | {len(each)} | {title} | {parts} | {failed:.0f} | {gap:.0f} |")
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, round(len(values) * 0.99))]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--changes", type=int, default=60, help="how many changes by reload; a third as many by restart"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
+        show(asyncio.run(measure(Path(directory), options.changes)))
+
+
+if __name__ == "__main__":
+    main()
