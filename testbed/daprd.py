@@ -1,7 +1,7 @@
 """Dapr's sidecar: the machine's own of the pinned version, otherwise built from its Go module; and started alone.
 
-It is built with the few components that the project's tests and demos use: that takes minutes instead of most of
-an hour, and needs none of the modules that the public module proxy no longer has.
+It is built with a choice of the components that need no service but Redis and Kubernetes: that takes minutes, and
+none of the modules that the public module proxy no longer has.
 """
 
 import asyncio
@@ -25,11 +25,7 @@ _COMPONENTS = (
     "bindings_localstorage",
     "bindings_redis",
     "configuration_redis",
-    "crypto_jwks",
-    "crypto_localstorage",
-    "lock_redis",
     "middleware_http_ratelimit",
-    "middleware_http_routeralias",
     "middleware_http_routerchecker",
     "nameresolution_kubernetes",
     "nameresolution_mdns",
@@ -42,6 +38,8 @@ _COMPONENTS = (
     "state_in-memory",
     "state_redis",
 )
+# The kept components are chosen by name; a narrower tag would silently leave some of them out.
+_TAG = "allcomponents"
 # The module proxy does not have the version that this release names.
 _REPLACEMENTS = {"1.18.3": {"github.com/dapr/durabletask-go": "v0.12.1"}}
 _PROBE_WITHIN_S = 2.0
@@ -59,7 +57,7 @@ def recipe(version: str) -> Recipe:
         for module, other in replacements.items():
             edit: Argv = [go, "mod", "edit", "-replace", f"{module}={module}@{other}"]
             steps.run(f"replace {module}", edit, cwd=source, environment=environment())
-        flags = ["-tags", "stablecomponents", "-ldflags", f"-s -w -X {_MODULE}/pkg/buildinfo.version={version}"]
+        flags = ["-tags", _TAG, "-ldflags", f"-s -w -X {_MODULE}/pkg/buildinfo.version={version}"]
         compilation: Argv = [go, "build", *flags, "-o", result / "daprd", "./cmd/daprd"]
         steps.run("compile (some minutes)", compilation, cwd=source, environment=environment())
 
@@ -68,7 +66,7 @@ def recipe(version: str) -> Recipe:
         version,
         "daprd",
         build,
-        inputs=(*_COMPONENTS, *(f"{module}@{other}" for module, other in replacements.items())),
+        inputs=(_TAG, *_COMPONENTS, *(f"{module}@{other}" for module, other in replacements.items())),
         packages=("ca-certificates",),
         find=lambda: _on_machine(version),
     )
@@ -148,6 +146,9 @@ class Daprd(Server):
             "dapr-public-port": ports["public"],
             "metrics-port": ports["metrics"],
             "dapr-listen-addresses": "127.0.0.1",
+            "dapr-internal-grpc-listen-address": "127.0.0.1",
+            "dapr-public-listen-address": "127.0.0.1",
+            "metrics-listen-address": "127.0.0.1",
             "enable-mtls": "false",
         }
         if self._sidecar.app_port is not None:

@@ -12,16 +12,17 @@ from testbed.redis import REDIS
 RECIPES = {recipe.name: recipe for recipe in (DAPRD, REDIS)}
 
 
-def provide(names: Iterable[str]) -> dict[str, Path]:
-    """The executable of each server named: found, cached, or built now.
-
-    Debian packages are looked after first and together, so that whoever may not install them hears of all at once.
-    """
-    recipes = [_named(name) for name in names]
-    found = {recipe.name: recipe.find() or _cached(recipe) for recipe in recipes}
-    absent = [recipe for recipe in recipes if found[recipe.name] is None]
+def require_packages(names: Iterable[str]) -> None:
+    """See to the Debian packages of all servers named at once: who may not install them hears of all together."""
+    absent = [recipe for recipe in map(_named, names) if not _present(recipe)]
     debian.require(package for recipe in absent for package in recipe.packages)
-    return {recipe.name: found[recipe.name] or cache.ensure(recipe) for recipe in recipes}
+
+
+def provide(names: Iterable[str]) -> dict[str, Path]:
+    """The executable of each server named: found, cached, or built now."""
+    names = list(names)
+    require_packages(names)
+    return {name: cache.provide(_named(name)) for name in names}
 
 
 def _named(name: str) -> Recipe:
@@ -30,6 +31,5 @@ def _named(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def _cached(recipe: Recipe) -> Path | None:
-    executable = cache.executable_of(recipe)
-    return executable if executable.exists() else None
+def _present(recipe: Recipe) -> bool:
+    return cache.executable_of(recipe).exists() or recipe.find() is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from testbed import cache
 from testbed.errors import TestbedError
-from testbed.recipes import provide
+from testbed.recipes import provide, require_packages
 from testbed.steps import Steps
 from testbed.wheels import REPOSITORY, VENV_PYTHON
 
@@ -22,6 +22,7 @@ _PIP = (VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check")
 def main(servers: list[str]) -> int:
     """Prepare everything, then say which servers are used."""
     try:
+        require_packages(servers)
         _prepare_environment()
         for name, path in provide(servers).items():
             print(f"{name}: {path}")

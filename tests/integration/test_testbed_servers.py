@@ -8,27 +8,41 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from testbed import server
-from testbed.daprd import VERSION, Sidecar
+from testbed.daprd import VERSION, Daprd, Sidecar
 from testbed.errors import TestbedError
 from testbed.pytest_plugin import StartDaprd, StartRedis
 from testbed.redis import Redis, RedisError
 from testbed.waiting import until
 
 
-def state_store(redis: Redis) -> str:
-    """A Dapr component, in the JSON that is also YAML."""
-    settings = {"redisHost": redis.address, "redisPassword": redis.password}
-    metadata = [{"name": name, "value": value} for name, value in settings.items()]
-    return json.dumps(
-        {
-            "apiVersion": "dapr.io/v1alpha1",
-            "kind": "Component",
-            "metadata": {"name": "statestore"},
-            "spec": {"type": "state.redis", "version": "v1", "metadata": metadata},
-        }
-    )
+def put_component(resources: Path, name: str, kind: str, namespace: str = "default", **settings: str) -> None:
+    """Write a Dapr component, in the JSON that is also YAML."""
+    component = {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "type": kind,
+            "version": "v1",
+            "metadata": [{"name": key, "value": value} for key, value in settings.items()],
+        },
+    }
+    resources.mkdir(exist_ok=True)
+    (resources / f"{name}.yaml").write_text(json.dumps(component), encoding="utf-8")
+
+
+def connection(redis: Redis) -> dict[str, str]:
+    return {"redisHost": redis.address, "redisPassword": redis.password}
+
+
+async def components_of(daprd: Daprd) -> set[str]:
+    """What the sidecar says that it has loaded."""
+    async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
+        return {component["name"] for component in (await response.json())["components"]}
 
 
 def accepts(port: int) -> bool:
@@ -105,32 +119,65 @@ async def test_daprd_of_the_pinned_version_stores_in_redis(
     redis_server: Redis, start_daprd: StartDaprd, tmp_path: Path
 ) -> None:
     resources = tmp_path / "resources"
-    resources.mkdir()
-    (resources / "statestore.yaml").write_text(state_store(redis_server), encoding="utf-8")
+    put_component(resources, "statestore", "state.redis", **connection(redis_server))
     daprd = await start_daprd(Sidecar("nodeapp", resources))
     async with aiohttp.ClientSession(daprd.url) as session:
         order = [{"key": "order", "value": "foo"}]
         async with session.post("/v1.0/state/statestore", json=order) as response:
             assert response.status == 204
         async with session.get("/v1.0/metadata") as response:
-            metadata = await response.json()
+            assert (await response.json())["runtimeVersion"] == VERSION
         async with session.get(daprd.metrics_url) as response:
             assert "dapr_runtime_component_init_total" in await response.text()
-    assert metadata["runtimeVersion"] == VERSION
-    assert [component["name"] for component in metadata["components"]] == ["statestore"]
     assert await redis_server.ask("HGET", "nodeapp||order", "data") == '"foo"'
 
 
 async def test_daprd_sees_only_resources_of_its_namespace(start_daprd: StartDaprd, tmp_path: Path) -> None:
+    resources = tmp_path / "resources"
     for namespace in ("blue", "green"):
-        component = {
-            "apiVersion": "dapr.io/v1alpha1",
-            "kind": "Component",
-            "metadata": {"name": f"store-{namespace}", "namespace": namespace},
-            "spec": {"type": "state.in-memory", "version": "v1", "metadata": []},
-        }
-        (tmp_path / f"{namespace}.yaml").write_text(json.dumps(component), encoding="utf-8")
-    daprd = await start_daprd(Sidecar("orders", tmp_path, namespace="blue"))
-    async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
-        names = [component["name"] for component in (await response.json())["components"]]
-    assert names == ["store-blue"]
+        put_component(resources, f"store-{namespace}", "state.in-memory", namespace)
+    daprd = await start_daprd(Sidecar("orders", resources, namespace="blue"))
+    assert await components_of(daprd) == {"store-blue"}
+
+
+async def test_daprd_calls_the_application_on_its_port(start_daprd: StartDaprd, tmp_path: Path) -> None:
+    ticks: asyncio.Queue[str] = asyncio.Queue()
+
+    async def receive(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            ticks.put_nowait(request.path)
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", receive)
+    async with TestServer(application) as server:
+        put_component(tmp_path / "resources", "tick", "bindings.cron", schedule="@every 1s", direction="input")
+        await start_daprd(Sidecar("orders", tmp_path / "resources", app_port=server.port))
+        async with asyncio.timeout(30):
+            assert await ticks.get() == "/tick"
+
+
+async def test_daprd_has_the_components_that_its_recipe_keeps(
+    redis_server: Redis, start_daprd: StartDaprd, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text("{}", encoding="utf-8")
+    settings = {
+        "bindings.cron": {"schedule": "@every 1h", "direction": "input"},
+        "bindings.http": {"url": "http://127.0.0.1:1"},
+        "bindings.localstorage": {"rootPath": str(tmp_path / "files")},
+        "bindings.redis": connection(redis_server),
+        "configuration.redis": connection(redis_server),
+        "middleware.http.ratelimit": {"maxRequestsPerSecond": "10"},
+        "middleware.http.routerchecker": {"rule": "^.*$"},
+        "pubsub.in-memory": {},
+        "pubsub.redis": connection(redis_server),
+        "secretstores.local.env": {},
+        "secretstores.local.file": {"secretsFile": str(secrets)},
+        "state.in-memory": {},
+        "state.redis": connection(redis_server),
+    }
+    for kind, values in settings.items():
+        put_component(tmp_path / "resources", kind, kind, **values)
+    daprd = await start_daprd(Sidecar("orders", tmp_path / "resources"))
+    assert await components_of(daprd) == set(settings)
