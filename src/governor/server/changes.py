@@ -16,7 +16,7 @@ from governor.domain.bundles import Bundle, Delivery, refs
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
-from governor.server.checking import Refusals, Submission, check
+from governor.server.checking import Submission, check
 from governor.server.compiling import (
     Documents,
     check_selectors,
@@ -28,6 +28,7 @@ from governor.server.compiling import (
 from governor.server.consent import Loss, needs_consent
 from governor.server.deliveries import History, by_reference, is_due, next_delivery
 from governor.server.metrics import Metrics
+from governor.server.refusals import Refusals
 from governor.server.sealing import Sealer
 from governor.server.store.deliveries import (
     delivered_since_verified,
@@ -194,14 +195,10 @@ def _deliver(
 def _compile(before: Documents, after: Documents, touched: list[DocumentRef]) -> dict[str, Bundle]:
     refusals = Refusals()
     bundles: dict[str, Bundle] = {}
-    try:
+    with refusals.collecting():
         check_selectors(after)
-    except GovernorError as error:
-        refusals.add(error)
-    try:
+    with refusals.collecting():
         bundles = compile_runtimes(after, concerned(before, after, touched))
-    except GovernorError as error:
-        refusals.add(error)
     refusals.refuse_if_any()
     return bundles
 

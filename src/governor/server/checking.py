@@ -1,14 +1,15 @@
 """What a request for a change must satisfy by itself, before anything stored is looked at. Pure."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from governor.domain import variables
 from governor.domain.dapr.validation import validate
-from governor.domain.documents import Document, DocumentRef, Profile, read_document, ref_of
+from governor.domain.documents import Document, DocumentRef, Profile, ResourceRef, read_document, ref_of, resource_ref
 from governor.errors import Detail, GovernorError, invalid
+from governor.server.refusals import Refusals
 from governor.values import paths
 from governor.values.secret import SEALED_KEY
 from governor.values.trees import Manifest, Tree
@@ -29,46 +30,18 @@ class Submission(msgspec.Struct, frozen=True):
     request: ChangeRequest
 
 
-class Refusals:
-    """Errors collected on the way, so that one answer names everything that is wrong."""
-
-    MOST_DETAILS: Final = 50
-
-    def __init__(self) -> None:
-        self._errors: list[GovernorError] = []
-
-    def add(self, error: GovernorError) -> None:
-        """Remember an error."""
-        self._errors.append(error)
-
-    def refuse_if_any(self) -> None:
-        """Raise the first error with the details of all."""
-        if not self._errors:
-            return
-        first = self._errors[0]
-        details = list(dict.fromkeys(detail for error in self._errors for detail in error.details))
-        left_off = len(details) - self.MOST_DETAILS
-        if left_off > 0:
-            details[self.MOST_DETAILS :] = [Detail(reason=f"and {left_off} more problems")]
-        messages = dict.fromkeys(error.message for error in self._errors)
-        more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-        raise GovernorError(first.kind, first.code, f"{first.message}{more}", details)
-
-
 def check(request: ChangeRequest) -> Submission:
     """Refuse a request that is wrong in itself, naming as much of what is wrong as can be told."""
     refusals = Refusals()
     _check_message(request.message, refusals)
     trees: dict[DocumentRef, Manifest] = {}
     for tree in request.documents:
-        try:
+        with refusals.collecting():
             _check_size(tree)
             document = read_document(tree)
             _check_document(document, tree)
             _check_unique(ref_of(document), trees)
             trees[ref_of(document)] = tree
-        except GovernorError as error:
-            refusals.add(error)
     for ref in request.deletions:
         if ref in trees:
             refusals.add(_invalid(ref, "document-duplicate", "is both put and deleted; ask for one of them"))
@@ -82,7 +55,11 @@ def _check_message(message: str, refusals: Refusals) -> None:
 
 
 def _check_size(tree: Tree) -> None:
-    size = len(msgspec.json.encode(tree))
+    try:
+        size = len(msgspec.json.encode(tree))
+    except OverflowError as error:
+        detail = Detail(reason="holds an integer that does not fit into 64 bits", document=_told_name(tree))
+        raise invalid("number-large", "a document holds a number that is too large", [detail]) from error
     if size > LIMITS.document_bytes:
         reason = f"the document has {size} bytes, the limit is {LIMITS.document_bytes}: split it"
         raise invalid("document-large", "a document is too large", [Detail(reason=reason, document=_told_name(tree))])
@@ -142,7 +119,7 @@ def _reserved(tree: Tree, path: paths.Path) -> Iterator[Detail]:
 
 
 def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
-    first_at: dict[tuple[Any, ...], int] = {}
+    first_at: dict[ResourceRef, int] = {}
     for index, manifest in enumerate(resources):
         place: paths.Path = ("spec", "resources", index)
         problems = list(_identity_problems(manifest)) or validate(manifest, partial=True)
@@ -150,12 +127,11 @@ def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
             yield Detail(reason=problem.reason, path=paths.render((*place, *paths.parse(problem.path))))
         if problems:
             continue
-        metadata = manifest["metadata"]
-        identity = (manifest["kind"], metadata.get("namespace") or "", metadata["name"])
-        if identity in first_at:
-            reason = f"{identity[0]} {identity[2]!r} is already spec.resources[{first_at[identity]}]; remove one"
+        ref = resource_ref(manifest, "")
+        if ref in first_at:
+            reason = f"{ref.kind} {ref.name!r} is already spec.resources[{first_at[ref]}]; remove one of them"
             yield Detail(reason=reason, path=paths.render(place))
-        first_at.setdefault(identity, index)
+        first_at.setdefault(ref, index)
 
 
 def _identity_problems(manifest: Manifest) -> Iterator[Detail]:

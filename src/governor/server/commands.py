@@ -1,7 +1,5 @@
 """The command ``governor server``. The server itself is imported only when it runs."""
 
-import sys
-
 import click
 
 from governor.process.options import options
@@ -10,9 +8,9 @@ from governor.server.settings import Settings
 
 @click.command("server")
 @options(Settings, "server")
-def server(settings: Settings) -> None:
+def server(settings: Settings) -> int:
     """Run the server: documents in, deliveries out, reports back."""
     from governor.process import supervise  # noqa: PLC0415 - completion and help must be quick
     from governor.server.main import serve  # noqa: PLC0415
 
-    sys.exit(supervise.main(lambda: serve(settings)))
+    return supervise.main(lambda: serve(settings))

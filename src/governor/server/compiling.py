@@ -9,8 +9,8 @@ from governor.domain.bundles import Bundle, compile_bundle, detail_in_profile
 from governor.domain.dapr.validation import validate
 from governor.domain.documents import DocumentRef, Profile, Runtime, read_document
 from governor.domain.layering import Folded, Layer
-from governor.errors import Detail, GovernorError, invalid
-from governor.server.checking import Refusals
+from governor.errors import Detail, invalid
+from governor.server.refusals import Refusals
 from governor.values import paths
 from governor.values.trees import Manifest, Tree, named_items
 
@@ -66,12 +66,10 @@ def compile_runtimes(documents: Documents, names: Iterable[str]) -> dict[str, Bu
     bundles: dict[str, Bundle] = {}
     layers, profiles = list(documents.layers.values()), documents.profiles
     for name in names:
-        try:
+        with refusals.collecting():
             bundle, folded = compile_bundle(documents.runtimes[name], layers)
             _check_whole(name, bundle, folded, profiles)
             bundles[name] = bundle
-        except GovernorError as error:
-            refusals.add(error)
     refusals.refuse_if_any()
     return bundles
 

@@ -37,6 +37,7 @@ from governor.wire.rest import EnrolRequest, Role, TokenRequest, TokenView
 JOIN_TTL_S: Final = 3600
 LONGEST_TTL_S: Final = 10 * 365 * 24 * 3600
 _PREFIX: Final = "rgt1."
+_NAME_CHARS: Final = 200
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -89,20 +90,21 @@ class Identity:
         await self._store.write(lambda connection: _revoke(connection, token_id, self._clock.now()))
         self._hub.end(token_id)
 
-    async def enrol(self, request: EnrolRequest) -> str:
-        """Make a key a runtime's identity, once per join token; the key before ends. Returns the id of the key."""
+    async def enrol(self, request: EnrolRequest) -> None:
+        """Make a key a runtime's identity, once per join token; the key before ends."""
         key_id = identity.key_id(identity.read_public_key(request.public_key))
         key = RuntimeKey(request.runtime, key_id, request.public_key, self._clock.now())
         replaced = await self._store.write(lambda connection: _enrol(connection, request, key))
         if replaced is not None and replaced.key_id != key_id:
             self._hub.end(replaced.key_id)
-        return key_id
 
 
 def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:
     """A token that fits to a request, and the text that proves it: ``rgt1.…``, or the secret of a join token."""
     if (request.role is None) == (request.runtime is None):
         raise invalid("token-purpose", "a token is for a role or for a runtime to join: give exactly one of both")
+    if len(request.name) > _NAME_CHARS:
+        raise invalid("token-name", f"the name of a token has at most {_NAME_CHARS} characters")
     ttl_s = JOIN_TTL_S if request.ttl_seconds is None and request.runtime else request.ttl_seconds
     if ttl_s is not None and not 0 < ttl_s <= LONGEST_TTL_S:
         raise invalid("token-ttl", f"ttlSeconds is from 1 to {LONGEST_TTL_S}")

@@ -1,6 +1,7 @@
 """The server program: opens the data directory, puts the parts together and runs them until it is told to stop."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -24,14 +25,17 @@ from governor.server.http import HttpServer
 from governor.server.identity import Identity
 from governor.server.keys import ServerKeys, open_keys
 from governor.server.metrics import Metrics
+from governor.server.rate import Rate
 from governor.server.services import PATIENT, Services, Site, Timing
 from governor.server.settings import Settings
 from governor.server.store import versions
 from governor.server.store.sqlite import Store
 from governor.server.watch import Hub
-from governor.wire.identity import encode_public_key
+from governor.wire.identity import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
+_ENROLMENTS_PER_S: Final = 20
+_ENROLMENT_BURST: Final = 100
 
 _log = logging.get_logger(__name__)
 
@@ -44,11 +48,15 @@ async def serve(settings: Settings) -> int:
         async with open_services(settings, bound_address(listener), clock, registry) as services:
             lifecycle, checks = Lifecycle(), Checks()
             checks.ready("lifecycle", lifecycle.not_ready)
+            checks.alive("store", services.store.not_alive)
             components = [
                 Component("health", HealthServer(health_listener, checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
                 Component("api", http_server(services, listener, settings).run),
             ]
+            # What is loaded by now stays; the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
             return await run_program(components, grace_s=GRACE_S, lifecycle=lifecycle)
 
 
@@ -79,6 +87,7 @@ async def open_services(
             metrics=metrics,
             site=site,
             timing=timing,
+            enrolments=Rate(clock, per_s=_ENROLMENTS_PER_S, burst=_ENROLMENT_BURST),
         )
 
 
@@ -93,7 +102,8 @@ def http_server(services: Services, listener: socket.socket, settings: Settings)
 def _site(settings: Settings, address: Address, keys: ServerKeys) -> Site:
     ca = tls.fingerprint_of(settings.tls_certificate) if settings.tls_certificate else ""
     url = settings.public_url.rstrip("/") or _url(settings, address)
-    return Site(url, ca, encode_public_key(keys.delivery_key.public_key()))
+    public = keys.delivery_key.public_key()
+    return Site(url, ca, encode_public_key(public), key_id(public))
 
 
 def _url(settings: Settings, address: Address) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from governor.domain import variables
 from governor.domain.dapr.catalogue import sensitive_paths
+from governor.domain.documents import resource_ref
 from governor.errors import Detail
 from governor.server.sealing import Sealer
 from governor.values import paths
@@ -23,19 +24,13 @@ def seal_document(tree: Manifest, stored: Manifest | None, sealer: Sealer) -> tu
     resources = leaf_at(tree, _RESOURCES) or []
     if not resources:
         return tree, []
-    old = {_identity(manifest): manifest for manifest in leaf_at(stored, _RESOURCES) or []}
+    old = {resource_ref(manifest, ""): manifest for manifest in leaf_at(stored, _RESOURCES) or []}
     problems: list[Detail] = []
     sealed = []
     for index, manifest in enumerate(resources):
         sealing = _Sealing(sealer, frozenset(sensitive_paths(manifest)), (*_RESOURCES, index), problems)
-        sealed.append(sealing.walk(manifest, old.get(_identity(manifest)), ()))
+        sealed.append(sealing.walk(manifest, old.get(resource_ref(manifest, "")), ()))
     return {**tree, "spec": {**tree["spec"], "resources": sealed}}, problems
-
-
-def _identity(manifest: Manifest) -> tuple[str, str, str]:
-    """Two manifests of one identity in versions of one profile are the same resource."""
-    metadata = manifest["metadata"]
-    return manifest["kind"], metadata.get("namespace") or "", metadata["name"]
 
 
 class _Sealing:

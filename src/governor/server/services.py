@@ -7,6 +7,7 @@ from governor.server.changes import Changes
 from governor.server.deliveries import Dispatch
 from governor.server.identity import Identity
 from governor.server.metrics import Metrics
+from governor.server.rate import Rate
 from governor.server.store.sqlite import Store
 from governor.server.watch import Hub
 
@@ -17,6 +18,7 @@ class Site(NamedTuple):
     url: str
     ca: str
     delivery_key: str
+    delivery_key_id: str
 
 
 class Timing(NamedTuple):
@@ -44,3 +46,4 @@ class Services(NamedTuple):
     metrics: Metrics
     site: Site
     timing: Timing
+    enrolments: Rate

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from governor.domain.documents import DocumentRef
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.server.checking import Refusals, Submission
+from governor.server.checking import Submission
+from governor.server.refusals import Refusals
 from governor.server.sealing import Sealer
 from governor.server.sensitive import seal_document
 from governor.server.store.documents import DocumentVersion

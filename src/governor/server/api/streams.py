@@ -76,8 +76,9 @@ class _Response:
             if produced.chunk:
                 await self._write(_body(produced.chunk))
             if not produced.last:
+                rested = asyncio.get_running_loop().time() + events.pause_s
                 await self._wait_for_news(stream)
-                await asyncio.sleep(events.pause_s)
+                await asyncio.sleep(max(0.0, rested - asyncio.get_running_loop().time()))
 
     async def _wait_for_news(self, stream: Stream) -> None:
         while not await stream.news(self._services.timing.keepalive_s):

@@ -36,5 +36,7 @@ async def enrol(call: Call) -> Answer:
     """Make an agent's key the identity of its runtime."""
     request = call.body
     assert isinstance(request, EnrolRequest)  # noqa: S101 - the table says so
-    key_id = await call.services.identity.enrol(request)
-    return Answer(Enrolment(request.runtime, key_id, call.services.site.delivery_key))
+    call.services.enrolments.take()
+    await call.services.identity.enrol(request)
+    site = call.services.site
+    return Answer(Enrolment(request.runtime, site.delivery_key_id, site.delivery_key))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from governor.errors import GovernorError, Kind
+from governor.errors import GovernorError, Kind, invalid
 
 T = TypeVar("T")
 
@@ -69,6 +69,10 @@ class Store:
         """Run a function in a transaction; its result comes after the commit, its error after the rollback."""
         return await asyncio.wrap_future(self._writer.submit(function))
 
+    def not_alive(self) -> str:
+        """Why nothing can be written any more, or nothing; fits ``Checks.alive``."""
+        return "" if self._writer.is_alive else "the writer thread has ended"
+
     def close(self) -> None:
         """Finish what was submitted, then close all connections."""
         self._writer.close()
@@ -117,6 +121,10 @@ class _Writer:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def submit(self, function: Callable[[sa.Connection], T]) -> "Future[T]":
         job = _Job(function)
@@ -169,6 +177,8 @@ def _translated() -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise _store_error(error) from error
+    except OverflowError as error:
+        raise invalid("number-large", "a number does not fit into 64 bits") from error
 
 
 def _store_error(error: sa.exc.DBAPIError) -> GovernorError:
