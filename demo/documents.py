@@ -52,7 +52,7 @@ def _profile(name: str, selector: dict[str, Any], *resources: dict[str, Any]) ->
 
 
 def _component(name: str, component_type: str | None, **metadata: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {"metadata": [{"name": key, "value": value} for key, value in metadata.items()]}
-    if component_type is not None:
-        spec |= {"type": component_type, "version": "v1"}
+    spec: dict[str, Any] = {} if component_type is None else {"type": component_type, "version": "v1"}
+    if metadata:
+        spec["metadata"] = [{"name": key, "value": value} for key, value in metadata.items()]
     return {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": name}, "spec": spec}

@@ -1,0 +1,180 @@
+"""Bad input, as a person meets it: a clear error that names file, line, path and reason; and nothing changed."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from textwrap import dedent
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from demo import documents
+from demo.programs import GovernorServer
+from governor.client import Client
+from governor.wire.rest import ChangeRequest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One bad file: its text, and what the error must say besides the file's name."""
+
+    text: str
+    line: int
+    says: tuple[str, ...]
+    exit_code: int = 3
+
+
+def profile(body: str, name: str = "bad") -> str:
+    head = f"""\
+    apiVersion: runtime-governor.dev/v1alpha1
+    kind: Profile
+    metadata: {{name: {name}}}
+    spec:
+    """
+    return dedent(head) + body
+
+
+COMPONENT = """\
+  selector: {}
+  resources:
+  - apiVersion: dapr.io/v1alpha1
+    kind: Component
+    metadata: {name: statestore}
+    spec:
+      type: state.redis
+      version: v1
+"""
+
+ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 10)}]\n" for i in range(8)
+)
+
+CASES = {
+    "not-yaml": Case(profile("  selector: {]\n"), 5, ("YAML",)),
+    "unknown-document-kind": Case(
+        profile(COMPONENT).replace("kind: Profile", "kind: Profil"), 2, ("kind", "Profil", "Profile, Runtime")
+    ),
+    "unknown-resource-kind": Case(
+        profile(COMPONENT.replace("Component", "Komponent")), 8, ("spec.resources[0].kind", "Komponent", "Component")
+    ),
+    "wrong-type": Case(profile("  priority: high\n" + COMPONENT), 5, ("spec.priority", "int", "str")),
+    "wrong-type-in-resource": Case(
+        profile(COMPONENT + "      metadata: {redisHost: x}\n"), 13, ("spec.resources[0].spec.metadata", "must be list")
+    ),
+    "unknown-field": Case(
+        profile(COMPONENT + "      ignoreError: true\n"), 13, ("spec.resources[0].spec", "ignoreError", "ignoreErrors")
+    ),
+    "duplicate-key": Case(profile("  selector: {}\n  selector: {}\n"), 6, ("selector", "line 5")),
+    "duplicate-document": Case(profile(COMPONENT) + "---\n" + profile(COMPONENT), 14, ("Profile/bad", ".yaml:1;")),
+    "duplicate-resource": Case(
+        profile(COMPONENT + COMPONENT.split("resources:\n")[1]), 13, ("spec.resources[1]", "statestore")
+    ),
+    "unknown-variable": Case(
+        profile(COMPONENT + "      metadata: [{name: keyPrefix, value: '${runtime.name}'}]\n"),
+        13,
+        ("spec.resources[0].spec.metadata[keyPrefix].value", "${runtime.name}", "${runtime.id}"),
+    ),
+    "missing-label": Case(
+        profile(COMPONENT + "      metadata: [{name: keyPrefix, value: '${runtime.labels.zone}'}]\n"),
+        13,
+        ("spec.resources[0].spec.metadata[keyPrefix].value", "zone", "r1"),
+    ),
+    "alias-bomb": Case(ALIAS_BOMB, 0, ("alias",)),
+    "two-megabytes": Case(profile(f"  selector: {{}}\n# {'x' * 2_000_000}\n"), 0, ("1048576",)),
+    "two-megabytes-of-data": Case(
+        profile(COMPONENT + f"      metadata: [{{name: keyPrefix, value: '{'x' * 2_000_000}'}}]\n"), 0, ("1048576",)
+    ),
+    "equal-priority-conflict": Case(
+        profile("  priority: 10\n" + COMPONENT.replace("state.redis", "state.in-memory"), name="rival"),
+        12,
+        ("spec.resources[0].spec.type", "orders", "rival", "priority 10"),
+        exit_code=6,
+    ),
+    "unknown-runtime": Case(
+        profile(COMPONENT.replace("selector: {}", "selector: {runtime: nowhere}")),
+        5,
+        ("spec.selector.runtime", "nowhere"),
+    ),
+    "incomplete-resource": Case(
+        profile(
+            "  selector: {}\n"
+            + COMPONENT.split("selector: {}\n")[1]
+            .replace("name: statestore", "name: other")
+            .replace("      type: state.redis\n", "")
+        ),
+        10,
+        ("Component/default/other", "spec.type", "is missing"),
+    ),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+    """A server that holds one runtime and one profile."""
+    async with GovernorServer(tmp_path_factory.mktemp("server")) as server, server.client() as api:
+        orders = documents.orders()
+        orders["spec"] |= {"selector": {}, "priority": 10}
+        for component in orders["spec"]["resources"]:
+            component["spec"]["metadata"] = [{"name": "enableTLS", "value": "false"}]
+        await api.change(ChangeRequest((documents.runtime("r1"), orders)))
+        yield server
+
+
+async def run(server: GovernorServer, *words: str) -> tuple[int, str, str]:
+    """The command as a person runs it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "governor.cli.main"),
+        *(f"--server={server.url}", f"--token-file={server.admin_token_file}"),
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def state(api: Client) -> tuple[object, ...]:
+    """Everything that a change could have changed."""
+    return await api.documents(), await api.revisions(), [(view.sequence, view.digest) for view in await api.runtimes()]
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_bad_input_is_refused_with_its_place_and_changes_nothing(
+    server: GovernorServer, tmp_path: Path, name: str
+) -> None:
+    case = CASES[name]
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(case.text)
+    async with server.client() as api:
+        before = await state(api)
+        code, _, error = await run(server, "apply", "-f", str(file))
+        after = await state(api)
+
+    place = f"{file}:{case.line}" if case.line else str(file)
+    assert (code, place in error) == (case.exit_code, True), error
+    assert [word for word in case.says if word not in error] == [], error
+    assert len(error) < 3000
+    assert before == after
+
+
+async def test_one_bad_file_keeps_its_good_neighbour_out(server: GovernorServer, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(profile(COMPONENT, name="good"))
+    (tmp_path / "bad.yaml").write_text(CASES["unknown-field"].text)
+    async with server.client() as api:
+        before = await state(api)
+        code, _, error = await run(server, "apply", "-f", str(tmp_path))
+
+        assert code == 3
+        assert "bad.yaml:13" in error
+        assert before == await state(api)
+
+
+async def test_every_problem_of_a_change_is_named_at_once(server: GovernorServer, tmp_path: Path) -> None:
+    for name in ("unknown-field", "wrong-type", "wrong-type-in-resource"):
+        (tmp_path / f"{name}.yaml").write_text(CASES[name].text.replace("name: bad", f"name: {name}"))
+    _, _, error = await run(server, "apply", "-f", str(tmp_path))
+
+    assert [place for place in ("field.yaml:13", "wrong-type.yaml:5", "resource.yaml:13") if place not in error] == []
