@@ -1,0 +1,98 @@
+"""What each started program has imported, compared with a committed list: no program pays for another's libraries.
+
+After a wanted change: ``GOVERNOR_WRITE_MODULES=1 pytest tests/integration/test_modules.py`` writes the lists anew.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+LISTS = Path(__file__).parent / "modules"
+
+# The hook runs last of all, in the program itself.
+LAUNCHER = """
+import atexit, pathlib, sys
+file = pathlib.Path(sys.argv.pop())
+atexit.register(lambda: file.write_text("\\n".join(sys.modules)))
+from governor.cli.main import main
+main()
+"""
+
+WORKS = {"server": b"Started server process", "agent": b"cannot reach"}
+"""What a program logs once all of its parts run; the agent's server is not there."""
+
+PROGRAMS = {
+    "cli": ["--help"],
+    "server": ["server", "--listen=127.0.0.1:0", "--health-listen=127.0.0.1:0", "--data-dir={tmp}/data"],
+    "agent": [
+        "agent",
+        "--state-dir={tmp}/state",
+        "--config={tmp}/agent.yaml",
+        "--join-token-file={tmp}/join.token",
+        "--daprd={daprd}",
+    ],
+}
+
+
+def counted(modules: Sequence[str]) -> set[str]:
+    """Ours by module, others' by distribution; the standard library is not counted."""
+    ours = {name for name in modules if name.split(".")[0] == "governor"}
+    others = {name.split(".")[0] for name in modules} - set(sys.stdlib_module_names) - {"governor", "typing_extensions"}
+    return ours | {name for name in others if not name.startswith(("_", "sitecustomize", "editable"))}
+
+
+def modules_of(program: str, tmp_path: Path, daprd: Path) -> set[str]:
+    """Start the program, wait until it works, stop it, and read what it had imported."""
+    words = [word.format(tmp=tmp_path, daprd=daprd) for word in PROGRAMS[program]]
+    dump, log = tmp_path / "modules.txt", tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER, *words, str(dump)], stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while WORKS.get(program, b"") not in log.read_bytes() and process.poll() is None:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.01)
+        if program in WORKS:
+            process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, log.read_text()
+    return counted(dump.read_text().splitlines())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_imports_only_what_its_list_names(program: str, tmp_path: Path, daprd_binary: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("sidecars: []\n")
+    (tmp_path / "join.token").write_text(_join_token())
+    found = modules_of(program, tmp_path, daprd_binary)
+    listed = LISTS / f"{program}.txt"
+    if os.environ.get("GOVERNOR_WRITE_MODULES") == "1":
+        listed.write_text("\n".join(sorted(found)) + "\n")
+
+    assert len(found) > 5
+    assert sorted(found - set(listed.read_text().split())) == [], "a new import: is it wanted in this program?"
+    assert sorted(set(listed.read_text().split()) - found) == [], "no longer imported: shorten the list"
+
+
+def test_no_program_imports_another() -> None:
+    lists = {path.stem: path.read_text().split() for path in LISTS.glob("*.txt")}
+
+    assert [name for name in lists["agent"] if name.startswith("governor.server")] == []
+    assert [name for name in lists["server"] if name.startswith(("governor.agent", "governor.client"))] == []
+    assert {"sqlalchemy", "starlette", "uvicorn", "jsonschema_rs"} & set(lists["agent"]) == set()
+    assert {"aiohttp", "sqlalchemy", "rich"} & set(lists["cli"]) == set()
+
+
+def _join_token() -> str:
+    from governor.wire.identity import JoinToken
+
+    return JoinToken("http://127.0.0.1:9", "nowhere", "a-secret").encode().reveal()
