@@ -5,9 +5,11 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from governor.cli.options import DEFAULT_SERVER, given
 from governor.errors import GovernorError, Kind
+from governor.process.tls import is_loopback
 from governor.values.secret import Secret
 
 if TYPE_CHECKING:
@@ -21,8 +23,10 @@ def ask(question: "Callable[[Client], Awaitable[T]]") -> T:
     # aiohttp takes longer to import than everything else together; only a command that talks pays for it.
     from governor.client import Client  # noqa: PLC0415
 
+    server = given("server") or DEFAULT_SERVER
+
     async def exchange() -> T:
-        async with Client(given("server") or DEFAULT_SERVER, _credential(), ca_file=given("ca_file")) as client:
+        async with Client(server, _credential(server), ca_file=given("ca_file")) as client:
             return await question(client)
 
     return asyncio.run(exchange())
@@ -40,20 +44,27 @@ def read_token(path: Path) -> Secret:
     return Secret(text)
 
 
-def _credential() -> Callable[[], Secret] | None:
-    token = _token()
-    return None if token is None else lambda: token
+def _credential(server: str) -> Callable[[], Secret] | None:
+    file: Path | None = given("token_file") or _admin_token_file(server)
+    if file is None:
+        return None
+    token = read_token(file)
+    return lambda: token
 
 
-def _token() -> Secret | None:
-    named: Path | None = given("token_file")
-    if named is not None:
-        return read_token(named)
-    # Only of use to the person who runs a server here with its defaults; everybody else names a file.
-    from governor.server.settings import Settings  # noqa: PLC0415
+def _admin_token_file(server: str) -> Path | None:
+    """For the person who runs a server here with its defaults; its token must not go to any other machine."""
+    from governor.server.settings import Settings  # noqa: PLC0415 - most people name a file
 
-    default = Settings().data_dir / "admin.token"
-    return read_token(default) if os.access(default, os.R_OK) else None
+    file = Settings().data_dir / "admin.token"
+    return file if _is_here(server) and os.access(file, os.R_OK) else None
+
+
+def _is_here(server: str) -> bool:
+    try:
+        return is_loopback(urlsplit(server).hostname or "")
+    except ValueError:  # not an address at all, which the client says better
+        return False
 
 
 def _no_token(message: str) -> GovernorError:
