@@ -4,25 +4,42 @@ Kinds of governed resources inside a Profile (Dapr's and our own) are not define
 """
 
 import enum
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from governor.errors import Detail, GovernorError, invalid
-from governor.values import paths, selectors
-from governor.values.trees import Manifest, Tree
+from governor.values import paths, selectors, structs
+from governor.values.trees import Manifest, Tree, leaf_at, position_path
 from governor.yamltext import Parsed
+
+T = TypeVar("T")
 
 API_VERSION: Final = "runtime-governor.dev/v1alpha1"
 
+# The patterns end in (?!\n) because $ alone lets a line break pass.
 Name: TypeAlias = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$", description="lower case DNS name, at most 63 long"),
+    msgspec.Meta(
+        pattern=r"^(?=.{1,63}$)[a-z0-9]+((-+|\.)[a-z0-9]+)*$(?!\n)",
+        description="at most 63 lower case letters and digits, which hyphens or single dots may join",
+    ),
 ]
-ResourceName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([-_a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$")]
-Namespace: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+ResourceName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?=.{1,253}$)[a-zA-Z0-9]+([-_.]+[a-zA-Z0-9]+)*$(?!\n)",
+        description="at most 253 letters and digits, which hyphens, underscores or dots may join",
+    ),
+]
+Namespace: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?=.{1,63}$)[a-z0-9]+(-+[a-z0-9]+)*$(?!\n)",
+        description="at most 63 lower case letters and digits, which hyphens may join",
+    ),
+]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
@@ -146,6 +163,18 @@ class ProfileSpec(_Part, frozen=True):
     removals: tuple[Removal, ...] = ()
 
 
+class _ManifestMetadata(msgspec.Struct, frozen=True):
+    name: ResourceName
+    namespace: Namespace | None = None
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """What layering needs of every manifest, whatever its kind."""
+
+    kind: Annotated[str, msgspec.Meta(min_length=1)]
+    metadata: _ManifestMetadata
+
+
 class Runtime(_Part, frozen=True, tag_field="kind"):
     """One governed runtime: a cluster, a space, a machine."""
 
@@ -169,13 +198,40 @@ DOCUMENT_TYPES: Final[Mapping[str, type[Runtime] | type[Profile]]] = {"Runtime":
 def read_document(tree: Tree) -> Document:
     """Check a tree against the documents' structs; the error names the path and what was expected there."""
     _check_envelope(tree)
+    document = _read(_without_unset_policy(tree), DOCUMENT_TYPES[tree["kind"]], tree, ())
+    if isinstance(document, Profile):
+        _check_manifests(document, tree)
+    return document
+
+
+def _read(part: Tree, expected: type[T], tree: Tree, place: paths.Path) -> T:
     try:
-        return msgspec.convert(tree, DOCUMENT_TYPES[tree["kind"]])
+        return msgspec.convert(part, expected)
     except msgspec.ValidationError as error:
-        path, reason = _explain(str(error))
-        raise _refuse(reason, path, _name_of(tree)) from error
-    except GovernorError as error:
-        raise _refuse(error.message, "spec.selector", _name_of(tree)) from error
+        path, reason = structs.explain(error, expected, part)
+        raise _refuse(reason, (*place, *path), tree) from error
+
+
+def _without_unset_policy(tree: Manifest) -> Manifest:
+    """Null takes a field of the apply policy back from lower layers; for this profile it then says nothing."""
+    apply = leaf_at(tree, ("spec", "apply"))
+    if not isinstance(apply, dict):
+        return tree
+    said = {key: value for key, value in apply.items() if value is not None}
+    return {**tree, "spec": {**tree["spec"], "apply": said}}
+
+
+def _check_manifests(profile: Profile, tree: Manifest) -> None:
+    known: dict[tuple[str, str], list[str | None]] = {}
+    for index, manifest in enumerate(profile.spec.resources):
+        place = ("spec", "resources", index)
+        read = _read(manifest, _Manifest, tree, place)
+        namespaces = known.setdefault((read.kind, read.metadata.name), [])
+        # A namespace that is left out is each runtime's own, so it may be the same as one that is written.
+        if namespaces and (read.metadata.namespace is None or {None, read.metadata.namespace} & set(namespaces)):
+            reason = f"{read.kind} {read.metadata.name!r} is there twice; remove one, or name both namespaces"
+            raise _refuse(reason, place, tree)
+        namespaces.append(read.metadata.namespace)
 
 
 def ref_of(document: Document) -> DocumentRef:
@@ -198,43 +254,19 @@ def locate(details: Iterable[Detail], parsed: Sequence[Parsed]) -> tuple[Detail,
 def _located(detail: Detail, parsed: Parsed | None) -> Detail:
     if parsed is None or detail.file:
         return detail
-    line = parsed.line_of(_positions(parsed.value, paths.parse(detail.path)))
+    line = parsed.line_of(position_path(parsed.value, paths.parse(detail.path)))
     return msgspec.structs.replace(detail, file=parsed.source, line=line)
-
-
-def _positions(tree: Tree, path: paths.Path) -> tuple[str | int, ...]:
-    """Replace item names by list positions, as far as the tree has them."""
-    found: list[str | int] = []
-    for step in path:
-        position = _position(tree, step.name) if isinstance(step, paths.Item) else step
-        if position is None:
-            break
-        found.append(position)
-        tree = _step_into(tree, position)
-    return tuple(found)
-
-
-def _position(tree: Tree, name: str) -> int | None:
-    items = tree if isinstance(tree, list) else []
-    return next((i for i, item in enumerate(items) if isinstance(item, dict) and item.get("name") == name), None)
-
-
-def _step_into(tree: Tree, step: str | int) -> Tree:
-    try:
-        return tree[step]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def _check_envelope(tree: Tree) -> None:
     if not isinstance(tree, dict):
-        raise _refuse("a document is a map with apiVersion, kind, metadata and spec", "", "")
-    if tree.get("apiVersion") != API_VERSION:
-        reason = f"apiVersion is {tree.get('apiVersion')!r}, expected {API_VERSION!r}"
-        raise _refuse(reason, "apiVersion", _name_of(tree))
-    if tree.get("kind") not in DOCUMENT_TYPES:
-        known = ", ".join(sorted(DOCUMENT_TYPES))
-        raise _refuse(f"unknown kind {tree.get('kind')!r}; known kinds: {known}", "kind", _name_of(tree))
+        raise _refuse("a document is a map with apiVersion, kind, metadata and spec", (), tree)
+    version, kind = tree.get("apiVersion"), tree.get("kind")
+    if version != API_VERSION:
+        raise _refuse(f"must be {API_VERSION}", ("apiVersion",), tree)
+    if not isinstance(kind, str) or kind not in DOCUMENT_TYPES:
+        wrong = f"unknown kind {kind!r}" if isinstance(kind, str) else "must name a kind"
+        raise _refuse(f"{wrong}; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}", ("kind",), tree)
 
 
 def _name_of(tree: Tree) -> str:
@@ -243,16 +275,10 @@ def _name_of(tree: Tree) -> str:
         return ""
     metadata = tree.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{tree.get('kind')}/{name}"
+    return "/".join(part for part in (tree.get("kind"), name) if isinstance(part, str))
 
 
-def _explain(message: str) -> tuple[str, str]:
-    """Split msgspec's ``reason - at `$.path``` into our path text and the reason."""
-    match = re.fullmatch(r"(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", message, re.DOTALL)
-    path = (match["path"] or "") if match else ""
-    return path.replace("[...]", "").lstrip("."), match["reason"] if match else message
-
-
-def _refuse(reason: str, path: str, document: str) -> GovernorError:
-    where = document or "document"
-    return invalid("document-invalid", f"{where} is not valid", [Detail(reason=reason, document=document, path=path)])
+def _refuse(reason: str, path: paths.Path, tree: Tree) -> GovernorError:
+    name = _name_of(tree)
+    detail = Detail(reason=reason, document=name, path=paths.render(path))
+    return invalid("document-invalid", f"{name or 'a document'} is not valid", [detail])

@@ -39,6 +39,18 @@ def named_path(tree: Tree, path: Path) -> Path:
     return tuple(steps)
 
 
+def position_path(tree: Tree, path: Path) -> tuple[str | int, ...]:
+    """The same path with list items addressed by position, as far as the tree has them."""
+    steps: list[str | int] = []
+    for step in path:
+        position = _position(tree, step.name) if isinstance(step, Item) else step
+        if position is None:
+            break
+        steps.append(position)
+        tree = _child(tree, step)
+    return tuple(steps)
+
+
 def same(left: Tree, right: Tree) -> bool:
     """Whether two trees have one digest: 1, 1.0 and True differ, sealed leaves are compared by mac."""
     if isinstance(left, dict) and isinstance(right, dict):
@@ -76,11 +88,15 @@ def leaf_at(tree: Tree, path: Path) -> Tree:
 def _child(tree: Tree, step: Step) -> Tree:
     if isinstance(step, str):
         return tree.get(step) if isinstance(tree, dict) else None
-    if not isinstance(tree, (list, tuple)):
+    position = _position(tree, step.name) if isinstance(step, Item) else step
+    if position is None or not isinstance(tree, (list, tuple)):
         return None
-    if isinstance(step, Item):
-        return next((item for item in tree if isinstance(item, dict) and item.get("name") == step.name), None)
-    return tree[step] if 0 <= step < len(tree) else None
+    return tree[position] if 0 <= position < len(tree) else None
+
+
+def _position(tree: Tree, name: str) -> int | None:
+    items = tree if isinstance(tree, (list, tuple)) else ()
+    return next((i for i, item in enumerate(items) if isinstance(item, dict) and item.get("name") == name), None)
 
 
 def restore_sealed(tree: Tree) -> Tree:

@@ -394,16 +394,13 @@ def test_layers_of_one_rank_agree_on_what_is_removed(one: Layer, other: Layer, a
         assert (folded(*layers).conflicts == ()) is agree
 
 
-def test_a_removal_names_the_namespace_it_means() -> None:
-    low = layer("low", {"a": 1})
-    foreign = copy.deepcopy(low.profile.spec.resources[0])
-    foreign["metadata"]["namespace"] = "other"
-    low.profile.spec.resources[0]["metadata"]["namespace"] = None
-    both = Layer(read(low, resources=[*low.profile.spec.resources, foreign]), {})
-    removal = Layer(
-        read(layer("high", priority=1), removals=[{"kind": "Component", "name": "x", "namespace": "other"}]), {}
-    )
-    assert [ref.namespace for ref in folded(both, removal).resources] == [NAMESPACE]
+def test_a_removal_means_one_namespace() -> None:
+    manifests = [{"kind": "Component", "metadata": {"name": "x", "namespace": each}} for each in (NAMESPACE, "other")]
+    both = Layer(read(layer("low"), resources=manifests), {})
+    removals = [{"kind": "Component", "name": "x", "namespace": "other"}]
+    high = Layer(read(layer("high", priority=1), removals=removals), {})
+    assert [ref.namespace for ref in folded(both, high).resources] == [NAMESPACE]
+    assert [ref.namespace for ref in folded(both, layer("high", removes=("x",), priority=1)).resources] == ["other"]
 
 
 def read(one: Layer, **spec: Any) -> Profile:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from governor.values.paths import Item, Path
 from governor.values.secret import Sealed
-from governor.values.trees import leaf_at, map_leaves, named_items, named_path, same
+from governor.values.trees import leaf_at, map_leaves, named_items, named_path, position_path, same
 from tests.unit.values.strategies import thorough, trees
 
 
@@ -41,6 +41,7 @@ def test_a_leaf_is_found_by_position_and_by_name(tree: Any) -> None:
         assert leaf_at(tree, path) is leaf
         assert leaf_at(tree, named_path(tree, path)) is leaf
         assert named_path(tree, named_path(tree, path)) == named_path(tree, path)
+        assert position_path(tree, named_path(tree, path)) == path
 
 
 def test_only_items_of_named_lists_get_a_name() -> None:
@@ -48,6 +49,13 @@ def test_only_items_of_named_lists_get_a_name() -> None:
     assert named_path(tree, ("named", 0, "plain", 1)) == ("named", Item("a"), "plain", 1)
     assert named_path(tree, ("named", 7, "x", 0)) == ("named", 7, "x", 0)
     assert named_path(tree, ()) == ()
+
+
+def test_positions_are_known_as_far_as_the_tree_has_the_names() -> None:
+    tree = {"named": [{"name": "a"}, {"name": "b"}]}
+    assert position_path(tree, ("named", Item("b"), "gone", 3)) == ("named", 1, "gone", 3)
+    assert position_path(tree, ("named", Item("z"), "value")) == ("named",)
+    assert position_path(tree, ("gone", Item("a"))) == ("gone",)
 
 
 @pytest.mark.parametrize("path", [("x",), ("a", "b", "c"), ("l", 2), ("l", "a"), ("l", Item("z")), (0,), (Item("a"),)])

@@ -1,0 +1,80 @@
+"""Why a tree cannot be read as a struct, for people: msgspec's complaint with a whole path and the choices there are.
+
+What a text must look like is the ``description`` of its ``msgspec.Meta``; nobody is shown a regular expression.
+"""
+
+import enum
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from governor.values.paths import Path
+from governor.values.trees import Tree, leaf_at
+
+_COMPLAINT: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|(?P<entry>\[\.\.\.\])")
+_FIELD: Final = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
+
+
+def explain(error: msgspec.ValidationError, expected: type[Any], tree: Tree) -> tuple[Path, str]:
+    """The place and the reason of an error from ``msgspec.convert(tree, expected)``."""
+    complaint = _COMPLAINT.fullmatch(str(error))
+    reason, place = (complaint["reason"], complaint["place"] or "") if complaint else (str(error), "")
+    path = _path(place, tree)
+    node = _node(expected, path)
+    if field := _FIELD.fullmatch(reason):
+        missing = field["what"] == "missing required"
+        return (*path, field["name"]), "is missing" if missing else f"unknown field; known fields: {_fields(node)}"
+    return path, _in_words(reason, node)
+
+
+def _path(place: str, tree: Tree) -> Path:
+    path: Path = ()
+    for step in _STEP.finditer(place):
+        if step["field"] is not None:
+            path = (*path, step["field"])
+        elif step["index"] is not None:
+            path = (*path, int(step["index"]))
+        else:
+            path = (*path, *_wrong_entry(leaf_at(tree, path)))
+    return path
+
+
+def _wrong_entry(entries: Tree) -> Iterable[str]:
+    """msgspec does not say which entry of a map is wrong; our maps of scalars hold nothing but texts."""
+    wrong = (key for key, value in entries.items() if not isinstance(value, str)) if isinstance(entries, dict) else ()
+    return next(((key,) for key in wrong), ())
+
+
+def _node(expected: type[Any], path: Path) -> Any:
+    """What msgspec expects at a place, or None where anything may be."""
+    node: Any = msgspec.inspect.type_info(expected)
+    for step in path:
+        if isinstance(step, int):
+            node = getattr(node, "item_type", None)
+        else:
+            fields = (field.type for field in getattr(node, "fields", ()) if field.encode_name == step)
+            node = next(fields, getattr(node, "value_type", None))
+    return node
+
+
+def _in_words(reason: str, node: Any) -> str:
+    alternatives = getattr(node, "types", (node,))
+    for alternative in alternatives:
+        if isinstance(alternative, msgspec.inspect.EnumType) and reason.startswith("Invalid enum value"):
+            return f"{reason}; choose one of: {_choices(alternative.cls)}"
+        if isinstance(alternative, msgspec.inspect.Metadata) and " matching regex " in reason:
+            return f"must be {(alternative.extra_json_schema or {})['description']}"
+    return reason
+
+
+def _fields(node: Any) -> str:
+    tag = getattr(node, "tag_field", None)
+    fields = [field.encode_name for field in getattr(node, "fields", ())]
+    return ", ".join([tag, *fields] if tag else fields)
+
+
+def _choices(choices: type[enum.Enum]) -> str:
+    return ", ".join(str(choice.value) for choice in choices)

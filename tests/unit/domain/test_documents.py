@@ -1,0 +1,422 @@
+"""Documents: what is read, and that what is refused is refused where it stands and in words."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.domain.documents import (
+    API_VERSION,
+    ApplyPolicy,
+    Document,
+    DocumentRef,
+    Platform,
+    Profile,
+    ResourceRef,
+    Runtime,
+    Strategy,
+    locate,
+    read_document,
+    ref_of,
+    resource_ref,
+)
+from governor.errors import Detail, GovernorError, Kind
+from governor.values.secret import Sealed
+from governor.values.trees import Tree
+from governor.yamltext import load
+from tests.unit.values.strategies import thorough, trees
+
+MANIFEST = {"kind": "Component", "metadata": {"name": "store"}}
+RUNTIME = {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": "r1"}, "spec": {"platform": "local"}}
+PROFILE: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "kind": "Profile",
+    "metadata": {"name": "orders"},
+    "spec": {"selector": {}, "resources": [MANIFEST]},
+}
+
+
+def profile(**spec: Any) -> dict[str, Any]:
+    return {**PROFILE, "spec": {**PROFILE["spec"], **spec}}
+
+
+def runtime(**spec: Any) -> dict[str, Any]:
+    return {**RUNTIME, "spec": {"platform": "local", **spec}}
+
+
+def named(name: Any, document: Mapping[str, Any] = PROFILE, **metadata: Any) -> dict[str, Any]:
+    return {**document, "metadata": {"name": name, **metadata}}
+
+
+def read_profile(tree: Tree) -> Profile:
+    document = read_document(tree)
+    assert isinstance(document, Profile)
+    return document
+
+
+def refusal(tree: Tree) -> Detail:
+    with pytest.raises(GovernorError) as caught:
+        read_document(tree)
+    assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "document-invalid")
+    (detail,) = caught.value.details
+    assert caught.value.message == f"{detail.document or 'a document'} is not valid"
+    return detail
+
+
+# -- what is read --------------------------------------------------------------------------------------------------
+
+
+def test_a_runtime_is_read() -> None:
+    document = read_document(named("r1.eu-2", runtime(namespaces=["a", "b-2"]), labels={"region": "eu"}))
+    assert isinstance(document, Runtime)
+    assert ref_of(document) == DocumentRef("Runtime", "r1.eu-2")
+    assert (document.spec.platform, document.spec.namespaces) == (Platform.LOCAL, ("a", "b-2"))
+    assert document.metadata.labels == {"region": "eu"}
+
+
+def test_a_runtime_has_one_namespace_unless_it_says_more() -> None:
+    document = read_document(RUNTIME)
+    assert isinstance(document, Runtime)
+    assert document.spec.namespaces == ("default",)
+
+
+def test_a_profile_is_read_with_its_manifests_as_they_are() -> None:
+    manifest = {**MANIFEST, "spec": {"metadata": [{"name": "password", "value": Sealed("box", "mac")}], "x": None}}
+    tree = profile(resources=[manifest], removals=[{"kind": "Component", "name": "old"}], priority=-5)
+    before = copy.deepcopy(tree)
+    document = read_profile(tree)
+    assert ref_of(document) == DocumentRef("Profile", "orders")
+    assert (document.spec.resources, document.spec.priority) == ((manifest,), -5)
+    assert [(each.kind, each.namespace, each.name) for each in document.spec.removals] == [("Component", None, "old")]
+    assert document.spec.apply == ApplyPolicy()
+    assert tree == before
+
+
+def test_null_in_an_apply_policy_only_takes_back_what_lower_layers_say() -> None:
+    document = read_profile(profile(apply={"strategy": "rolling", "unproven": None}))
+    assert document.spec.apply == ApplyPolicy(strategy=Strategy.ROLLING)
+
+
+@pytest.mark.parametrize(
+    ("selector", "specificity", "selected"),
+    [
+        ({}, 0, {"r1", "r2"}),
+        ({"matchLabels": {}}, 0, {"r1", "r2"}),
+        ({"matchLabels": {"region": "eu"}}, 1, {"r1"}),
+        ({"matchExpressions": [{"key": "region", "operator": "Exists"}]}, 1, {"r1"}),
+        ({"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["eu"]}]}, 1, {"r2"}),
+        ({"runtime": "r2"}, 2, {"r2"}),
+        ({"runtime": "r"}, 2, set()),
+    ],
+)
+def test_a_selector_means_all_a_group_or_one(selector: Any, specificity: int, selected: set[str]) -> None:
+    read = read_profile(profile(selector=selector)).spec.selector
+    assert read.specificity == specificity
+    assert {name for name, labels in (("r1", {"region": "eu"}), ("r2", {})) if read.matches(name, labels)} == selected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "namespace"), [({}, "mine"), ({"namespace": None}, "mine"), ({"namespace": "other"}, "other")]
+)
+def test_a_manifest_without_a_namespace_is_in_its_runtimes_own(metadata: Any, namespace: str) -> None:
+    manifest = {"kind": "Component", "metadata": {"name": "store", **metadata}}
+    assert resource_ref(manifest, "mine") == ResourceRef("Component", namespace, "store")
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+NAME = "must be at most 63 lower case letters and digits, which hyphens or single dots may join"
+RESOURCE_NAME = "must be at most 253 letters and digits, which hyphens, underscores or dots may join"
+NAMESPACE = "must be at most 63 lower case letters and digits, which hyphens may join"
+KNOWN = "known kinds: Profile, Runtime"
+
+
+def without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
+
+MAP = "a document is a map with apiVersion, kind, metadata and spec"
+
+
+@pytest.mark.parametrize(
+    ("tree", "document", "path", "reason"),
+    [
+        (None, "", "", MAP),
+        ([PROFILE], "", "", MAP),
+        ({}, "", "apiVersion", f"must be {API_VERSION}"),
+        ({**PROFILE, "apiVersion": "v1"}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
+        ({**PROFILE, "apiVersion": []}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
+        ({**PROFILE, "kind": "Profil"}, "Profil/orders", "kind", f"unknown kind 'Profil'; {KNOWN}"),
+        ({**PROFILE, "kind": ["Profile"]}, "orders", "kind", f"must name a kind; {KNOWN}"),
+        ({**PROFILE, "kind": {}}, "orders", "kind", f"must name a kind; {KNOWN}"),
+        (without(PROFILE, "kind"), "orders", "kind", f"must name a kind; {KNOWN}"),
+        (without(PROFILE, "metadata"), "Profile", "metadata", "is missing"),
+        (without(PROFILE, "spec"), "Profile/orders", "spec", "is missing"),
+        ({**PROFILE, "spec": None}, "Profile/orders", "spec", "Expected `object`, got `null`"),
+        ({**PROFILE, "spec": {}}, "Profile/orders", "spec.selector", "is missing"),
+        ({**PROFILE, "x": 1}, "Profile/orders", "x", "unknown field; known fields: kind, apiVersion, metadata, spec"),
+        ({**RUNTIME, "spec": {}}, "Runtime/r1", "spec.platform", "is missing"),
+    ],
+)
+def test_a_document_of_a_wrong_shape_is_refused_at_its_place(tree: Tree, document: str, path: str, reason: str) -> None:
+    assert refusal(tree) == Detail(reason=reason, document=document, path=path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "document", "path", "reason"),
+    [
+        ([], "Profile", "metadata", "Expected `object`, got `array`"),
+        ({}, "Profile", "metadata.name", "is missing"),
+        ({"name": 5}, "Profile", "metadata.name", "Expected `str`, got `int`"),
+        (
+            {"name": "a", "labels": {"x": "1", "v": 1.1}},
+            "Profile/a",
+            "metadata.labels.v",
+            "Expected `str`, got `float`",
+        ),
+        (
+            {"name": "a", "labels": {"x.io/v": None}},
+            "Profile/a",
+            'metadata.labels["x.io/v"]',
+            "Expected `str`, got `null`",
+        ),
+        ({"name": "a", "labels": ["x"]}, "Profile/a", "metadata.labels", "Expected `object`, got `array`"),
+        (
+            {"name": "a", "uid": 1},
+            "Profile/a",
+            "metadata.uid",
+            "unknown field; known fields: name, labels, annotations",
+        ),
+    ],
+)
+def test_wrong_metadata_is_refused_at_its_place(metadata: Tree, document: str, path: str, reason: str) -> None:
+    assert refusal({**PROFILE, "metadata": metadata}) == Detail(reason=reason, document=document, path=path)
+
+
+@pytest.mark.parametrize(
+    "name", ["Orders", "", "a\n", "\na", "a..b", "-a", "a-", ".", "a.-b", "a/../b", "a b", "ä", "a" * 64]
+)
+def test_a_name_that_cannot_be_used_everywhere_is_refused_in_words(name: str) -> None:
+    tree = {**PROFILE, "metadata": {"name": name}}
+    assert refusal(tree) == Detail(reason=NAME, document=f"Profile/{name}", path="metadata.name")
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a-b", "a--b", "a.b.c", "1.2", "a" * 63])
+def test_a_name_that_can_be_used_everywhere_is_read(name: str) -> None:
+    assert read_profile({**PROFILE, "metadata": {"name": name}}).metadata.name == name
+
+
+TWO_KINDS = {"runtime": "r1", "matchLabels": {"a": "b"}}
+OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
+
+
+@pytest.mark.parametrize(
+    ("selector", "path", "reason"),
+    [
+        (None, "", "Expected `object`, got `null`"),
+        (TWO_KINDS, "", "names a runtime and labels; use one of them"),
+        ({"runtime": "R1"}, ".runtime", NAME),
+        ({"matchlabels": {}}, ".matchlabels", "unknown field; known fields: runtime, matchLabels, matchExpressions"),
+        ({"matchLabels": {"a": 1}}, ".matchLabels.a", "Expected `str`, got `int`"),
+        ({"matchExpressions": {}}, ".matchExpressions", "Expected `array`, got `object`"),
+        ({"matchExpressions": [{"key": "a"}]}, ".matchExpressions[0].operator", "is missing"),
+    ],
+)
+def test_a_wrong_selector_is_refused_at_its_place(selector: Any, path: str, reason: str) -> None:
+    detail = refusal(profile(selector=selector))
+    assert (detail.path, detail.reason) == (f"spec.selector{path}", reason)
+
+
+@pytest.mark.parametrize(
+    ("expression", "path", "reason"),
+    [
+        ({"operator": "In"}, "", "operator In on label 'a' needs values"),
+        ({"operator": "Exists", "values": ["x"]}, "", "operator Exists on label 'a' takes no values"),
+        ({"operator": "in"}, ".operator", f"Invalid enum value 'in'; {OPERATORS}"),
+    ],
+)
+def test_a_wrong_expression_is_refused_at_its_place(expression: Any, path: str, reason: str) -> None:
+    fits = {"key": "b", "operator": "Exists"}
+    detail = refusal(profile(selector={"matchExpressions": [fits, {"key": "a", **expression}]}))
+    assert (detail.path, detail.reason) == (f"spec.selector.matchExpressions[1]{path}", reason)
+
+
+POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds"
+SPEC = "unknown field; known fields: selector, priority, apply, resources, removals"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "reason"),
+    [
+        ({"resource": []}, "resource", SPEC),
+        ({"priority": "10"}, "priority", "Expected `int`, got `str`"),
+        ({"priority": True}, "priority", "Expected `int`, got `bool`"),
+        ({"priority": 2_000_000}, "priority", "Expected `int` <= 1000000"),
+        ({"apply": 5}, "apply", "Expected `object`, got `int`"),
+        ({"apply": {"verify": 1}}, "apply.verify", POLICY),
+        ({"apply": {"strategy": "x"}}, "apply.strategy", "Invalid enum value 'x'; choose one of: reload, rolling"),
+        ({"apply": {"verifyWindowSeconds": 0}}, "apply.verifyWindowSeconds", "Expected `int` >= 1"),
+        ({"resources": {}}, "resources", "Expected `array`, got `object`"),
+        ({"resources": [MANIFEST, "x"]}, "resources[1]", "Expected `object`, got `str`"),
+        ({"removals": [{"kind": "C"}]}, "removals[0].name", "is missing"),
+        ({"removals": [{"kind": "C", "name": "a b"}]}, "removals[0].name", RESOURCE_NAME),
+        ({"removals": ["C/a"]}, "removals[0]", "Expected `object`, got `str`"),
+    ],
+)
+def test_a_wrong_profile_is_refused_at_its_place(spec: Any, path: str, reason: str) -> None:
+    assert refusal(profile(**spec)) == Detail(reason=reason, document="Profile/orders", path=f"spec.{path}")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path", "reason"),
+    [
+        ({}, "kind", "is missing"),
+        ({"kind": 1, "metadata": {"name": "a"}}, "kind", "Expected `str`, got `int`"),
+        ({"kind": "", "metadata": {"name": "a"}}, "kind", "Expected `str` of length >= 1"),
+        ({"kind": "C"}, "metadata", "is missing"),
+        ({"kind": "C", "metadata": {}}, "metadata.name", "is missing"),
+        ({"kind": "C", "metadata": {"name": "../x"}}, "metadata.name", RESOURCE_NAME),
+        ({"kind": "C", "metadata": {"name": "x-${runtime.id}"}}, "metadata.name", RESOURCE_NAME),
+        ({"kind": "C", "metadata": {"name": "x", "namespace": "A"}}, "metadata.namespace", NAMESPACE),
+        (
+            {"kind": "C", "metadata": {"name": "x", "namespace": 1}},
+            "metadata.namespace",
+            "Expected `str | null`, got `int`",
+        ),
+    ],
+)
+def test_a_manifest_without_a_usable_identity_is_refused(manifest: Any, path: str, reason: str) -> None:
+    detail = refusal(profile(resources=[MANIFEST, manifest]))
+    assert (detail.path, detail.reason) == (f"spec.resources[1].{path}", reason)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "reason"),
+    [
+        (
+            {"platform": "docker"},
+            "platform",
+            "Invalid enum value 'docker'; choose one of: local, kubernetes, cloudfoundry",
+        ),
+        ({"namespaces": []}, "namespaces", "Expected `array` of length >= 1"),
+        ({"namespaces": ["a", "B"]}, "namespaces[1]", NAMESPACE),
+        ({"namespaces": ["a.b"]}, "namespaces[0]", NAMESPACE),
+        ({"namespaces": "a"}, "namespaces", "Expected `array`, got `str`"),
+        ({"selector": {}}, "selector", "unknown field; known fields: platform, namespaces"),
+    ],
+)
+def test_a_wrong_runtime_is_refused_at_its_place(spec: Any, path: str, reason: str) -> None:
+    assert refusal(runtime(**spec)) == Detail(reason=reason, document="Runtime/r1", path=f"spec.{path}")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [(None, None, True), ("a", "a", True), (None, "a", True), ("a", None, True), ("a", "b", False)],
+)
+def test_a_resource_may_be_there_twice_only_in_two_written_namespaces(
+    first: str | None, second: str | None, refused: bool
+) -> None:
+    tree = profile(
+        resources=[{"kind": "C", "metadata": {"name": "x", "namespace": namespace}} for namespace in (first, second)]
+    )
+    if refused:
+        assert refusal(tree).path == "spec.resources[1]"
+    else:
+        assert len(read_profile(tree).spec.resources) == 2
+
+
+places = st.sampled_from(
+    [(), ("apiVersion",), ("kind",), ("metadata",), ("metadata", "name"), ("metadata", "labels"), ("spec",)]
+    + [("spec", key) for key in ("selector", "priority", "apply", "resources", "removals", "platform", "namespaces")]
+)
+
+
+def replaced(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
+    if not path:
+        return value
+    return {**tree, path[0]: replaced(tree.get(path[0], {}), path[1:], value)}
+
+
+@thorough
+@given(st.sampled_from([PROFILE, RUNTIME]), places, trees)
+def test_whatever_is_written_is_read_or_refused_with_a_reason(base: Tree, place: Any, value: Tree) -> None:
+    tree = replaced(base, place, value)
+    try:
+        document: Document = read_document(tree)
+    except GovernorError as error:
+        (detail,) = error.details
+        assert detail.reason
+        assert "regex" not in detail.reason
+    else:
+        for manifest in document.spec.resources if isinstance(document, Profile) else ():
+            assert resource_ref(manifest, "default").name
+
+
+# -- where it stands -----------------------------------------------------------------------------------------------
+
+TEXT = """\
+# two documents
+apiVersion: runtime-governor.dev/v1alpha1
+kind: Runtime
+metadata: {name: r1}
+spec: {platform: local}
+---
+apiVersion: runtime-governor.dev/v1alpha1
+kind: Profile
+metadata:
+  name: orders
+  labels: {team/a.b: x}
+spec:
+  selector: {}
+  resources:
+  - kind: Component
+    metadata: {name: store}
+    spec:
+      metadata:
+      - name: redisHost
+        value: a
+      - name: redisPassword
+        value: b
+"""
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "line"),
+    [
+        ("Profile/orders", "", 7),
+        ("Profile/orders", "metadata.name", 10),
+        ("Profile/orders", 'metadata.labels["team/a.b"]', 11),
+        ("Profile/orders", "spec.resources[0].spec.metadata[redisPassword].value", 22),
+        ("Profile/orders", "spec.resources[0].spec.metadata[1].value", 22),
+        ("Profile/orders", "spec.resources[0].spec.metadata[redisHost]", 19),
+        ("Profile/orders", "spec.resources[0].spec.metadata[absent].value", 18),
+        ("Profile/orders", "spec.resources[7].spec", 14),
+        ("Profile/orders", "spec.priority", 12),
+        ("Runtime/r1", "spec.platform", 5),
+    ],
+)
+def test_a_detail_is_found_in_its_file(document: str, path: str, line: int) -> None:
+    detail = Detail(reason="wrong", document=document, path=path)
+    assert locate([detail], load(TEXT, "dir/orders.yaml")) == (
+        Detail(reason="wrong", document=document, path=path, file="dir/orders.yaml", line=line),
+    )
+
+
+def test_what_is_in_no_file_or_is_found_already_stays_as_it_is() -> None:
+    details = (
+        Detail(reason="stored before", document="Profile/other", path="spec"),
+        Detail(reason="of no document"),
+        Detail(reason="found already", document="Profile/orders", path="spec", file="other.yaml", line=3),
+    )
+    assert locate(details, load(TEXT, "orders.yaml")) == details
+
+
+def test_a_refused_document_without_a_name_is_found_too() -> None:
+    parsed = load(TEXT.replace("  name: orders\n", ""), "orders.yaml")
+    with pytest.raises(GovernorError) as caught:
+        read_document(parsed[1].value)
+    (detail,) = locate(caught.value.details, parsed)
+    assert str(detail) == "orders.yaml:9 Profile metadata.name: is missing"

@@ -1,0 +1,45 @@
+"""Why a tree is not a struct, told with a whole path and in words; documents show the rest."""
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from governor.values.structs import explain
+
+Colour = Annotated[str, msgspec.Meta(pattern="^#[0-9a-f]{6}$", description="a colour such as #00ff00")]
+
+
+class Dot(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    at: int
+    fill_colour: Colour | None = None
+    notes: dict[str, str] = {}
+
+
+class Drawing(msgspec.Struct):
+    dots: tuple[Dot, ...]
+    deep: dict[str, Dot] = {}
+
+
+@pytest.mark.parametrize(
+    ("tree", "path", "reason"),
+    [
+        (5, (), "Expected `object`, got `int`"),
+        ({}, ("dots",), "is missing"),
+        ({"dots": [{"at": 1}, {}]}, ("dots", 1, "at"), "is missing"),
+        ({"dots": [{"at": "1"}]}, ("dots", 0, "at"), "Expected `int`, got `str`"),
+        ({"dots": [{"at": 1, "a`b": 2}]}, ("dots", 0, "a`b"), "unknown field; known fields: at, fillColour, notes"),
+        ({"dots": [{"at": 1, "fillColour": "red"}]}, ("dots", 0, "fillColour"), "must be a colour such as #00ff00"),
+        (
+            {"dots": [{"at": 1, "notes": {"a": "b", "c.d": []}}]},
+            ("dots", 0, "notes", "c.d"),
+            "Expected `str`, got `array`",
+        ),
+        ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "Expected `str`, got `int`"),
+        ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "Expected `object`, got `int`"),
+    ],
+)
+def test_a_mismatch_is_told_at_its_place(tree: Any, path: Any, reason: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(tree, Drawing)
+    assert explain(caught.value, Drawing, tree) == (path, reason)
