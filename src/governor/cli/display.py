@@ -69,7 +69,7 @@ class Live:
         # Only a terminal pays for rich.
         from rich.live import Live as RichLive  # noqa: PLC0415
 
-        self._live = RichLive(refresh_per_second=10)
+        self._live = RichLive(auto_refresh=False)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -82,7 +82,7 @@ class Live:
 
     def show(self, standing: Standing) -> None:
         """Replace the table."""
-        self._live.update(progress_table(standing))
+        self._live.update(progress_table(standing), refresh=True)
 
 
 def progress_table(standing: Standing) -> "Table":
