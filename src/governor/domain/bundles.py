@@ -14,7 +14,7 @@ from governor.domain.layering import Conflict, Folded, Layer, fold
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.values import paths
 from governor.values.digest import digest
-from governor.values.trees import Manifest
+from governor.values.trees import Manifest, named_path
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, F
             f"profiles of equal priority disagree for runtime {name!r}",
             [_conflict_detail(conflict, profiles) for conflict in folded.conflicts],
         )
-    resources = tuple(_fill(folded, ref, runtime, profiles) for ref in folded.resources)
+    resources = _fill(folded, runtime, profiles)
     _check_namespaces(folded, runtime, profiles)
     apply = msgspec.convert(folded.apply, ApplyPolicy)
     return Bundle(digest(list(resources)), resources, apply), folded
@@ -69,7 +69,7 @@ def place_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) 
         if resource_ref(manifest, resource.namespace) == resource:
             return paths.render(("spec", "resources", index, *path))
     for index, removal in enumerate(profile.spec.removals):
-        if (removal.kind, removal.name) == (resource.kind, resource.name):
+        if ResourceRef(removal.kind, removal.namespace or resource.namespace, removal.name) == resource:
             return paths.render(("spec", "removals", index))
     return "spec"
 
@@ -78,23 +78,27 @@ def detail_in_profile(
     folded: Folded, resource: ResourceRef, path: paths.Path, reason: str, profiles: Mapping[str, Profile]
 ) -> Detail:
     """A problem of a compiled resource, told at the place in the profile that decided it."""
-    profile = profiles[folded.origin(resource, path)]
+    # A list item stands at another position in each profile; only its name is the same.
+    named = named_path(folded.resources[resource], path)
+    profile = profiles[folded.origin(resource, named)]
     return Detail(
         reason=f"{resource}: {reason}",
         document=f"Profile/{profile.metadata.name}",
-        path=place_in_profile(profile, resource, path),
+        path=place_in_profile(profile, resource, named),
     )
 
 
-def _fill(folded: Folded, ref: ResourceRef, runtime: Runtime, profiles: Mapping[str, Profile]) -> Manifest:
-    filled, problems = variables.evaluate(folded.resources[ref], runtime.metadata.name, runtime.metadata.labels)
-    if problems:
-        raise invalid(
-            "variable-unknown",
-            f"a variable of {ref} cannot be filled in for runtime {runtime.metadata.name!r}",
-            [detail_in_profile(folded, ref, paths.parse(p.path), p.reason, profiles) for p in problems],
-        )
-    return dict(filled)
+def _fill(folded: Folded, runtime: Runtime, profiles: Mapping[str, Profile]) -> tuple[Manifest, ...]:
+    name, labels = runtime.metadata.name, runtime.metadata.labels
+    resources: list[Manifest] = []
+    details: list[Detail] = []
+    for ref, manifest in folded.resources.items():
+        filled, problems = variables.evaluate(manifest, name, labels)
+        resources.append(filled)
+        details += [detail_in_profile(folded, ref, paths.parse(it.path), it.reason, profiles) for it in problems]
+    if details:
+        raise invalid("variable-unknown", f"a variable cannot be filled in for runtime {name!r}", details)
+    return tuple(resources)
 
 
 def _check_namespaces(folded: Folded, runtime: Runtime, profiles: Mapping[str, Profile]) -> None:
@@ -110,7 +114,8 @@ def _check_namespaces(folded: Folded, runtime: Runtime, profiles: Mapping[str, P
 def _conflict_detail(conflict: Conflict, profiles: Mapping[str, Profile]) -> Detail:
     first, second = conflict.profiles
     reason = (
-        f"profiles {first!r} and {second!r} decide this differently at equal priority {conflict.priority}; raise one"
+        f"profiles {first!r} and {second!r} decide this differently at equal priority {conflict.priority}; "
+        "give one of them a higher priority"
     )
     if conflict.resource is None:
         return Detail(reason=reason, document=f"Profile/{second}", path=paths.render(("spec", "apply", *conflict.path)))
