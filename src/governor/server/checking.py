@@ -5,9 +5,8 @@ from typing import Final
 
 import msgspec
 
-from governor.domain import variables
 from governor.domain.dapr.validation import validate
-from governor.domain.documents import Document, DocumentRef, Profile, ResourceRef, read_document, ref_of, resource_ref
+from governor.domain.documents import Document, DocumentRef, Profile, read_document, ref_of
 from governor.errors import Detail, GovernorError, invalid
 from governor.server.refusals import Refusals
 from governor.values import paths
@@ -20,6 +19,7 @@ LIMITS: Final = Limits()
 """The same for JSON and YAML: a document that one of them carries, the other can carry too."""
 
 MESSAGE_CHARS: Final = 4096
+_INTEGERS: Final = range(-(1 << 63), 1 << 64)
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -55,11 +55,7 @@ def _check_message(message: str, refusals: Refusals) -> None:
 
 
 def _check_size(tree: Tree) -> None:
-    try:
-        size = len(msgspec.json.encode(tree))
-    except OverflowError as error:
-        detail = Detail(reason="holds an integer that does not fit into 64 bits", document=_told_name(tree))
-        raise invalid("number-large", "a document holds a number that is too large", [detail]) from error
+    size = len(msgspec.json.encode(tree))
     if size > LIMITS.document_bytes:
         reason = f"the document has {size} bytes, the limit is {LIMITS.document_bytes}: split it"
         raise invalid("document-large", "a document is too large", [Detail(reason=reason, document=_told_name(tree))])
@@ -97,7 +93,7 @@ def _check_unique(ref: DocumentRef, known: dict[DocumentRef, Manifest]) -> None:
 
 
 def _check_document(document: Document, tree: Manifest) -> None:
-    problems = list(_reserved(tree, ()))
+    problems = list(_unstorable(tree, ()))
     if isinstance(document, Profile):
         problems.extend(_resource_problems(document.spec.resources))
     if problems:
@@ -106,50 +102,25 @@ def _check_document(document: Document, tree: Manifest) -> None:
         raise invalid("document-invalid", f"{name} is not valid", details)
 
 
-def _reserved(tree: Tree, path: paths.Path) -> Iterator[Detail]:
-    """Places that use the key under which sealed values are stored."""
+def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
+    """Places with the key under which sealed values are stored, or with a number that YAML text could not hold."""
     if isinstance(tree, dict):
         if SEALED_KEY in tree:
             yield Detail(reason=f"the key {SEALED_KEY} is reserved", path=paths.render(path))
         for key, value in tree.items():
-            yield from _reserved(value, (*path, key))
+            yield from _unstorable(value, (*path, key))
     elif isinstance(tree, list):
         for index, value in enumerate(tree):
-            yield from _reserved(value, (*path, index))
+            yield from _unstorable(value, (*path, index))
+    elif isinstance(tree, int) and tree not in _INTEGERS:
+        yield Detail(reason="the integer does not fit into 64 bits", path=paths.render(path))
 
 
 def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
-    first_at: dict[ResourceRef, int] = {}
     for index, manifest in enumerate(resources):
-        place: paths.Path = ("spec", "resources", index)
-        problems = list(_identity_problems(manifest)) or validate(manifest, partial=True)
-        for problem in problems:
-            yield Detail(reason=problem.reason, path=paths.render((*place, *paths.parse(problem.path))))
-        if problems:
-            continue
-        ref = resource_ref(manifest, "")
-        if ref in first_at:
-            reason = f"{ref.kind} {ref.name!r} is already spec.resources[{first_at[ref]}]; remove one of them"
-            yield Detail(reason=reason, path=paths.render(place))
-        first_at.setdefault(ref, index)
-
-
-def _identity_problems(manifest: Manifest) -> Iterator[Detail]:
-    """What layering needs of every resource, whatever its kind."""
-    if not isinstance(manifest.get("kind"), str):
-        yield Detail(reason="must be a string", path="kind")
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, dict):
-        yield Detail(reason="must be a map with the resource's name", path="metadata")
-        return
-    if not isinstance(metadata.get("name"), str) or not metadata["name"]:
-        yield Detail(reason="must be a string that is not empty", path="metadata.name")
-    if not isinstance(metadata.get("namespace", ""), str):
-        yield Detail(reason="must be a string", path="metadata.namespace")
-    for key in ("name", "namespace"):
-        if variables.names_variable(str(metadata.get(key, ""))):
-            # Layers meet by these before variables are filled in, so two resources could become one afterwards.
-            yield Detail(reason="cannot hold ${runtime...}; write one resource per runtime", path=f"metadata.{key}")
+        for problem in validate(manifest, partial=True):
+            place = ("spec", "resources", index, *paths.parse(problem.path))
+            yield Detail(reason=problem.reason, path=paths.render(place))
 
 
 def _invalid(ref: DocumentRef, code: str, reason: str) -> GovernorError:

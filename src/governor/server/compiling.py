@@ -12,7 +12,7 @@ from governor.domain.layering import Folded, Layer
 from governor.errors import Detail, invalid
 from governor.server.refusals import Refusals
 from governor.values import paths
-from governor.values.trees import Manifest, Tree, named_items
+from governor.values.trees import Manifest, named_path
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def compile_runtimes(documents: Documents, names: Iterable[str]) -> dict[str, Bu
 def _check_whole(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping[str, Profile]) -> None:
     """Layers may be partial; what they add up to may not."""
     problems = [
-        detail_in_profile(folded, ref, _by_name(manifest, paths.parse(problem.path)), problem.reason, profiles)
+        detail_in_profile(folded, ref, named_path(manifest, paths.parse(problem.path)), problem.reason, profiles)
         for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
         for problem in validate(manifest, partial=False)
     ]
@@ -85,23 +85,6 @@ def _check_whole(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping
         raise invalid(
             "resource-invalid", f"a resource for runtime {runtime!r} is not valid once its layers are folded", problems
         )
-
-
-def _by_name(tree: Tree, path: paths.Path) -> paths.Path:
-    """Address list items by name, since their positions differ between a profile and what it is folded into."""
-    steps: list[paths.Step] = []
-    for step in path:
-        by_name = named_items(tree) if isinstance(tree, (list, tuple)) else None
-        steps.append(paths.Item(list(by_name)[step]) if by_name and isinstance(step, int) else step)
-        tree = _child(tree, step)
-    return tuple(steps)
-
-
-def _child(tree: Tree, step: paths.Step) -> Tree:
-    try:
-        return tree[step]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def check_selectors(after: Documents) -> None:

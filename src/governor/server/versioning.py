@@ -56,11 +56,13 @@ def _wrong_versions(submission: Submission, stored: Stored) -> Iterator[Governor
     for name, wanted in submission.request.if_match.items():
         found = versions.get(name, 0)
         if found != wanted:
-            reason = (
-                f"the document has version {found}, the change expects {wanted}; read it again and repeat the change"
-            )
-            detail = Detail(reason=reason.replace("version 0", "no version"), document=name)
+            reason = f"expected {_told(wanted)}, found {_told(found)}; read it again and repeat the change"
+            detail = Detail(reason=reason, document=name)
             yield GovernorError(Kind.PRECONDITION, "version-mismatch", "a document was changed meanwhile", [detail])
+
+
+def _told(version: int) -> str:
+    return f"version {version}" if version else "no such document"
 
 
 def _unknown_deletions(submission: Submission, stored: Stored) -> Iterator[GovernorError]:

@@ -36,7 +36,8 @@ async def get_document(call: Call) -> Answer:
 
 async def list_revisions(call: Call) -> Answer:
     """Revisions, newest first."""
-    limit, before = call.number("limit") or _DEFAULT_LIMIT, call.number("before")
+    asked, before = call.number("limit"), call.number("before")
+    limit = _DEFAULT_LIMIT if asked is None else asked
     if not 0 < limit <= _MOST:
         raise invalid("limit", f"limit is from 1 to {_MOST}")
     document = _ref(call.query["document"]) if "document" in call.query else None
