@@ -1,0 +1,163 @@
+"""Compiling: what one runtime gets, and that each refusal is told at the place in the profile that caused it."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.domain.bundles import Delivery, compile_bundle, refs
+from governor.domain.documents import API_VERSION, ApplyPolicy, Profile, ResourceRef, Runtime, Strategy, read_document
+from governor.domain.layering import Layer
+from governor.errors import Detail, GovernorError, Kind
+from governor.values.digest import digest
+from governor.values.secret import Sealed
+
+
+def runtime(name: str = "r1", namespaces: tuple[str, ...] = ("default",), **labels: str) -> Runtime:
+    metadata = {"name": name, "labels": labels}
+    spec = {"platform": "local", "namespaces": list(namespaces)}
+    document = read_document({"apiVersion": API_VERSION, "kind": "Runtime", "metadata": metadata, "spec": spec})
+    assert isinstance(document, Runtime)
+    return document
+
+
+def layer(name: str, *resources: Any, **spec: Any) -> Layer:
+    written = {"selector": {}, "resources": list(resources), **spec}
+    document = read_document(
+        {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": written}
+    )
+    assert isinstance(document, Profile)
+    return Layer(document, spec.get("apply", {}))
+
+
+def component(name: str, namespace: str | None = None, **values: Any) -> dict[str, Any]:
+    metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    items = [{"name": key, "value": value} for key, value in values.items()]
+    return {"kind": "Component", "metadata": metadata, "spec": {"metadata": items}}
+
+
+def refusal(of: Runtime, *layers: Layer) -> GovernorError:
+    with pytest.raises(GovernorError) as caught:
+        compile_bundle(of, layers)
+    return caught.value
+
+
+def test_a_runtime_gets_what_selects_it_with_its_variables_filled_in() -> None:
+    layers = [
+        layer("all", component("store", redisHost="${runtime.labels.region}.redis", keyPrefix="${runtime.id}")),
+        layer("eu", component("store", ttl=5), selector={"matchLabels": {"region": "eu"}}),
+        layer("us", component("store", ttl=9), selector={"matchLabels": {"region": "us"}}),
+        layer("other", component("extra"), selector={"runtime": "r2"}),
+    ]
+    bundle, folded = compile_bundle(runtime(region="eu"), layers)
+    expected = component("store", "default", redisHost="eu.redis", keyPrefix="r1", ttl=5)
+    assert bundle.resources == (expected,)
+    assert refs(bundle.resources) == tuple(folded.resources) == (ResourceRef("Component", "default", "store"),)
+
+
+def test_a_runtime_that_nothing_selects_gets_an_empty_bundle() -> None:
+    bundle, _ = compile_bundle(runtime(), [layer("other", component("x"), selector={"runtime": "r2"})])
+    assert (bundle.resources, bundle.apply, bundle.digest) == ((), ApplyPolicy(), digest([]))
+
+
+def test_the_digest_covers_the_resources_and_nothing_else() -> None:
+    one, _ = compile_bundle(runtime(), [layer("p", component("a"), component("b"))])
+    same, _ = compile_bundle(
+        runtime("r2", region="eu"),
+        [layer("q", component("b"), apply={"strategy": "rolling"}, priority=7), layer("r", component("a"))],
+    )
+    other, _ = compile_bundle(runtime(), [layer("p", component("a"), component("b", x=1))])
+    assert one.digest == same.digest == digest(list(one.resources))
+    assert other.digest != one.digest
+    assert same.apply == ApplyPolicy(strategy=Strategy.ROLLING)
+
+
+def test_sealed_values_stay_sealed_and_count_by_their_plain_text() -> None:
+    bundles = [
+        compile_bundle(runtime(), [layer("p", component("a", password=Sealed(box, mac)))])[0]
+        for box, mac in (("box", "mac"), ("sealed anew", "mac"), ("box", "other"))
+    ]
+    assert bundles[0].resources[0]["spec"]["metadata"][0]["value"] == Sealed("box", "mac")
+    assert bundles[0].digest == bundles[1].digest != bundles[2].digest
+
+
+def test_the_order_of_the_profiles_does_not_matter() -> None:
+    layers = [layer("a", component("x", p=1)), layer("b", component("x", q=2)), layer("c", component("y"))]
+    bundles = [compile_bundle(runtime(), order)[0] for order in itertools.permutations(layers)]
+    assert all(bundle == bundles[0] for bundle in bundles)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_profiles_of_equal_priority_that_disagree_are_refused_at_the_field() -> None:
+    error = refusal(
+        runtime(),
+        layer("a", component("store", redisHost="one"), priority=3),
+        layer("b", component("other"), component("store", port=1, redisHost="two"), priority=3),
+    )
+    assert (error.kind, error.code) == (Kind.CONFLICT, "layers-conflict")
+    reason = (
+        "Component/default/store: profiles 'a' and 'b' decide this differently at equal priority 3; "
+        "give one of them a higher priority"
+    )
+    path = "spec.resources[1].spec.metadata[redisHost].value"
+    assert error.details == (Detail(reason=reason, document="Profile/b", path=path),)
+
+
+def test_a_removal_that_a_profile_of_equal_priority_contradicts_is_refused_at_the_removal() -> None:
+    removals = [
+        {"kind": "Component", "name": "store", "namespace": "other"},
+        {"kind": "Component", "name": "store"},
+    ]
+    of = runtime(namespaces=("default", "other"))
+    error = refusal(of, layer("a", component("store")), layer("b", removals=removals))
+    assert [(detail.document, detail.path) for detail in error.details] == [("Profile/b", "spec.removals[1]")]
+
+
+def test_apply_policies_of_equal_priority_that_disagree_are_refused_at_the_field() -> None:
+    error = refusal(runtime(), layer("a", apply={"strategy": "reload"}), layer("b", apply={"strategy": "rolling"}))
+    assert [(detail.document, detail.path) for detail in error.details] == [("Profile/b", "spec.apply.strategy")]
+
+
+def test_an_unknown_variable_is_refused_in_the_profile_that_wrote_it() -> None:
+    error = refusal(
+        runtime(),
+        layer("low", component("store", a="1", b="2", c="3")),
+        layer("high", component("store", c="${runtime.zone}"), priority=1),
+    )
+    assert (error.kind, error.code) == (Kind.INVALID, "variable-unknown")
+    (detail,) = error.details
+    assert (detail.document, detail.path) == ("Profile/high", "spec.resources[0].spec.metadata[c].value")
+    assert detail.reason.startswith("Component/default/store: unknown variable ${runtime.zone}")
+
+
+def test_all_unknown_variables_of_a_runtime_are_told() -> None:
+    error = refusal(runtime(), layer("p", component("a", x="${runtime.x}"), component("b", x="${runtime.labels.y}")))
+    assert [detail.path for detail in error.details] == [
+        "spec.resources[0].spec.metadata[x].value",
+        "spec.resources[1].spec.metadata[x].value",
+    ]
+
+
+def test_a_resource_outside_of_the_runtimes_namespaces_is_refused() -> None:
+    error = refusal(runtime(namespaces=("a", "b")), layer("p", component("x", "b"), component("x", "c")))
+    assert (error.kind, error.code) == (Kind.INVALID, "namespace-foreign")
+    (detail,) = error.details
+    assert (detail.document, detail.path) == ("Profile/p", "spec.resources[1].metadata.namespace")
+    assert detail.reason == "Component/c/x: runtime 'r1' has only the namespaces a, b"
+
+
+def test_a_resource_without_a_namespace_is_in_the_runtimes_first() -> None:
+    bundle, _ = compile_bundle(runtime(namespaces=("a", "b")), [layer("p", component("x"))])
+    assert refs(bundle.resources) == (ResourceRef("Component", "a", "x"),)
+
+
+def test_a_delivery_of_another_format_is_refused() -> None:
+    delivery = Delivery("r1", 1, 1, 1, "sha256:0", (), (), ApplyPolicy())
+    encoded = msgspec.to_builtins(delivery)
+    assert msgspec.convert(encoded, Delivery) == delivery
+    for wrong in ({**encoded, "format": 2}, {**encoded, "later": 1}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(wrong, Delivery)
