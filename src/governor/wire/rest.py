@@ -34,8 +34,12 @@ HTTP_STATUS: Final[dict[Kind, int]] = {
 }
 
 
-class _Body(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What every request and response body has in common."""
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """What the server sends. Fields that a reader does not know are passed over: it may be older than the server."""
+
+
+class _Request(_Answer, frozen=True, forbid_unknown_fields=True):
+    """What the server is sent. A field that it does not know is refused: ignoring a wish would look like granting it."""
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -66,7 +70,7 @@ class Role(enum.StrEnum):
     ADMIN = "admin"
 
 
-class DocumentView(_Body, frozen=True):
+class DocumentView(_Answer, frozen=True):
     """One stored version of a document; sensitive values read ``***``. ``document`` is None when it was deleted."""
 
     kind: str
@@ -76,7 +80,7 @@ class DocumentView(_Body, frozen=True):
     document: dict[str, Any] | None
 
 
-class ChangeRequest(_Body, frozen=True, omit_defaults=True):
+class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     """The only way in: documents to put whole, documents to delete, and the versions they must replace."""
 
     documents: tuple[dict[str, Any], ...] = ()
@@ -96,7 +100,7 @@ class ChangeState(enum.StrEnum):
     EXPIRED = "expired"
 
 
-class DocumentChange(_Body, frozen=True):
+class DocumentChange(_Answer, frozen=True):
     """What a change does to one document; version 0 is a document that was not there."""
 
     document: DocumentRef
@@ -105,7 +109,7 @@ class DocumentChange(_Body, frozen=True):
     differences: tuple[Difference, ...]
 
 
-class RuntimeChange(_Body, frozen=True):
+class RuntimeChange(_Answer, frozen=True):
     """What a change does to one runtime's compiled resources; sequence is 0 in a dry run."""
 
     runtime: str
@@ -114,7 +118,7 @@ class RuntimeChange(_Body, frozen=True):
     differences: tuple[Difference, ...]
 
 
-class Change(_Body, frozen=True):
+class Change(_Answer, frozen=True):
     """A change and its outcome. An accepted one that changed something names its revision."""
 
     id: str
@@ -128,7 +132,7 @@ class Change(_Body, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Revision(_Body, frozen=True):
+class Revision(_Answer, frozen=True):
     """An accepted state of all documents."""
 
     number: int
@@ -140,7 +144,7 @@ class Revision(_Body, frozen=True):
     documents: tuple[DocumentRef, ...]
 
 
-class RuntimeView(_Body, frozen=True):
+class RuntimeView(_Answer, frozen=True):
     """A runtime with its state. ``sequence`` is 0 until something was meant for it."""
 
     name: str
@@ -155,7 +159,7 @@ class RuntimeView(_Body, frozen=True):
     report: Report | None
 
 
-class RuntimeProgress(_Body, frozen=True):
+class RuntimeProgress(_Answer, frozen=True):
     """How far one runtime has come with one revision; ``seconds`` counts from accepted to this state."""
 
     runtime: str
@@ -165,7 +169,7 @@ class RuntimeProgress(_Body, frozen=True):
     seconds: float
 
 
-class RevisionProgress(_Body, frozen=True):
+class RevisionProgress(_Answer, frozen=True):
     """How far a revision is out. ``complete`` when each runtime verified it or something newer."""
 
     revision: int
@@ -173,7 +177,7 @@ class RevisionProgress(_Body, frozen=True):
     runtimes: tuple[RuntimeProgress, ...]
 
 
-class TokenRequest(_Body, frozen=True):
+class TokenRequest(_Request, frozen=True):
     """A token for a person or a program, or, with ``runtime``, a one-time token for an agent to join with."""
 
     name: str = ""
@@ -182,7 +186,7 @@ class TokenRequest(_Body, frozen=True):
     ttl_seconds: int | None = None
 
 
-class TokenView(_Body, frozen=True):
+class TokenView(_Answer, frozen=True):
     """A token without its secret."""
 
     id: str
@@ -194,14 +198,14 @@ class TokenView(_Body, frozen=True):
     revoked: bool
 
 
-class TokenCreated(_Body, frozen=True):
+class TokenCreated(_Answer, frozen=True):
     """The only answer that ever holds a token's text."""
 
     token: TokenView
     text: str
 
 
-class EnrolRequest(_Body, frozen=True):
+class EnrolRequest(_Request, frozen=True):
     """An agent shows its one-time secret and its public key (Ed25519, base64)."""
 
     runtime: str
@@ -209,7 +213,7 @@ class EnrolRequest(_Body, frozen=True):
     public_key: str
 
 
-class Enrolment(_Body, frozen=True):
+class Enrolment(_Answer, frozen=True):
     """What an agent must remember: who it is and by which key deliveries are signed."""
 
     runtime: str
@@ -217,7 +221,7 @@ class Enrolment(_Body, frozen=True):
     delivery_key: str
 
 
-class SignedDelivery(_Body, frozen=True):
+class SignedDelivery(_Answer, frozen=True):
     """A delivery as its exact JSON text, so that the signature can be checked before anything is read from it."""
 
     payload: str
@@ -225,7 +229,7 @@ class SignedDelivery(_Body, frozen=True):
     signature: str
 
 
-class DeliveryNotice(_Body, frozen=True):
+class DeliveryNotice(_Answer, frozen=True):
     """Says that a delivery too large for the stream waits under its sequence."""
 
     sequence: int

@@ -1,0 +1,12 @@
+"""Derives the reference of the REST API from the server's table of endpoints."""
+
+import json
+from pathlib import Path
+
+from governor.server.api.openapi import document
+from governor.server.api.routes import ENDPOINTS
+
+
+def outputs() -> dict[Path, str]:
+    """The OpenAPI document as the server itself gives it."""
+    return {Path("docs/reference/openapi.json"): json.dumps(document(ENDPOINTS), indent=1, sort_keys=True) + "\n"}
