@@ -39,7 +39,7 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Request(_Answer, frozen=True, forbid_unknown_fields=True):
-    """What the server is sent. A field that it does not know is refused: ignoring a wish would look like granting it."""
+    """What the server is sent. A field that it does not know is refused: a wish passed over looks granted."""
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
