@@ -71,7 +71,7 @@ INVALID = [
     pytest.param(
         profile("p", selector={"runtime": "nope"}), "spec.selector.runtime", "unknown runtime", id="unknown-runtime"
     ),
-    pytest.param(profile("p", unnamed(spec={"x": 1 << 70})), "spec.resources[0].spec.x", "64 bits", id="large-integer"),
+    pytest.param(profile("p", unnamed(spec=1 << 70)), "spec.resources[0].spec", "64 bits", id="large-integer"),
     pytest.param(profile("p", unnamed(kind="Pod")), "spec.resources[0].kind", "Pod", id="resource-kind"),
     pytest.param(profile("p", unnamed(metadata={})), "spec.resources[0].metadata.name", "is missing", id="no-name"),
     pytest.param(
