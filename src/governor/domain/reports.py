@@ -2,11 +2,14 @@
 
 import enum
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from governor.domain.documents import ResourceRef
+
+Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with its zone; without one, the times of two machines cannot be compared."""
 
 
 class State(enum.StrEnum):
@@ -24,7 +27,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """What was seen, where and when."""
 
     source: str
-    time: datetime
+    time: Instant
     text: str
 
 
@@ -56,7 +59,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     digest: str
     boot: str
     n: int
-    time: datetime
+    time: Instant
     agent: str
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
@@ -84,4 +87,4 @@ def supersedes(new: Report, old: Report | None) -> bool:
     """Whether a report replaces the kept one; a repeated or late one does not."""
     if old is None or (new.sequence, new.attempt) != (old.sequence, old.attempt):
         return old is None or (new.sequence, new.attempt) > (old.sequence, old.attempt)
-    return new.n > old.n if new.boot == old.boot else new.time >= old.time
+    return new.n > old.n if new.boot == old.boot else (new.time, new.boot) > (old.time, old.boot)

@@ -1,0 +1,130 @@
+"""Reports: when one acknowledges, which state it is in as a whole, and which of two counts."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.domain.documents import ResourceRef
+from governor.domain.reports import (
+    Evidence,
+    Report,
+    ResourceReport,
+    State,
+    WorkloadReport,
+    acknowledged,
+    overall,
+    supersedes,
+)
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+STORE = ResourceRef("Component", "default", "store")
+
+
+def report(*states: State, workloads: tuple[State, ...] = (), **fields: Any) -> Report:
+    said = {"runtime": "r1", "sequence": 1, "attempt": 1, "digest": "sha256:1", "boot": "b", "n": 1, "agent": "a"}
+    return Report(
+        **{**said, "time": NOON, **fields},
+        resources=tuple(ResourceReport(resource=STORE, state=state) for state in states),
+        workloads=tuple(WorkloadReport(workload="app", state=state) for state in workloads),
+    )
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_verified_parts_acknowledge(state: State) -> None:
+    is_verified = state is State.VERIFIED
+    assert acknowledged(report(state)) is is_verified
+    assert acknowledged(report(State.VERIFIED, workloads=(state,))) is is_verified
+    assert acknowledged(report(state, workloads=(State.VERIFIED,))) is is_verified
+    assert (overall(report(State.VERIFIED, workloads=(state,))) is State.VERIFIED) is is_verified
+
+
+def test_nothing_in_scope_is_acknowledged() -> None:
+    assert acknowledged(report())
+    assert overall(report()) is State.VERIFIED
+
+
+WORST_FIRST = [State.FAILED, State.UNPROVEN, State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.VERIFIED]
+
+
+def test_a_report_is_in_its_worst_state_whatever_part_is_in_it() -> None:
+    assert set(WORST_FIRST) == set(State)
+    for one, other in itertools.product(State, repeat=2):
+        worst = min(one, other, key=WORST_FIRST.index)
+        assert overall(report(one, other)) is overall(report(one, workloads=(other,))) is worst
+
+
+def test_a_report_acknowledges_exactly_when_it_is_verified_as_a_whole() -> None:
+    for states in itertools.product(State, repeat=2):
+        assert acknowledged(report(*states)) is (overall(report(*states)) is State.VERIFIED)
+
+
+LATER = NOON + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "replaces"),
+    [
+        (report(), None, True),
+        (report(n=2), report(n=1), True),
+        (report(n=1), report(n=1), False),
+        (report(n=1), report(n=2), False),
+        (report(n=2), report(n=1, time=LATER), True),
+        (report(n=1, time=LATER), report(n=2), False),
+        (report(attempt=2, n=1), report(attempt=1, n=9, time=LATER), True),
+        (report(attempt=1, n=9), report(attempt=2, n=1), False),
+        (report(sequence=2, attempt=1), report(sequence=1, attempt=5, n=9, time=LATER), True),
+        (report(sequence=1, attempt=5, n=9, time=LATER), report(sequence=2, attempt=1), False),
+        (report(boot="c", n=1, time=LATER), report(boot="b", n=9), True),
+        (report(boot="b", n=9), report(boot="c", n=1, time=LATER), False),
+    ],
+    ids=[
+        "the first",
+        "a later one",
+        "the same again",
+        "a late one",
+        "a later one after the clock was set back",
+        "a late one after the clock was set forward",
+        "another attempt",
+        "a late one of an earlier attempt",
+        "another delivery",
+        "a late one of an earlier delivery",
+        "another start of the agent",
+        "a late one of an earlier start",
+    ],
+)
+def test_the_newer_report_counts(new: Report, old: Report | None, replaces: bool) -> None:
+    assert supersedes(new, old) is replaces
+
+
+def test_of_two_reports_at_most_one_replaces_the_other_and_none_itself() -> None:
+    several = [
+        report(sequence=sequence, attempt=attempt, boot=boot, n=n, time=time)
+        for sequence, attempt, boot, n, time in itertools.product((1, 2), (1, 2), "bc", (1, 2), (NOON, LATER))
+    ]
+    for one, other in itertools.product(several, repeat=2):
+        assert not (supersedes(one, other) and supersedes(other, one))
+        equal = counted(one) == counted(other)
+        assert equal is not (supersedes(one, other) or supersedes(other, one))
+
+
+def counted(one: Report) -> tuple[object, ...]:
+    return one.sequence, one.attempt, one.boot, one.n
+
+
+@pytest.mark.parametrize("place", [("time",), ("resources", 0, "evidence", 0, "time")])
+def test_a_time_without_a_zone_is_refused(place: tuple[str | int, ...]) -> None:
+    seen = Evidence("sidecar app", NOON, "loaded")
+    whole = msgspec.structs.replace(
+        report(), resources=(ResourceReport(resource=STORE, state=State.APPLIED, evidence=(seen,)),)
+    )
+    encoded = msgspec.to_builtins(whole)
+    assert msgspec.convert(encoded, Report) == whole
+    part: Any = encoded
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = "2026-01-01T12:00:00"
+    with pytest.raises(msgspec.ValidationError, match="timezone"):
+        msgspec.convert(encoded, Report)
