@@ -39,7 +39,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One line for a person: the condition that matters most."""
+    """One line for a person: ``state`` says how far a thing is, the rest is of the condition that matters most."""
 
     state: str
     reason: str
@@ -69,7 +69,7 @@ def verified(progress: Progress | None, report: Report | None) -> Condition:
     """The condition ``Verified`` of a runtime: is its newest delivery really in use?"""
     if progress is None:
         return Condition("Verified", Status.TRUE, "NothingToVerify", "no configuration is meant for this runtime")
-    if report is None or report.sequence != progress.sequence:
+    if report is None or (report.sequence, report.digest) != (progress.sequence, progress.digest):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
         return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
     if not report.findings:
@@ -89,20 +89,26 @@ def connected(*, enrolled: bool, watching: bool, since: datetime | None) -> Cond
     if watching:
         return Condition("Connected", Status.TRUE, "Watching", "the agent holds its watch open", since=since)
     if enrolled:
-        text = "the agent holds no watch; the runtime works on with its last verified bundle"
+        text = "the agent holds no watch, see that it runs; the runtime works on with its last verified bundle"
         return Condition("Connected", Status.FALSE, "NotWatching", text, Actor.OPERATOR, since=since)
     text = "no agent has enrolled; create a join token and start one"
     return Condition("Connected", Status.FALSE, "NotEnrolled", text, Actor.OPERATOR)
 
 
 def summarise(conditions: Iterable[Condition]) -> Summary:
-    """The first condition that does not hold, unless it is only that a verified runtime is away."""
+    """How far a thing is, and the condition that keeps it there: first one that somebody must act on.
+
+    A verified runtime whose agent is away is both: ``Verified,NotWatching``.
+    """
     ordered = sorted(conditions, key=lambda item: (item.type != "Verified", item.type))
-    worst = next((item for item in ordered if item.status is not Status.TRUE), None)
-    chosen = worst or next(iter(ordered), None)
-    if chosen is None:
+    if not ordered:
         return Summary("Unknown", "NoConditions", "nothing is known", Actor.NOBODY)
-    return Summary(chosen.reason, chosen.reason, chosen.message, chosen.actor)
+    first, *_ = ordered
+    lacking = [item for item in ordered if item.status is not Status.TRUE]
+    chosen = min(lacking, key=lambda item: item.actor is Actor.NOBODY, default=first)
+    holds_alone = first.status is Status.TRUE and chosen is not first
+    state = f"{first.reason},{chosen.reason}" if holds_alone else first.reason
+    return Summary(state, chosen.reason, chosen.message, chosen.actor)
 
 
 def _told(part: ResourceReport | WorkloadReport) -> str:
