@@ -4,6 +4,7 @@ The watch sends ``delivery`` (a SignedDelivery), ``notice`` (a DeliveryNotice) a
 quiet connection alive.
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -12,6 +13,8 @@ from governor.errors import GovernorError, Kind
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
+# A carriage return at the end may be half of a line break; the next chunk tells.
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -23,35 +26,45 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def encode(event: Event) -> bytes:
-    """One event as it travels; data may hold line breaks."""
+    """One event as it travels; data may hold line breaks, which arrive as ``\\n`` whatever they were."""
     lines = [f"event: {event.event}"]
     if event.id:
         lines.append(f"id: {event.id}")
-    lines.extend(f"data: {line}" for line in event.data.split("\n"))
+    lines.extend(f"data: {line}" for line in re.split("\r\n|\r|\n", event.data))
     return ("\n".join(lines) + "\n\n").encode()
 
 
 class Parser:
-    """Feed it chunks as they come; it gives whole events."""
+    """Feed it chunks as they come; it gives whole events. ``id`` is that of the last event which had one."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
         self._event = ""
         self._id = ""
         self._data: list[str] = []
+        self._taken_bytes = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that this chunk completes."""
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        if len(self._buffer) > MAX_EVENT_BYTES:
+        follows_return = bool(self._pieces) and self._pieces[-1].endswith(b"\r")
+        self._pieces.append(chunk)
+        self._pieces_bytes += len(chunk)
+        events: list[Event] = []
+        # Joined only when a line ends, so that a long line in many chunks is copied once.
+        if follows_return or b"\n" in chunk or b"\r" in chunk:
+            *lines, rest = _LINE_END.split(b"".join(self._pieces))
+            self._pieces, self._pieces_bytes = [rest], len(rest)
+            events = [event for event in map(self._line, lines) if event is not None]
+        if self._taken_bytes + self._pieces_bytes > MAX_EVENT_BYTES:
             raise GovernorError(Kind.EXHAUSTED, "event-too-large", f"an event exceeds {MAX_EVENT_BYTES} bytes")
-        events = [self._line(line.rstrip(b"\r").decode("utf-8", "replace")) for line in lines]
-        return [event for event in events if event is not None]
+        return events
 
-    def _line(self, line: str) -> Event | None:
+    def _line(self, line: bytes) -> Event | None:
         if not line:
             return self._dispatch()
-        field, _, value = line.partition(":")
+        self._taken_bytes += len(line)
+        field, _, value = line.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
         if field == "event":
             self._event = value
@@ -63,5 +76,5 @@ class Parser:
 
     def _dispatch(self) -> Event | None:
         complete = Event(self._event or "message", "\n".join(self._data), self._id) if self._data else None
-        self._event, self._data = "", []
+        self._event, self._data, self._taken_bytes = "", [], 0
         return complete

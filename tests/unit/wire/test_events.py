@@ -1,0 +1,97 @@
+"""Server-sent events: nothing is lost or invented, however the bytes are cut."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.errors import GovernorError, Kind
+from governor.wire import events
+from governor.wire.events import KEEPALIVE, Event, Parser, encode
+from tests.unit.values.strategies import thorough
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=6)
+data = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\r\n: "), max_size=12)
+some_events = st.lists(st.builds(Event, words, data, words), max_size=4)
+cuts = st.lists(st.integers(0, 200), max_size=8)
+
+
+def chunks(text: bytes, places: list[int]) -> Iterator[bytes]:
+    edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return (text[start:end] for start, end in zip(edges, edges[1:], strict=False))
+
+
+def parsed(pieces: Iterator[bytes]) -> list[Event]:
+    parser = Parser()
+    return [event for piece in pieces for event in parser.feed(piece)]
+
+
+def with_plain_breaks(event: Event) -> Event:
+    """The format has one line break; a reader cannot tell which one was sent."""
+    return Event(event.event, event.data.replace("\r\n", "\n").replace("\r", "\n"), event.id)
+
+
+@thorough
+@given(some_events, cuts, st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_what_is_encoded_is_parsed_however_it_is_cut(sent: list[Event], places: list[int], line_end: bytes) -> None:
+    text = b"".join(encode(event) + KEEPALIVE for event in sent).replace(b"\n", line_end)
+    # A carriage return at the very end may be half of a line break; the next byte tells.
+    assert parsed(chunks(text + b":", places)) == [with_plain_breaks(event) for event in sent]
+
+
+@thorough
+@given(some_events)
+def test_one_byte_at_a_time_is_enough(sent: list[Event]) -> None:
+    text = b"".join(map(encode, sent))
+    assert parsed(text[i : i + 1] for i in range(len(text))) == [with_plain_breaks(event) for event in sent]
+
+
+@thorough
+@given(st.binary(max_size=60), cuts)
+def test_garbage_gives_the_same_events_however_it_is_cut(garbage: bytes, places: list[int]) -> None:
+    assert parsed(chunks(garbage + b"\n:", places)) == parsed(iter([garbage + b"\n:"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"data: a\n\n", [Event("message", "a")]),
+        (b"data:a\n\n", [Event("message", "a")]),
+        (b"data:  a\n\n", [Event("message", " a")]),
+        (b"data\n\n", [Event("message", "")]),
+        (b"data: a\ndata\ndata: b\n\n", [Event("message", "a\n\nb")]),
+        (b"event: x\n\n", []),
+        (b"event: x\n\ndata: a\n\n", [Event("message", "a")]),
+        (b"id: 1\ndata: a\n\ndata: b\n\n", [Event("message", "a", "1"), Event("message", "b", "1")]),
+        (b"id: 1\ndata: a\n\nid\ndata: b\n\n", [Event("message", "a", "1"), Event("message", "b")]),
+        (b": comment\ndata: a\n: more\n\n", [Event("message", "a")]),
+        (b"retry: 5\nunknown: x\ndata: a\n\n", [Event("message", "a")]),
+        (b"data: a\n", []),
+        (b"data: a", []),
+        (b"\n\n\n", []),
+        (KEEPALIVE, []),
+        ("data: ä\u2028\u0085ß\n\n".encode(), [Event("message", "ä\u2028\u0085ß")]),
+        (b"data: \xff\n\n", [Event("message", "\ufffd")]),
+    ],
+)
+def test_the_format_is_read_as_it_is_defined(text: bytes, expected: list[Event]) -> None:
+    assert parsed(iter([text])) == expected
+
+
+def test_an_event_travels_in_this_form() -> None:
+    assert encode(Event("delivery", "a\nb", "7")) == b"event: delivery\nid: 7\ndata: a\ndata: b\n\n"
+    assert encode(Event("progress", "")) == b"event: progress\ndata: \n\n"
+
+
+@pytest.mark.parametrize("line", [b"data: " + b"x" * 20, b"data: x\n" * 4, b"event: " + b"x" * 20])
+def test_an_event_that_never_ends_is_refused_before_it_fills_the_memory(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_EVENT_BYTES", 20)
+    parser = Parser()
+    assert parser.feed(b"data: fits\n\n") == [Event("message", "fits")]
+    with pytest.raises(GovernorError) as caught:
+        for byte in line:
+            parser.feed(bytes([byte]))
+    assert (caught.value.kind, caught.value.code) == (Kind.EXHAUSTED, "event-too-large")
