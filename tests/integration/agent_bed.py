@@ -53,11 +53,13 @@ def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io
 class AgentBed:
     """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
 
-    def __init__(self, directory: Path, program: Path, session: aiohttp.ClientSession, argv: tuple[str, ...]) -> None:
+    def __init__(
+        self, directory: Path, program: Path, session: aiohttp.ClientSession, membership: Membership | None
+    ) -> None:
         self._signer = Ed25519PrivateKey.generate()
         public = self._signer.public_key()
         enrolment = Enrolment(RUNTIME, key_id(public), encode_public_key(public))
-        self.membership = Membership("http://127.0.0.1:1", "", enrolment)
+        self.membership = membership or Membership("http://127.0.0.1:1", "", enrolment)
         self.session = session
         self.storage = Storage(directory / "state")
         self.storage.prepare()
@@ -66,9 +68,10 @@ class AgentBed:
         resources = ResourceDirectory(self.resources, self.storage)
         resources.prepare()
         launch = daprd.Launch(program, self.resources, "default")
-        settings = SidecarSettings(app_id="app", argv=argv)
+        settings = SidecarSettings(app_id="app")
         self.sidecar = Sidecar(settings, launch, self.storage, session, clock, on_restart=self._wake)
         self.inbox = Inbox(self.storage, clock, self._wake)
+        self.inbox.restore(membership)
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         platform = LocalPlatform("default", resources, [self.sidecar], clock)
@@ -118,10 +121,13 @@ class AgentBed:
 
 
 @asynccontextmanager
-async def running_agent(directory: Path, program: Path, *argv: str) -> AsyncIterator[AgentBed]:
-    """An agent with one sidecar, ``app``, that runs until the block ends."""
+async def running_agent(
+    directory: Path, program: Path, *, membership: Membership | None = None
+) -> AsyncIterator[AgentBed]:
+    """An agent with one sidecar, ``app``, until the block ends; with a membership it takes up what was stored."""
     async with aiohttp.ClientSession() as session:
-        bed = AgentBed(directory, program, session, argv)
+        bed = AgentBed(directory, program, session, membership)
+        bed.reconciler.add(KEY)
         tasks = [asyncio.create_task(bed.sidecar.run()), asyncio.create_task(bed.reconciler.run())]
         try:
             yield bed

@@ -44,7 +44,7 @@ class Loop:
             return self._without_delivery()
         received = Evidence(AGENT, self._inbox.received_at, f"delivery {delivery.sequence} received")
         refs = self._platform.refs(delivery)
-        if not self._outbox.holds(delivery):
+        if self._outbox.state_of(delivery) is None:
             self._outbox.put(delivery, findings.everywhere(State.RECEIVED, refs, self._platform.workloads, received))
         try:
             found = await self._converge(delivery, received)
@@ -64,7 +64,9 @@ class Loop:
 
     async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
         def applied(found: Findings) -> None:
-            self._outbox.put(delivery, found)
+            # A sidecar that fails again and again must not look better in between.
+            if self._outbox.state_of(delivery) not in (State.FAILED, State.UNPROVEN):
+                self._outbox.put(delivery, found)
 
         def superseded() -> bool:
             return self._inbox.newest is not delivery

@@ -1,11 +1,9 @@
 """The agent put together: the only module that knows all its parts."""
 
-import contextlib
-import random
 from typing import Final
 
 import aiohttp
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 import governor
 from governor.agent.connection import Connection
@@ -22,7 +20,7 @@ from governor.agent.watching import Inbox
 from governor.process import logging, supervise
 from governor.process.address import listen
 from governor.process.backoff import Backoff
-from governor.process.clock import SystemClock
+from governor.process.clock import Clock, SystemClock
 from governor.process.health import Checks, HealthServer
 from governor.process.metrics import LoopLag, program_registry
 from governor.process.reconcile import Reconciler
@@ -35,47 +33,57 @@ _BACKOFF: Final = Backoff(first_s=0.5, most_s=60.0)
 def main(settings: Settings) -> int:
     """Run the agent to its end; the exit code."""
     logging.configure("agent", level=settings.log_level)
-    return supervise.main(lambda: run(settings))
-
-
-async def run(settings: Settings) -> int:
-    """Make the parts and run them until a signal arrives."""
-    clock = SystemClock()
     storage = Storage(settings.state_dir.absolute())
     storage.prepare()
+    with storage.locked():
+        return supervise.main(lambda: run(settings, storage))
+
+
+async def run(settings: Settings, storage: Storage) -> int:
+    """Make the parts and run them until a signal arrives."""
+    clock, lifecycle = SystemClock(), Lifecycle()
+    async with aiohttp.ClientSession() as session:
+        components = _components(settings, storage, session, clock, lifecycle)
+        return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
+
+
+def _components(
+    settings: Settings, storage: Storage, session: aiohttp.ClientSession, clock: Clock, lifecycle: Lifecycle
+) -> list[Component]:
     key = load_or_make_key(storage.key_file)
     membership = storage.membership()
     token = check_token(settings.join_token, membership)
     directory = ResourceDirectory(settings.resources.absolute(), storage)
     directory.prepare()
     launch = daprd.Launch(daprd.find_program(settings.daprd), directory.resources, settings.namespace)
-    registry = program_registry("agent", governor.__version__)
-    lifecycle, checks = Lifecycle(), Checks()
-    async with contextlib.AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        # The reconciler runs the loop, and the loop's parts add to the reconciler.
-        inbox = Inbox(storage, clock, lambda: reconciler.add(KEY))
-        inbox.restore(membership)
-        sidecars = [
-            Sidecar(each, launch, storage, session, clock, on_restart=lambda: reconciler.add(KEY))
-            for each in settings.sidecars
-        ]
-        outbox = Outbox(clock)
-        platform = LocalPlatform(settings.namespace, directory, sidecars, clock)
-        loop = Loop(inbox, outbox, platform, storage, clock)
-        reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF, chance=random.Random())  # noqa: S311
+
+    def wake() -> None:
         reconciler.add(KEY)
-        checks.ready("lifecycle", lifecycle.not_ready)
-        up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
-        for each in sidecars:
-            checks.ready(f"sidecar {each.app_id}", each.not_ready)
-            up.labels(each.app_id).set_function(each.is_up)
-        connection = Connection(membership, token, key, storage, inbox, outbox, clock)
-        components = [
-            Component("health", HealthServer(listen(settings.health_listen), checks, registry).run),
-            Component("loop-lag", LoopLag(registry, clock).run),
-            *(Component(f"sidecar {each.app_id}", each.run) for each in sidecars),
-            Component("loop", reconciler.run),
-            Component("connection", connection.run),
-        ]
-        return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
+
+    inbox, outbox = Inbox(storage, clock, wake), Outbox(clock)
+    inbox.restore(membership)
+    sidecars = [Sidecar(each, launch, storage, session, clock, on_restart=wake) for each in settings.sidecars]
+    platform = LocalPlatform(settings.namespace, directory, sidecars, clock)
+    loop = Loop(inbox, outbox, platform, storage, clock)
+    reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF)
+    wake()
+    registry = program_registry("agent", governor.__version__)
+    health = HealthServer(listen(settings.health_listen), _checks(sidecars, lifecycle, registry), registry)
+    return [
+        Component("health", health.run),
+        Component("loop-lag", LoopLag(registry, clock).run),
+        *(Component(f"sidecar {each.app_id}", each.run) for each in sidecars),
+        Component("loop", reconciler.run),
+        Component("connection", Connection(membership, token, key, storage, inbox, outbox, clock).run),
+    ]
+
+
+def _checks(sidecars: list[Sidecar], lifecycle: Lifecycle, registry: CollectorRegistry) -> Checks:
+    """Ready when every sidecar runs; the server need not be there, because the applications do not need it."""
+    checks = Checks()
+    checks.ready("lifecycle", lifecycle.not_ready)
+    up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
+    for each in sidecars:
+        checks.ready(f"sidecar {each.app_id}", each.not_ready)
+        up.labels(each.app_id).set_function(each.is_up)
+    return checks

@@ -8,7 +8,7 @@ import governor
 from governor.agent.findings import Findings
 from governor.client import Client
 from governor.domain.bundles import Delivery
-from governor.domain.reports import Report
+from governor.domain.reports import Report, State, overall
 from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.backoff import Retries
@@ -33,7 +33,7 @@ class Outbox:
     def put(self, delivery: Delivery, found: Findings) -> None:
         """Have this reported, in place of anything older; what was said already is not said again."""
         old = self.newest
-        if old and self.holds(delivery) and (old.resources, old.workloads) == (found.resources, found.workloads):
+        if old and self.state_of(delivery) and (old.resources, old.workloads) == (found.resources, found.workloads):
             return
         self._n += 1
         self.newest = Report(
@@ -61,10 +61,12 @@ class Outbox:
         """Have the newest report taken once more."""
         self._wanted.set()
 
-    def holds(self, delivery: Delivery) -> bool:
-        """Whether this delivery was reported on already."""
+    def state_of(self, delivery: Delivery) -> State | None:
+        """What was reported last on this delivery, if anything was."""
         newest = self.newest
-        return newest is not None and (newest.sequence, newest.attempt) == (delivery.sequence, delivery.attempt)
+        if newest is None or (newest.sequence, newest.attempt) != (delivery.sequence, delivery.attempt):
+            return None
+        return overall(newest)
 
 
 async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: Clock) -> None:

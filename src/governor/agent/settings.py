@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from governor.errors import invalid
 from governor.process.address import Address
 from governor.process.logging import Level
 from governor.values.secret import Secret
@@ -45,6 +46,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
     ] = Address("127.0.0.1", 0)
     log_level: Annotated[Level, msgspec.Meta(description="The least important lines to log.")] = "info"
+
+    def __post_init__(self) -> None:
+        ids = [each.app_id for each in self.sidecars]
+        twice = sorted({each for each in ids if ids.count(each) > 1})
+        if twice:
+            raise invalid("settings", f"sidecars: the app id {twice[0]!r} is there twice; each sidecar needs its own")
 
     @property
     def resources(self) -> Path:

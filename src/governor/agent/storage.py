@@ -3,6 +3,10 @@
 Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Every file is for its owner only.
 """
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -14,7 +18,7 @@ from governor.wire.rest import Enrolment, SignedDelivery
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-PRIVATE_DIRECTORY: Final = 0o700
+_PRIVATE: Final = 0o700
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -93,7 +97,20 @@ class Storage:
     def prepare(self) -> None:
         """Make the directories, for their owner only."""
         for each in (self.directory, self.config_directory, self.log_directory, self.directory / "sidecars"):
-            make_private(each)
+            _make_private(each)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other agents out: a second one would take the sidecars of the first for its own leftovers."""
+        descriptor = os.open(self.directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            message = f"another agent uses the state directory {self.directory}: stop it, or give this one its own"
+            raise GovernorError(Kind.CONFLICT, "state-dir-in-use", message) from error
+        finally:
+            os.close(descriptor)
 
     def membership(self) -> Membership | None:
         """Which server was joined."""
@@ -152,10 +169,10 @@ class Storage:
             raise GovernorError(Kind.PRECONDITION, "state-unreadable", message) from error
 
 
-def make_private(directory: Path) -> None:
+def _make_private(directory: Path) -> None:
     """Make a directory for its owner only, or refuse one that others may enter."""
     try:
-        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         mode = directory.stat().st_mode
     except OSError as error:
         message = f"cannot make the directory {directory}: {error.strerror}; give another, or make it yourself"

@@ -13,7 +13,6 @@ import msgspec
 
 from governor.agent.sidecars import (
     LISTS,
-    Counters,
     Metadata,
     Said,
     loaded_digest,
@@ -44,17 +43,21 @@ class Ending(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """What was seen of one sidecar at one moment.
 
-    ``loads`` says how the process is known to load the resources directory, nothing when it is not known to;
-    ``watches`` that it will notice a change there. ``complaint`` is its own last error text.
+    ``listener`` numbers the socket on which the process answers: a sidecar that restarts itself inside its process
+    opens a new one, and is ``reused`` from then on, which makes its counters no evidence. ``loads`` says how the
+    process is known to load the resources directory, nothing when it is not known to; ``watches`` that it will notice
+    a change there. ``complaints`` are its own error texts.
     """
 
     time: datetime
     process: Process | None = None
+    listener: int = 0
+    reused: bool = False
     said: Said | None = None
     loads: str = ""
     watches: bool = False
     ending: Ending | None = None
-    complaint: str = ""
+    complaints: tuple[str, ...] = ()
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -120,7 +123,17 @@ def fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
     if doubt or now.said is None or now.process is None:
         return _all_unproven(expected, doubt)
     proof = f"process {now.process.pid} started after the write, is healthy and {now.loads}"
-    return {each.ref: _fresh_verdict(each, now.said, now.complaint, proof) for each in expected}
+    return {each.ref: _fresh_verdict(each, now.said, now.complaints, proof) for each in expected}
+
+
+def still(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+    """Whether what this process had shown, and what did not change, is still there; a restart inside it is no loss."""
+    if now.ending and before.process and now.ending.number == before.process.number:
+        return _ended(expected, now.ending.text)
+    doubt = _same_process_doubt(before, now)
+    if doubt or now.said is None or now.process is None:
+        return _all_unproven(expected, doubt)
+    return {each.ref: _shown(each, now.said.metadata, f"same process {now.process.pid} as before") for each in expected}
 
 
 def settled(verdicts: Verdicts) -> bool:
@@ -130,7 +143,7 @@ def settled(verdicts: Verdicts) -> bool:
 
 
 def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
-    if before is None or before.said is None or not before.said.healthy:
+    if before is None or before.said is None or not before.said.healthy or not before.listener:
         return "the sidecar could not be asked before the change"
     if not before.watches:
         return "the sidecar does not watch the resources directory"
@@ -138,7 +151,7 @@ def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading
         return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
     match each.ref.kind:
         case "Component":
-            return _component_obstacle(each, expected, before.said.counters)
+            return _component_obstacle(each, expected, before)
         case "Subscription":
             return _subscription_obstacle(each, before.said.metadata)
         case kind:
@@ -149,14 +162,16 @@ def _never_there(each: Expected) -> bool:
     return each.old is None and each.ref.kind != "Subscription"
 
 
-def _component_obstacle(each: Expected, expected: Sequence[Expected], counters: Counters | None) -> str:
+def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Reading) -> str:
     kind = each.component_type
     if kind.startswith("middleware."):
         return "a sidecar does not count the initialisations of middleware"
     if each.new is None:
         return ""
-    if counters is None:
+    if before.said is None or before.said.counters is None:
         return "the sidecar's metrics are off"
+    if before.reused:
+        return "the sidecar has restarted itself inside its process, so its counters are no evidence"
     if kind.startswith("secretstores.") and any(_reads_from(other, each.ref.name) for other in expected):
         return "what reads secrets from it keeps the old ones while the process lives"
     alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
@@ -177,6 +192,12 @@ def _subscription_obstacle(each: Expected, before: Metadata) -> str:
 
 
 def _live_doubt(before: Reading, now: Reading) -> str:
+    if now.listener != before.listener:
+        return "the sidecar restarted itself inside its process"
+    return _same_process_doubt(before, now)
+
+
+def _same_process_doubt(before: Reading, now: Reading) -> str:
     if now.process is None or now.said is None:
         return "the sidecar does not answer"
     if now.process != before.process:
@@ -210,7 +231,7 @@ def _live_component(
     if before.counters is None or said.counters is None:
         return Verdict(State.UNPROVEN, "the sidecar's metrics are off")
     if said.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
-        return _failed_to_initialise(each, now.complaint)
+        return _failed_to_initialise(each, now.complaints)
     kind = each.component_type
     wanted = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
     old, new = before.counters.initialised.get(kind, 0), said.counters.initialised.get(kind, 0)
@@ -219,9 +240,9 @@ def _live_component(
     return _shown(each, said.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
 
 
-def _fresh_verdict(each: Expected, said: Said, complaint: str, proof: str) -> Verdict:
+def _fresh_verdict(each: Expected, said: Said, complaints: Sequence[str], proof: str) -> Verdict:
     if each.component_type and said.counters and said.counters.failed.get(each.ref.name, 0):
-        return _failed_to_initialise(each, complaint)
+        return _failed_to_initialise(each, complaints)
     return _shown(each, said.metadata, proof)
 
 
@@ -280,21 +301,26 @@ def _listed_configuration(each: Expected, metadata: Metadata) -> str:
     return next((feature for feature in metadata.enabled_features if feature.startswith(prefix)), "")
 
 
-def _failed_to_initialise(each: Expected, complaint: str) -> Verdict:
-    return Verdict(State.FAILED, complaint or f"{each.component_type} could not be initialised; see the sidecar's log")
+def _failed_to_initialise(each: Expected, complaints: Sequence[str]) -> Verdict:
+    own = [text for text in complaints if _names(text, each.ref.name)]
+    return Verdict(State.FAILED, own[-1] if own else f"{each.component_type} could not be initialised; see daprd's log")
 
 
 def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
     """Blame what the sidecar's last words name; when they name nothing, all that changed."""
-    suspects = [each for each in expected if each.changed] or expected
-    named = {each.ref for each in suspects if re.search(rf"(?<![\w.-]){re.escape(each.ref.name)}(?![\w.-])", text)}
-    blamed = named or {each.ref for each in suspects}
+    named = {each.ref for each in expected if _names(text, each.ref.name)}
+    changed = {each.ref for each in expected if each.changed}
+    blamed = named or changed or {each.ref for each in expected}
     return {
         each.ref: Verdict(State.FAILED, text)
         if each.ref in blamed
         else Verdict(State.UNPROVEN, "the sidecar ended before it could be asked")
         for each in expected
     }
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
 
 def _all_unproven(expected: Sequence[Expected], reason: str) -> Verdicts:

@@ -1,4 +1,4 @@
-"""How daprd is started on this machine: program, ports, command line, environment; and its last words. No processes."""
+"""How daprd is started here: program, ports, command line, environment; and what its log says. No processes."""
 
 import os
 import random
@@ -20,6 +20,7 @@ _PORT_RANGE: Final = range(10_000, 32_768)
 """Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
 _ERROR_LEVELS: Final = ("error", "fatal")
 _LAST_LINES: Final = 3
+_MOST_BYTES: Final = 256 * 1024
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -108,14 +109,24 @@ class _Line(msgspec.Struct):
     msg: str = ""
 
 
+def errors(log_file: Path, begin: int) -> tuple[str, ...]:
+    """The last errors that daprd logged behind a place of its log. Blocking."""
+    with log_file.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(begin, size - _MOST_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return tuple(line.msg for line in map(_read, lines) if line.level in _ERROR_LEVELS)
+
+
 def last_words(tail: Sequence[str]) -> str:
-    """Why daprd is unhappy, from the end of its log: its last error, or else its last lines."""
-    errors = [line.msg for line in map(_read, tail) if line.level in _ERROR_LEVELS]
-    return errors[-1] if errors else "\n".join(tail[-_LAST_LINES:])
+    """Why daprd is unhappy, from the end of its log: its last error, or else what it said last."""
+    lines = [_read(line) for line in tail]
+    complaints = [line.msg for line in lines if line.level in _ERROR_LEVELS]
+    return complaints[-1] if complaints else "; ".join(line.msg for line in lines[-_LAST_LINES:])
 
 
 def _read(line: str) -> _Line:
     try:
         return msgspec.json.decode(line, type=_Line)
     except msgspec.MsgspecError:
-        return _Line()
+        return _Line(msg=line)

@@ -83,7 +83,7 @@ class LocalPlatform:
     async def _seen(self, sidecar: Sidecar) -> SidecarSeen:
         before = await self._settled(sidecar)
         current = before.process is not None and before.process.number > self._written_at.get(sidecar.app_id, 0)
-        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs)
+        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs(before))
 
     async def _settled(self, sidecar: Sidecar) -> Reading:
         """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""

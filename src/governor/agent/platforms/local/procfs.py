@@ -12,6 +12,7 @@ from typing import Final
 
 _WATCH: Final = re.compile(r"^inotify wd:\S+ ino:(?P<inode>[0-9a-f]+) sdev:(?P<device>[0-9a-f]+) ", re.MULTILINE)
 _MINOR_BITS: Final = 20
+_LISTENING: Final = "0A"
 
 
 def watches(pid: int, directory: Path) -> bool:
@@ -26,6 +27,21 @@ def watches(pid: int, directory: Path) -> bool:
     # Without a block device of its own a file system may give stat another device number than the kernel's.
     anonymous = os.major(wanted.st_dev) == 0
     return any(inode == wanted.st_ino and (anonymous or seen == device) for inode, seen in found)
+
+
+def listener(pid: int, port: int) -> int:
+    """The kernel's number of the socket with which the process listens on a port; 0 when it does not.
+
+    A program that starts anew inside its process listens on a new socket.
+    """
+    try:
+        tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+        held = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:
+        return 0
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    numbers = [row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port]
+    return next((int(number) for number in numbers if f"socket:[{number}]" in held), 0)
 
 
 def was_given(pid: int, directory: Path, flag: str) -> bool:

@@ -4,7 +4,6 @@ A live change gets half of the window; the other half is for the restart that fo
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from governor.agent.platforms.local.plan import Proof, SidecarPlan, Way
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Expected, Reading, Verdict, Verdicts, fresh, live, settled
+from governor.agent.verification import Expected, Reading, Verdict, Verdicts, fresh, live, settled, still
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Evidence, Finding, State
 from governor.process.clock import Clock
@@ -44,28 +43,28 @@ class Prover:
 
     async def prove(self, planned: SidecarPlan, after: int, redactor: Redactor) -> Shown:
         """What the sidecar shows of each resource in its scope; ``after`` numbers its starts before the write."""
-        if planned.way is Way.LIVE and planned.before is not None:
-            seen = await self._prove_live(planned, planned.before)
-            kept = planned.kept if seen.reading.process == planned.before.process else {}
-        elif planned.way is Way.KEEP:
-            return _still_proven(planned.kept)
+        before = planned.before
+        if before is None or planned.way is Way.START:
+            seen = await self._prove_fresh(planned.expected, after, self._window_s)
+        elif planned.way is Way.AWAIT and before.process is not None:
+            # Earlier processes may have ended; that is not this one's failure.
+            seen = await self._prove_fresh(planned.expected, before.process.number - 1, self._window_s)
         else:
-            seen, kept = await self._prove_fresh(planned.expected, after, self._window_s), {}
-        return self._conclude(planned.expected, seen, kept, redactor)
+            seen = await self._prove_live(planned, before)
+        return self._conclude(planned, seen, redactor)
 
     async def _prove_live(self, planned: SidecarPlan, before: Reading) -> Seen:
-        points = [
-            each for each in planned.expected if each.ref not in planned.kept and each.ref not in planned.obstacles
-        ]
+        kept = [each for each in planned.expected if each.ref in planned.kept]
+        changed = [each for each in planned.expected if each.ref not in {*planned.kept, *planned.obstacles}]
         window_s = self._window_s / 2 if self._may_restart else self._window_s
-        seen = await self._ask(partial(live, points, before), window_s)
+        seen = await self._ask(lambda now: {**live(changed, before, now), **still(kept, before, now)}, window_s)
         if settled(seen.verdicts) or not self._may_restart or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return Seen(seen.reading, {**seen.verdicts, **blocked})
         return await self._prove_fresh(planned.expected, await self._sidecar.restart(), window_s)
 
     async def _prove_fresh(self, expected: tuple[Expected, ...], after: int, window_s: float) -> Seen:
-        return await self._ask(partial(fresh, expected, after), window_s)
+        return await self._ask(lambda now: fresh(expected, after, now), window_s)
 
     async def _ask(self, judge: Callable[[Reading], Verdicts], window_s: float) -> Seen:
         deadline = self._clock.monotonic() + window_s
@@ -78,22 +77,18 @@ class Prover:
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
-    def _conclude(
-        self, expected: tuple[Expected, ...], seen: Seen, kept: Mapping[ResourceRef, Proof], redactor: Redactor
-    ) -> Shown:
-        """Turn verdicts into findings, and remember for this process what was verified."""
-        shown = _still_proven(kept)
-        proofs = dict(kept)
-        digests = {each.ref: each.digest for each in expected}
-        for ref, verdict in seen.verdicts.items():
+    def _conclude(self, planned: SidecarPlan, seen: Seen, redactor: Redactor) -> Shown:
+        """A finding for everything expected; what was verified is remembered for this process."""
+        had = self._sidecar.proofs(seen.reading)
+        shown: dict[ResourceRef, Finding] = {}
+        proofs: dict[ResourceRef, Proof] = {}
+        for each in planned.expected:
+            verdict = seen.verdicts[each.ref]
             evidence = Evidence(f"sidecar {self._sidecar.app_id}", seen.reading.time, redactor.clean(verdict.text))
-            shown[ref] = Finding(state=verdict.state, evidence=(evidence,))
             if verdict.state is State.VERIFIED:
-                proofs[ref] = Proof(digests[ref], evidence)
-        if seen.reading.process is not None:
-            self._sidecar.keep_proofs(seen.reading.process, proofs)
+                new = Proof(each.digest, evidence)
+                proofs[each.ref] = had.get(each.ref, new) if each.ref in planned.kept else new
+                evidence = proofs[each.ref].evidence
+            shown[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
+        self._sidecar.keep_proofs(seen.reading, proofs)
         return shown
-
-
-def _still_proven(kept: Mapping[ResourceRef, Proof]) -> dict[ResourceRef, Finding]:
-    return {ref: Finding(state=State.VERIFIED, evidence=(proof.evidence,)) for ref, proof in kept.items()}

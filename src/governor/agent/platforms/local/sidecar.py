@@ -72,6 +72,8 @@ class Sidecar:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._hurry = asyncio.Event()
+        self._first_listener = 0
+        self._log_begin = 0
         self._proofs: dict[ResourceRef, Proof] = {}
         self._proofs_of: Process | None = None
 
@@ -80,14 +82,13 @@ class Sidecar:
         """Where daprd's output goes."""
         return self._storage.log_directory / f"{self.app_id}.log"
 
-    @property
-    def proofs(self) -> Mapping[ResourceRef, Proof]:
-        """What the present process was seen to use; a new process has shown nothing yet."""
-        return self._proofs if self.process is not None and self.process == self._proofs_of else {}
+    def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
+        """What the process of a reading was seen to use; a new process has shown nothing yet."""
+        return self._proofs if reading.process is not None and reading.process == self._proofs_of else {}
 
-    def keep_proofs(self, process: Process, proofs: Mapping[ResourceRef, Proof]) -> None:
-        """Remember what one process was seen to use."""
-        self._proofs, self._proofs_of = dict(proofs), process
+    def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
+        """Remember what the process of a reading was seen to use."""
+        self._proofs, self._proofs_of = dict(proofs), reading.process
 
     def is_up(self) -> bool:
         """Whether there is a process."""
@@ -97,7 +98,8 @@ class Sidecar:
         """Why the sidecar cannot serve its application, or nothing."""
         if self.process is not None:
             return ""
-        return self._ending.text if self._ending else "it is not started"
+        # Its last words may hold secrets, and whoever asks for health may be anybody.
+        return f"daprd ended, see {self.log_file}" if self._ending else "daprd is not started"
 
     async def run(self) -> None:
         """Keep a process alive while released, until cancelled; then end it gracefully."""
@@ -139,15 +141,17 @@ class Sidecar:
         said = await self._api.ask() if process else None
         if process is None or process != self.process:
             return Reading(self._clock.now(), ending=self._ending)
-        watches, given = await asyncio.to_thread(self._look_at, process.pid)
+        listener, watches, given = await asyncio.to_thread(self._look_at, process.pid)
         return Reading(
             self._clock.now(),
             process,
-            said if said and said.metadata.id == self.app_id else None,
+            listener,
+            reused=self._first_listener not in (0, listener),
+            said=said if said and said.metadata.id == self.app_id else None,
             loads=self._loads(said, watches=watches, given=given),
             watches=watches,
             ending=self._ending,
-            complaint=await self._complaint(said),
+            complaints=await self._complaints(said),
         )
 
     async def _live_once(self) -> None:
@@ -184,10 +188,21 @@ class Sidecar:
         await self._remember(ProcessRecord(running.pid, running.start_time))
         if unasked:
             self._on_restart()
-        ended = await running.wait()
+        async with asyncio.TaskGroup() as group:
+            noting = group.create_task(self._note_listener(running.pid))
+            ended = await running.wait()
+            noting.cancel()
         self._forget()
         how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
         return f"{how}: {daprd.last_words(ended.tail)}"
+
+    async def _note_listener(self, pid: int) -> None:
+        """Remember on which socket a new process answers first; only a restart inside the process changes it."""
+        self._first_listener, pause_s = 0, _POLL_S
+        while not self._first_listener:
+            await asyncio.sleep(pause_s)
+            self._first_listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
+            pause_s = min(2 * pause_s, _STEADY_S)
 
     def _forget(self) -> None:
         self._child = None
@@ -199,8 +214,11 @@ class Sidecar:
         return await child.start(words, env=daprd.environment(self._launch.namespace), log_file=self.log_file)
 
     def _turn_log_over(self) -> None:
-        if self.log_file.exists() and self.log_file.stat().st_size > _LOG_BYTES:
+        """Begin a new log when the old one is large; where the new process's part begins is remembered."""
+        size = self.log_file.stat().st_size if self.log_file.exists() else 0
+        if size > _LOG_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
+        self._log_begin = 0 if size > _LOG_BYTES else size
 
     async def _remember(self, process: ProcessRecord | None) -> None:
         await asyncio.to_thread(self._storage.save_sidecar, self.app_id, SidecarRecord(self.ports, process))
@@ -222,9 +240,10 @@ class Sidecar:
                 break
         return await self._remember(None)
 
-    def _look_at(self, pid: int) -> tuple[bool, bool]:
+    def _look_at(self, pid: int) -> tuple[int, bool, bool]:
         directory = self._launch.resources
-        return procfs.watches(pid, directory), procfs.was_given(pid, directory, daprd.RESOURCES_FLAG)
+        listener = procfs.listener(pid, self.ports.public)
+        return listener, procfs.watches(pid, directory), procfs.was_given(pid, directory, daprd.RESOURCES_FLAG)
 
     def _loads(self, said: Said | None, *, watches: bool, given: bool) -> str:
         """How the process is known to load the directory; its own words count only where it cannot watch."""
@@ -233,11 +252,11 @@ class Sidecar:
         can_watch = said is not None and _HOT_RELOAD in said.metadata.enabled_features
         return "was started with the resources directory" if given and said and not can_watch else ""
 
-    async def _complaint(self, said: Said | None) -> str:
-        running = self._child
-        if running is None or said is None or said.counters is None or not said.counters.failed:
-            return ""
-        return daprd.last_words(await asyncio.to_thread(lambda: running.tail))
+    async def _complaints(self, said: Said | None) -> tuple[str, ...]:
+        """The errors in the log of the present process, where there must be some."""
+        if said is None or said.counters is None or not said.counters.failed:
+            return ()
+        return await asyncio.to_thread(daprd.errors, self.log_file, self._log_begin)
 
 
 async def _ended_by(process: ProcessRecord, number: signal.Signals, grace_s: float) -> bool:
