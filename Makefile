@@ -30,7 +30,7 @@ generate: environment ## Write the generated files anew
 	$(PYTHON_VENV) tools/generate.py
 
 check-generated: environment
-	$(if $(wildcard tools/generate.py),$(PYTHON_VENV) tools/generate.py --check)
+	$(PYTHON_VENV) tools/generate.py --check
 
 lock: environment ## Write requirements/*.txt from pyproject.toml
 	@$(PYTHON_VENV) -m tools.lock
