@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from governor.domain.bundles import Delivery
 from governor.errors import GovernorError, Kind, invalid
-from governor.values.secret import Secret
+from governor.values.secret import MASK, Secret
 from governor.wire.rest import SignedDelivery, delivery_payload
 
 AUDIENCE: Final = "runtime-governor"
@@ -33,6 +33,9 @@ class JoinToken(msgspec.Struct, frozen=True):
     secret: str
     ca: str = ""
 
+    def __repr__(self) -> str:
+        return f"JoinToken(server={self.server!r}, runtime={self.runtime!r}, secret={MASK})"
+
     def encode(self) -> Secret:
         """The text that a person hands to an agent."""
         body = base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
@@ -45,7 +48,8 @@ def read_join_token(text: Secret) -> JoinToken:
     try:
         if prefix + dot != _JOIN_PREFIX:
             body = ""
-        return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=JoinToken)
+        text_bytes = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(text_bytes, type=JoinToken)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
         message = "this is not a join token; make one with `governor token join RUNTIME`"
         raise invalid("join-token-unreadable", message) from error
@@ -69,6 +73,15 @@ def key_id(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
+class _Claims(msgspec.Struct, frozen=True):
+    """What a runtime's token must say; times in whole seconds since 1970."""
+
+    sub: str
+    iat: int
+    exp: int
+    nbf: int | None = None
+
+
 def mint(runtime: str, key: Ed25519PrivateKey, now: datetime) -> Secret:
     """A short-lived JWT that says: the holder of this key speaks as this runtime."""
     claims = {"sub": runtime, "aud": AUDIENCE, "iat": now, "exp": now + timedelta(seconds=LIFETIME_S)}
@@ -79,7 +92,7 @@ def claimed_runtime(token: Secret) -> str:
     """Whose key must verify this token; proves nothing yet."""
     try:
         claims = jwt.decode(token.reveal(), options={"verify_signature": False})
-    except jwt.InvalidTokenError as error:
+    except (jwt.InvalidTokenError, UnicodeEncodeError) as error:
         raise _refuse("not a token of a person nor of a runtime") from error
     return str(claims.get("sub", ""))
 
@@ -87,24 +100,23 @@ def claimed_runtime(token: Secret) -> str:
 def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> None:
     """Refuse a token that this key did not sign for this runtime, or whose time is over."""
     try:
-        claims = jwt.decode(
+        said = jwt.decode(
             token.reveal(),
             key,
             algorithms=["EdDSA"],
             audience=AUDIENCE,
-            options={
-                "require": ["sub", "aud", "iat", "exp"],
-                "verify_exp": False,
-                "verify_iat": False,
-                "verify_nbf": False,
-            },
+            # Times are checked below, against the clock that was handed in.
+            options={"verify_exp": False, "verify_iat": False, "verify_nbf": False},
         )
-    except jwt.InvalidTokenError as error:
+        claims = msgspec.convert(said, _Claims)
+    except (jwt.InvalidTokenError, UnicodeEncodeError) as error:
         raise _refuse(f"the token is not signed by the key of runtime {runtime!r}") from error
-    issued, expires = claims["iat"], claims["exp"]
-    if claims["sub"] != runtime or expires - issued > LIFETIME_S:
+    except msgspec.ValidationError as error:
+        raise _refuse(f"the token's claims cannot be read: {error}") from error
+    if claims.sub != runtime or claims.exp - claims.iat > LIFETIME_S:
         raise _refuse("the token names another runtime or lives too long")
-    if not issued - _LEEWAY_S <= now.timestamp() <= expires + _LEEWAY_S:
+    begins = claims.iat if claims.nbf is None else max(claims.iat, claims.nbf)
+    if not begins - _LEEWAY_S <= now.timestamp() <= claims.exp + _LEEWAY_S:
         raise _refuse("the token's time is over or has not begun; compare the clocks of agent and server")
 
 
@@ -117,12 +129,22 @@ def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey) -> SignedDelivery:
 
 def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
     """Check the signature first, then read; refuses anything signed by another key."""
+    if signed.key_id != key_id(key) or not _is_signed(signed, key):
+        message = f"delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
+        raise GovernorError(Kind.DENIED, "delivery-signature", message)
+    try:
+        return msgspec.json.decode(signed.payload, type=Delivery)
+    except msgspec.MsgspecError as error:
+        message = f"the server's delivery cannot be read by this version ({error}); upgrade the agent"
+        raise GovernorError(Kind.UNIMPLEMENTED, "delivery-unreadable", message) from error
+
+
+def _is_signed(signed: SignedDelivery, key: Ed25519PublicKey) -> bool:
     try:
         key.verify(base64.b64decode(signed.signature, validate=True), signed.payload.encode())
-    except (InvalidSignature, ValueError) as error:
-        message = f"delivery is not signed by the pinned key {key_id(key)} but claims key {signed.key_id}"
-        raise GovernorError(Kind.DENIED, "delivery-signature", message) from error
-    return msgspec.json.decode(signed.payload, type=Delivery)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def _refuse(message: str) -> GovernorError:

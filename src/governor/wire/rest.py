@@ -14,6 +14,7 @@ from governor.domain.conditions import Condition, Summary
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import Detail, GovernorError, Kind
+from governor.values.secret import MASK
 from governor.values.treediff import Difference
 
 PREFIX: Final = "/api/v1alpha1"
@@ -204,6 +205,9 @@ class TokenCreated(_Answer, frozen=True):
     token: TokenView
     text: str
 
+    def __repr__(self) -> str:
+        return f"TokenCreated(token={self.token!r}, text={MASK})"
+
 
 class EnrolRequest(_Request, frozen=True):
     """An agent shows its one-time secret and its public key (Ed25519, base64)."""
@@ -211,6 +215,9 @@ class EnrolRequest(_Request, frozen=True):
     runtime: str
     secret: str
     public_key: str
+
+    def __repr__(self) -> str:
+        return f"EnrolRequest(runtime={self.runtime!r}, secret={MASK}, public_key={self.public_key!r})"
 
 
 class Enrolment(_Answer, frozen=True):

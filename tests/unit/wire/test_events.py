@@ -1,5 +1,6 @@
 """Server-sent events: nothing is lost or invented, however the bytes are cut."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +20,7 @@ cuts = st.lists(st.integers(0, 200), max_size=8)
 
 def chunks(text: bytes, places: list[int]) -> Iterator[bytes]:
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return (text[start:end] for start, end in zip(edges, edges[1:], strict=False))
+    return (text[start:end] for start, end in itertools.pairwise(edges))
 
 
 def parsed(pieces: Iterator[bytes]) -> list[Event]:
@@ -92,6 +93,5 @@ def test_an_event_that_never_ends_is_refused_before_it_fills_the_memory(
     parser = Parser()
     assert parser.feed(b"data: fits\n\n") == [Event("message", "fits")]
     with pytest.raises(GovernorError) as caught:
-        for byte in line:
-            parser.feed(bytes([byte]))
+        [parser.feed(bytes([byte])) for byte in line]
     assert (caught.value.kind, caught.value.code) == (Kind.EXHAUSTED, "event-too-large")
