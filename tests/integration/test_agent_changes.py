@@ -157,7 +157,7 @@ async def test_a_configuration_becomes_the_config_file_of_a_new_process(tmp_path
         report = await bed.deliver(resource("Configuration", "calm", {"features": [{"name": "Mine", "enabled": True}]}))
 
         assert acknowledged(report)
-        assert "listed as runtime-governor/calm/" in said_of(report, "calm").evidence[-1].text
+        assert "listed as the marker of its content" in said_of(report, "calm").evidence[-1].text
         assert '"Mine"' in (await bed.get("/v1.0/metadata"))[1]
         assert list(bed.resources.iterdir()) == []
 

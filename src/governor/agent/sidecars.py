@@ -5,14 +5,11 @@ Nothing here judges what was said (``verification`` does) or knows how a sidecar
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import aiohttp
 import msgspec
-
-from governor.values.digest import digest
-from governor.values.trees import Manifest
 
 _ANSWER_S: Final = 2.0
 _COUNTER: Final = re.compile(
@@ -66,14 +63,6 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     workflow_access_policies: tuple[Named, ...] = ()
     resiliencies: tuple[Named, ...] = ()
 
-
-LISTS: Final[Mapping[str, str]] = {
-    "HTTPEndpoint": "http_endpoints",
-    "MCPServer": "mcp_servers",
-    "Resiliency": "resiliencies",
-    "WorkflowAccessPolicy": "workflow_access_policies",
-}
-"""Kinds that a sidecar lists by name only, and where in its metadata."""
 
 Counts: TypeAlias = Mapping[str, int]
 
@@ -149,58 +138,3 @@ def read_counters(text: str) -> Counters:
 
 def _count(counts: dict[str, int], name: str, value: str) -> None:
     counts[name] = counts.get(name, 0) + int(float(value))
-
-
-def subscription_of(manifest: Manifest) -> LoadedSubscription:
-    """How a sidecar lists this Subscription; both served versions are listed alike."""
-    spec: dict[str, Any] = manifest["spec"]
-    routes = spec.get("routes") or {"default": spec.get("route", "")}
-    return LoadedSubscription(
-        spec["pubsubname"],
-        spec["topic"],
-        tuple(_rules(routes.get("rules") or (), routes.get("default") or "")),
-        spec.get("deadLetterTopic") or "",
-        dict(spec.get("metadata") or {}),
-    )
-
-
-def _rules(rules: Iterable[Mapping[str, str]], default: str) -> Iterator[Rule]:
-    yield from (Rule(rule.get("path", ""), rule.get("match", "")) for rule in rules)
-    if default:
-        yield Rule(default)
-
-
-_MARKER: Final = "runtime-governor/"
-
-
-def marker_prefix(name: str) -> str:
-    """How the marker of any content of the Configuration of this name begins."""
-    return f"{_MARKER}{name}/"
-
-
-def marker(manifest: Manifest) -> str:
-    """A feature name that no runtime knows, made from a Configuration's content.
-
-    A sidecar lists the features that its configuration enables, known or not, and nothing else of it: with the marker
-    in the file, this list shows which content was really read.
-    """
-    return marker_prefix(manifest["metadata"]["name"]) + loaded_digest(manifest).removeprefix("sha256:")[:16]
-
-
-def marked(manifest: Manifest) -> Manifest:
-    """The Configuration with its marker, as it is written for a sidecar."""
-    spec = manifest.get("spec") or {}
-    features = [*(spec.get("features") or ()), {"name": marker(manifest), "enabled": True}]
-    return {**manifest, "spec": {**spec, "features": features}}
-
-
-def loaded_digest(manifest: Manifest) -> str:
-    """The digest of what Dapr looks at: it ignores labels and annotations when it compares."""
-    name = {key: manifest["metadata"].get(key) for key in ("name", "namespace")}
-    return digest({**manifest, "metadata": name})
-
-
-def in_scope(manifest: Manifest, app_id: str) -> bool:
-    """Whether a sidecar loads a resource; without scopes all do."""
-    scopes = manifest.get("scopes") or ()
-    return not scopes or app_id in scopes

@@ -11,15 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from governor.agent.sidecars import (
-    LISTS,
-    Metadata,
-    Said,
-    loaded_digest,
-    marker,
-    marker_prefix,
-    subscription_of,
-)
+from governor.agent.resources import listed, loaded_digest, subscription_of
+from governor.agent.sidecars import Metadata, Said
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import State
 from governor.values.trees import Manifest
@@ -187,8 +180,8 @@ def _reads_from(each: Expected, store: str) -> bool:
 def _subscription_obstacle(each: Expected, before: Metadata) -> str:
     if each.new is None:
         return "" if each.old and subscription_of(each.old) in before.subscriptions else "it was not listed before"
-    listed = subscription_of(each.new) in before.subscriptions
-    return "it was listed in the same words before the change" if listed else ""
+    same = subscription_of(each.new) in before.subscriptions
+    return "it was listed in the same words before the change" if same else ""
 
 
 def _live_doubt(before: Reading, now: Reading) -> str:
@@ -248,57 +241,14 @@ def _fresh_verdict(each: Expected, said: Said, complaints: Sequence[str], proof:
 
 def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
     """The last question of each proof: does the sidecar list what is expected, and nothing that must be gone?"""
-    listed = _listed(each, metadata)
+    shown = listed(each.ref, each.new, each.old, metadata)
     if each.new is None:
-        if listed:
+        if shown:
             return Verdict(State.UNPROVEN, "the sidecar still lists it")
         return Verdict(State.VERIFIED, f"not listed any more, {proof}")
-    if not listed:
+    if not shown:
         return Verdict(State.UNPROVEN, "the sidecar does not list it")
-    return Verdict(State.VERIFIED, f"listed as {listed}, {proof}")
-
-
-def _listed(each: Expected, metadata: Metadata) -> str:
-    match each.ref.kind:
-        case "Component":
-            return _listed_component(each, metadata)
-        case "Subscription":
-            return _listed_subscription(each, metadata)
-        case "Configuration":
-            return _listed_configuration(each, metadata)
-        case kind if kind in LISTS:
-            named = getattr(metadata, LISTS[kind])
-            return each.ref.name if any(one.name == each.ref.name for one in named) else ""
-        case _:
-            return ""
-
-
-def _listed_component(each: Expected, metadata: Metadata) -> str:
-    found = next((one for one in metadata.components if one.name == each.ref.name), None)
-    if found is None:
-        return ""
-    if each.new is not None and (found.type, found.version) != _type_and_version(each.new):
-        return ""
-    return f"{found.type}/{found.version}"
-
-
-def _type_and_version(manifest: Manifest) -> tuple[str, str]:
-    return manifest["spec"]["type"], manifest["spec"].get("version") or ""
-
-
-def _listed_subscription(each: Expected, metadata: Metadata) -> str:
-    shown = each.new or each.old
-    if shown is None:
-        return ""
-    wanted = subscription_of(shown)
-    return f"{wanted.pubsub_name}/{wanted.topic}" if wanted in metadata.subscriptions else ""
-
-
-def _listed_configuration(each: Expected, metadata: Metadata) -> str:
-    if each.new is not None:
-        return marker(each.new) if marker(each.new) in metadata.enabled_features else ""
-    prefix = marker_prefix(each.ref.name)
-    return next((feature for feature in metadata.enabled_features if feature.startswith(prefix)), "")
+    return Verdict(State.VERIFIED, f"listed as {shown}, {proof}")
 
 
 def _failed_to_initialise(each: Expected, complaints: Sequence[str]) -> Verdict:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, ResourceFile, file_key, resource_file
-from governor.agent.sidecars import in_scope
+from governor.agent.resources import in_scope
 from governor.agent.storage import Intent, Journal
 from governor.agent.verification import Expected, Reading, live_obstacles
 from governor.domain.bundles import Delivery

@@ -32,6 +32,7 @@ _STEADY_S: Final = 30.0
 """A process that lived this long was not part of a series of failures."""
 _LOG_BYTES: Final = 16 * 1024 * 1024
 _POLL_S: Final = 0.02
+_PAUSE_GROWTH: Final = 1.3
 _HOT_RELOAD: Final = "HotReload"
 
 _log = logging.get_logger(__name__)
@@ -73,6 +74,7 @@ class Sidecar:
         self._at_rest.set()
         self._hurry = asyncio.Event()
         self._first_listener = 0
+        self._came_up = False
         self._log_begin = 0
         self._proofs: dict[ResourceRef, Proof] = {}
         self._proofs_of: Process | None = None
@@ -97,7 +99,7 @@ class Sidecar:
     def not_ready(self) -> str:
         """Why the sidecar cannot serve its application, or nothing."""
         if self.process is not None:
-            return ""
+            return "" if self._came_up else "daprd is starting"
         # Its last words may hold secrets, and whoever asks for health may be anybody.
         return f"daprd ended, see {self.log_file}" if self._ending else "daprd is not started"
 
@@ -189,20 +191,23 @@ class Sidecar:
         if unasked:
             self._on_restart()
         async with asyncio.TaskGroup() as group:
-            noting = group.create_task(self._note_listener(running.pid))
+            coming_up = group.create_task(self._come_up(running.pid))
             ended = await running.wait()
-            noting.cancel()
+            coming_up.cancel()
         self._forget()
         how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
         return f"{how}: {daprd.last_words(ended.tail)}"
 
-    async def _note_listener(self, pid: int) -> None:
-        """Remember on which socket a new process answers first; only a restart inside the process changes it."""
-        self._first_listener, pause_s = 0, _POLL_S
-        while not self._first_listener:
+    async def _come_up(self, pid: int) -> None:
+        """Note on which socket a new process answers first, before it can restart itself, and when it is healthy."""
+        self._first_listener, self._came_up, pause_s = 0, False, _POLL_S
+        while not self._came_up:
             await asyncio.sleep(pause_s)
-            self._first_listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
-            pause_s = min(2 * pause_s, _STEADY_S)
+            if not self._first_listener:
+                self._first_listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
+            said = await self._api.ask()
+            self._came_up = said is not None and said.healthy
+            pause_s = min(_PAUSE_GROWTH * pause_s, 1.0)
 
     def _forget(self) -> None:
         self._child = None
