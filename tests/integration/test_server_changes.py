@@ -31,7 +31,7 @@ async def test_a_change_becomes_a_revision_a_delivery_and_after_the_report_verif
     assert [(each.runtime, each.sequence) for each in change.runtimes] == [("r1", 1)]
     assert (delivery.sequence, delivery.attempt, delivery.revision) == (1, 1, 1)
     assert delivery.digest == change.runtimes[0].digest
-    assert (before.summary.state, after.summary.state) == ("Pending", "NotWatching")
+    assert (before.summary.state, after.summary.state) == ("Pending", "Verified,NotWatching")
     assert [each.status for each in after.conditions if each.type == "Verified"] == ["True"]
     assert progress[-1].complete
     assert progress[-1].runtimes[0].seconds > 0

@@ -1,0 +1,125 @@
+"""Every endpoint answers as the OpenAPI document says, asked over HTTP; an endpoint without a case fails."""
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import aiohttp
+import jsonschema_rs
+import msgspec
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.domain.reports import State
+from governor.server.api.routes import ENDPOINTS
+from governor.values.secret import Secret
+from governor.wire import identity
+from governor.wire.events import Parser
+from governor.wire.rest import PREFIX, TokenRequest
+from tests.integration.server_bed import Agent, ServerBed, component, profile, report_on, running, runtime
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class World(NamedTuple):
+    """A server with something of everything, and what names it."""
+
+    bed: ServerBed
+    agent: Agent
+    names: dict[str, str]
+    bodies: dict[str, Any]
+    description: dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with running(tmp_path_factory.mktemp("server")) as bed:
+        change = await bed.apply(
+            runtime("r1", region="eu"), profile("orders", component("store", redisHost="a", redisPassword="pw"))
+        )
+        agent = await bed.enrol("r1")
+        delivery = await agent.newest()
+        await agent.report(delivery, State.APPLIED, n=1)
+        async with bed.client() as admin:
+            spare = await admin.create_token(TokenRequest(name="spare", runtime="r1"))
+            join = identity.read_join_token(Secret((await admin.create_token(TokenRequest(runtime="r1"))).text))
+        async with aiohttp.ClientSession() as session, session.get(f"{bed.url}{PREFIX}/openapi.json") as answer:
+            description = await answer.json()
+        names = {
+            "change": change.id,
+            "kind": "Profile",
+            "name": "orders",
+            "revision": "1",
+            "runtime": "r1",
+            "sequence": "1",
+            "token": spare.token.id,
+        }
+        bodies = {
+            "/changes": {"documents": [runtime("r2")], "message": "contract", "dryRun": True},
+            "/tokens": {"name": "ci", "role": "viewer", "ttlSeconds": 60},
+            "/enrol": {
+                "runtime": "r1",
+                "secret": join.secret,
+                "publicKey": identity.encode_public_key(Ed25519PrivateKey.generate().public_key()),
+            },
+            "/runtimes/{runtime}/reports": msgspec.to_builtins(report_on(delivery, State.VERIFIED, n=2)),
+        }
+        yield World(bed, agent, names, bodies, description)
+
+
+# Enrolling anew ends the agent's key, so it comes last.
+CASES = sorted(ENDPOINTS, key=lambda endpoint: endpoint.path == "/enrol")
+
+
+def validator(world: World, schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator({**schema, "components": world.description["components"]})
+
+
+@pytest.mark.parametrize("endpoint", CASES, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
+async def test_an_endpoint_takes_and_answers_what_is_described(world: World, endpoint: Any) -> None:
+    described = world.description["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
+    body = world.bodies.get(endpoint.path) if endpoint.method == "POST" else None
+    if "requestBody" in described:
+        schema = described["requestBody"]["content"]["application/json"]["schema"]
+        assert validator(world, schema).is_valid(body)
+    credential = world.agent.credential() if described["x-access"] == "self" else world.bed.admin_token
+    url = world.bed.url + PREFIX + endpoint.path.format(**world.names)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(
+            endpoint.method,
+            url,
+            json=body,
+            headers={"Authorization": f"Bearer {credential.reveal()}", "Accept": "*/*"},
+            timeout=aiohttp.ClientTimeout(total=10),
+        ) as answer,
+    ):
+        assert str(answer.status) in described["responses"]
+        content = described["responses"][str(answer.status)].get("content", {})
+        if not content:
+            assert await answer.read() == b""
+            return
+        assert answer.content_type in content
+        if answer.content_type == "text/event-stream":
+            event = await first_event(answer)
+            assert event in endpoint.events
+            return
+        errors = list(validator(world, content[answer.content_type]["schema"]).iter_errors(await answer.json()))
+        assert [error.message for error in errors] == []
+
+
+async def first_event(answer: aiohttp.ClientResponse) -> str:
+    parser = Parser()
+    async for chunk in answer.content.iter_any():
+        for event in parser.feed(chunk):
+            return event.event
+    raise AssertionError("the stream ended without an event")
+
+
+async def test_a_problem_is_answered_as_described(world: World) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"{world.bed.url}{PREFIX}/runtimes") as answer:
+        problem = await answer.json(content_type="application/problem+json")
+    schema = world.description["components"]["schemas"]["Problem"]
+    assert validator(world, schema).is_valid(problem)
+    assert answer.status == problem["status"] == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
