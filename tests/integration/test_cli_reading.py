@@ -14,7 +14,7 @@ from governor.domain.reports import State
 from governor.errors import Kind
 from governor.values.secret import Secret
 from governor.wire.identity import read_join_token
-from governor.wire.rest import DocumentView, Revision, RuntimeView, TokenView
+from governor.wire.rest import Revision, RuntimeView, TokenView
 from tests.integration.cli_bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,11 +38,20 @@ async def test_things_are_read_back_as_wire_structs(governor: CommandLine) -> No
     await governor.run("apply", "-f", "all.yaml", "--no-wait", "-m", "to be read")
     runtimes = await governor.run("get", "runtimes", "-o", "json")
     assert "read" in [each.name for each in msgspec.json.decode(runtimes.out, type=list[RuntimeView])]
-    document = await governor.run("get", "profile", "read", "-o", "yaml")
-    view = msgspec.convert(yamltext.load(document.out, "out")[0].value, DocumentView)
-    assert (view.name, view.version, view.document) == ("read", 1, profile("read", "read"))
-    revision = await governor.run("get", "revisions", str(view.revision), "-o", "json")
-    assert msgspec.json.decode(revision.out, type=Revision).message == "to be read"
+    revisions = await governor.run("get", "revisions", "-o", "json")
+    newest = msgspec.json.decode(revisions.out, type=list[Revision])[0]
+    revision = await governor.run("get", "revisions", str(newest.number), "-o", "json")
+    assert msgspec.json.decode(revision.out, type=Revision) == newest
+    assert newest.message == "to be read"
+
+
+async def test_a_profile_is_read_back_as_it_may_be_applied_again(governor: CommandLine) -> None:
+    governor.write("all.yaml", runtime("again"), profile("again", "again"))
+    await governor.run("apply", "-f", "all.yaml", "--no-wait")
+    document = await governor.run("get", "profile", "again", "-o", "yaml")
+    governor.directory.joinpath("read.yaml").write_text(document.out)
+    assert yamltext.load(document.out, "out")[0].value == profile("again", "again")
+    assert (await governor.run("diff", "-f", "read.yaml")).code == DONE
 
 
 async def test_a_described_runtime_shows_the_evidence(governor: CommandLine) -> None:

@@ -59,13 +59,20 @@ def get_runtimes(name: str | None, output: Format) -> None:
 @output_option
 @connection_options()
 def get_profiles(name: str | None, output: Format) -> None:
-    """List the profiles, or show one."""
+    """List the profiles, or show one.
+
+    In JSON and YAML the documents themselves are printed, as `apply` takes them; a masked value is kept by it.
+    """
 
     async def question(client: "Client") -> tuple[DocumentView, ...]:
         return (await client.document(DocumentRef("Profile", name)),) if name else await client.documents("Profile")
 
     found = ask(question)
-    _show(found if name is None else found[0], output, lambda: profiles_table(found))
+    documents = [view.document for view in found]
+    if output == "yaml":
+        click.echo("\n---\n".join(machine_text(document, output) for document in documents))
+    else:
+        _show(documents if name is None else documents[0], output, lambda: profiles_table(found))
 
 
 @get.command("revisions")
