@@ -90,16 +90,21 @@ class Redis(Server):
             return False
 
     async def ask(self, *command: str) -> Reply:
-        """The reply to one command, on a connection of its own."""
-        async with asyncio.timeout(_ANSWER_WITHIN_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            try:
-                writer.write(_encoded("AUTH", self.password) + _encoded(*command))
-                await _reply(reader)
-                return await _reply(reader)
-            finally:
-                writer.close()
-                await writer.wait_closed()
+        """The reply to one command."""
+        return await ask(self.port, self.password, *command)
+
+
+async def ask(port: int, password: str, *command: str) -> Reply:
+    """The reply of the Redis at a loopback port to one command, on a connection of its own."""
+    async with asyncio.timeout(_ANSWER_WITHIN_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(_encoded("AUTH", password) + _encoded(*command))
+            await _reply(reader)
+            return await _reply(reader)
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
 
 def _encoded(*words: str) -> bytes:
