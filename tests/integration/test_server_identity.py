@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from governor.client import Client
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
+from governor.server.main import ENROLMENT_BURST
 from governor.values.secret import Secret
 from governor.wire import identity
 from governor.wire.rest import ChangeRequest, EnrolRequest, Role, TokenRequest
@@ -200,8 +201,8 @@ async def test_strangers_cannot_enrol_without_bound(tmp_path: Path) -> None:
         public = identity.encode_public_key(Ed25519PrivateKey.generate().public_key())
         async with Client(bed.url, None) as stranger:
             request = EnrolRequest("r1", "0.wrong", public)
-            codes = [(await refusal(stranger.enrol(request))).code for _ in range(101)]
-    assert codes == ["token-refused"] * 100 + ["too-many"]
+            codes = [(await refusal(stranger.enrol(request))).code for _ in range(ENROLMENT_BURST + 1)]
+    assert codes == ["token-refused"] * ENROLMENT_BURST + ["too-many"]
 
 
 async def test_losing_the_last_administrator_gives_a_new_token_at_the_next_start(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -13,7 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from governor.server.api.streams import ABORT
 
-_GRACEFUL_S = 5
+HEAD_BYTES: Final = 64 * 1024
+HEAD_S: Final = 10.0
+_GRACEFUL_S: Final = 5
 
 
 class HttpServer:
@@ -63,9 +65,43 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Lets the application cut off a peer that does not read: an orderly close would wait for it for ever."""
+    """Adds what uvicorn leaves out: bounds on the head of a request, and a way to cut off a peer that does not read."""
+
+    _head_bytes = 0
+    _head_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_deadline is not None:
+            if self._head_bytes > HEAD_BYTES:
+                self.transport.abort()
+                return
+            self._head_bytes += len(data)
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        scope = cast("dict[str, Any]", self.scope)
-        scope["extensions"] = {ABORT: self.transport.abort}
+        self._expect_head()
+        # An orderly close would wait for ever until the peer has read what was written.
+        cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        if self._head_deadline is None:
+            self._head_bytes = 0
+            self._head_deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _head_is_there(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None

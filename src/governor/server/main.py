@@ -34,8 +34,8 @@ from governor.server.watch import Hub
 from governor.wire.identity import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
-_ENROLMENTS_PER_S: Final = 20
-_ENROLMENT_BURST: Final = 100
+ENROLMENTS_PER_S: Final = 200
+ENROLMENT_BURST: Final = 500
 
 _log = logging.get_logger(__name__)
 
@@ -87,7 +87,7 @@ async def open_services(
             metrics=metrics,
             site=site,
             timing=timing,
-            enrolments=Rate(clock, per_s=_ENROLMENTS_PER_S, burst=_ENROLMENT_BURST),
+            enrolments=Rate(clock, per_s=ENROLMENTS_PER_S, burst=ENROLMENT_BURST),
         )
 
 
