@@ -200,6 +200,11 @@ async def test_a_body_beyond_the_limit_is_refused(bed: ServerBed) -> None:
     assert (await post(bed, "/changes", b" " * (16 * 1024 * 1024 + 1))).type == "body-large"
 
 
+async def test_a_dry_run_asked_for_beside_a_json_body_is_refused(bed: ServerBed) -> None:
+    body = msgspec.json.encode({"documents": [runtime("r2")]})
+    assert (await post(bed, "/changes", body, dryRun="true")).type == "query-unknown"
+
+
 async def test_another_media_type_is_refused(bed: ServerBed) -> None:
     assert (await post(bed, "/changes", b"<a/>", "application/xml")).type == "content-type"
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Bundle, Delivery, refs
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
+from governor.process import logging
 from governor.process.clock import Clock
 from governor.server.checking import Submission, check
 from governor.server.compiling import (
@@ -50,6 +51,8 @@ from governor.server.watch import PROGRESS, Hub
 from governor.values.treediff import diff
 from governor.values.trees import Manifest
 from governor.wire.rest import Change, ChangeRequest, ChangeState, DocumentChange, Revision, RuntimeChange
+
+_log = logging.get_logger(__name__)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -103,6 +106,9 @@ class Changes:
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc(len(decision.deliveries))
         self._metrics.changes.labels("accepted" if decision.versions else "unchanged").inc()
+        if decision.versions:
+            counts = {"documents": len(decision.versions), "deliveries": len(decision.deliveries)}
+            _log.info("change accepted", revision=decision.change.revision, author=author, **counts)
         return decision.change
 
     def _transact(self, connection: sa.Connection, submission: Submission, author: str) -> tuple[Decision, list[str]]:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind, invalid
+from governor.process import logging
 from governor.process.clock import Clock
 from governor.server.store.documents import document_version
 from governor.server.store.identities import (
@@ -38,6 +39,9 @@ JOIN_TTL_S: Final = 3600
 LONGEST_TTL_S: Final = 10 * 365 * 24 * 3600
 _PREFIX: Final = "rgt1."
 _NAME_CHARS: Final = 200
+
+
+_log = logging.get_logger(__name__)
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -79,6 +83,7 @@ class Identity:
         """Make a token; the second part is what its holder must show, and is kept nowhere."""
         token, secret = new_token(request, self._clock.now())
         await self._store.write(lambda connection: _insert(connection, token))
+        _log.info("token made", token=token.id, name=token.name, role=token.role, runtime=token.runtime)
         return token, secret
 
     async def tokens(self) -> list[TokenView]:
@@ -89,6 +94,7 @@ class Identity:
         """End a token, also on open streams."""
         await self._store.write(lambda connection: _revoke(connection, token_id, self._clock.now()))
         self._hub.end(token_id)
+        _log.info("token revoked", token=token_id)
 
     async def enrol(self, request: EnrolRequest) -> None:
         """Make a key a runtime's identity, once per join token; the key before ends."""
@@ -97,6 +103,7 @@ class Identity:
         replaced = await self._store.write(lambda connection: _enrol(connection, request, key))
         if replaced is not None and replaced.key_id != key_id:
             self._hub.end(replaced.key_id)
+        _log.info("runtime enrolled", runtime=request.runtime, key=key_id)
 
 
 def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:

@@ -161,6 +161,18 @@ def test_migrations_lead_to_the_schema_of_the_program(tmp_path: Path) -> None:
     migrated.dispose()
 
 
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    from governor.server.store.migrations import upgrade
+
+    engine = writer_engine(tmp_path / "test.db")
+    with pytest.raises(RuntimeError, match="on purpose"), engine.begin() as connection:
+        upgrade(connection, "head")
+        assert sa.inspect(connection).get_table_names() != []
+        raise RuntimeError("on purpose")
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
 def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys\n"

@@ -3,7 +3,7 @@
 from typing import cast
 
 from governor.domain.documents import locate
-from governor.errors import GovernorError
+from governor.errors import GovernorError, invalid
 from governor.server.api.endpoints import Answer, Call, not_found
 from governor.server.store.documents import find_change
 from governor.values.trees import Manifest
@@ -17,6 +17,9 @@ SOURCE = "request"
 async def submit(call: Call) -> Answer:
     """Take a change. Documents in YAML text are told with their lines."""
     if isinstance(call.body, ChangeRequest):
+        if call.query:
+            # A dry run that was asked for in the wrong place must not become a real change.
+            raise invalid("query-unknown", "a change in JSON says everything in its body; leave the query out")
         return Answer(await call.services.changes.submit(call.body, call.principal.name))
     parsed = load(call.body, SOURCE)
     try:
