@@ -6,6 +6,7 @@ A delivery is on disk before anyone acts on it.
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Final
 
 from governor.agent.identity import believe
 from governor.agent.storage import Membership, Storage
@@ -16,6 +17,10 @@ from governor.process import logging
 from governor.process.backoff import Retries
 from governor.process.clock import Clock
 from governor.wire.rest import SignedDelivery
+
+_HELD_S: Final = 30.0
+_UNBELIEVABLE: Final = frozenset({Kind.DENIED, Kind.CONFLICT, Kind.UNIMPLEMENTED})
+"""Asking for the same delivery again would give the same again; anything else, such as a full disk, may pass."""
 
 _log = logging.get_logger(__name__)
 
@@ -51,8 +56,9 @@ class Inbox:
 
 
 async def watch(inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock) -> None:
-    """Hold a watch open until cancelled; the wait after a failure shrinks again only when something came."""
+    """Hold a watch open until cancelled; waits grow with each failure until something came or a watch held for long."""
     while True:
+        began = clock.monotonic()
         try:
             after = inbox.newest.sequence if inbox.newest else 0
             async with aclosing(client.watch(membership.enrolment.runtime, after)) as deliveries:
@@ -60,6 +66,8 @@ async def watch(inbox: Inbox, client: Client, membership: Membership, retries: R
                     retries.reset()
                     await _take(inbox, signed, membership)
         except GovernorError as error:
+            if clock.monotonic() - began > _HELD_S:
+                retries.reset()
             _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
         await clock.sleep(retries.next_s())
 
@@ -68,7 +76,7 @@ async def _take(inbox: Inbox, signed: SignedDelivery, membership: Membership) ->
     try:
         await inbox.take(signed, membership)
     except GovernorError as error:
-        if error.kind not in (Kind.DENIED, Kind.CONFLICT):
+        if error.kind not in _UNBELIEVABLE:
             raise
         _log.error("a delivery was refused", error=str(error), code=error.code)
 

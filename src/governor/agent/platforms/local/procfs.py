@@ -4,9 +4,11 @@ A process that cannot be looked at says nothing. These are facts about the proce
 whatever was meant.
 """
 
+import contextlib
 import itertools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +21,9 @@ def watches(pid: int, directory: Path) -> bool:
     """Whether the process has an inotify watch on this very directory."""
     try:
         wanted = directory.stat()
-        infos = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
     except OSError:
         return False
+    infos = _each(Path(f"/proc/{pid}/fdinfo"), Path.read_text)
     found = {(int(match["inode"], 16), int(match["device"], 16)) for info in infos for match in _WATCH.finditer(info)}
     device = os.major(wanted.st_dev) << _MINOR_BITS | os.minor(wanted.st_dev)
     # Without a block device of its own a file system may give stat another device number than the kernel's.
@@ -36,9 +38,9 @@ def listener(pid: int, port: int) -> int:
     """
     try:
         tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
-        held = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
     except OSError:
         return 0
+    held = _each(Path(f"/proc/{pid}/fd"), lambda each: str(each.readlink()))
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     numbers = [row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port]
     return next((int(number) for number in numbers if f"socket:[{number}]" in held), 0)
@@ -52,6 +54,16 @@ def was_given(pid: int, directory: Path, flag: str) -> bool:
     except OSError:
         return False
     return any(_is_same(pid, path, wanted) for path in _values(words, flag))
+
+
+def _each(directory: Path, read: Callable[[Path], str]) -> set[str]:
+    """What is read of each entry; a process opens and closes files all the time, so any may be gone already."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in directory.iterdir():
+            with contextlib.suppress(OSError):
+                found.add(read(entry))
+    return found
 
 
 def _values(words: list[str], flag: str) -> list[str]:
