@@ -1,4 +1,4 @@
-"""What a delivery turns into, given what is there: files, their order, what is left alone, how each sidecar takes it."""
+"""What a delivery turns into, given what is there: files, their order, what is left alone, how sidecars take it."""
 
 from datetime import UTC, datetime
 from typing import Any
