@@ -196,3 +196,21 @@ async def test_two_changed_bindings_of_one_type_are_told_apart_by_a_fresh_proces
 
         assert acknowledged(report)
         assert bed.sidecar.starts == 2
+
+
+async def test_a_change_that_overtakes_another_is_acknowledged_only_when_it_is_used_itself(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    one, two = await start_redis(), await start_redis()
+    await remember(one, "one")
+    await remember(two, "two")
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(store(one))
+        for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
+            # Another one is on its way when this one comes: it may be written, and loaded, at any moment.
+            other = one if redis is two else two
+            await bed.inbox.take(bed.sign([store(other)], 20, Unproven.RESTART), bed.membership)
+            report = await bed.deliver(store(redis))
+
+            assert acknowledged(report)
+            assert await bed.get("/v1.0/state/statestore/who") == (200, answer)

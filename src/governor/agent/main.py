@@ -72,7 +72,7 @@ def _components(
     return [
         Component("health", health.run),
         Component("loop-lag", LoopLag(registry, clock).run),
-        *(Component(f"sidecar {each.app_id}", each.run) for each in sidecars),
+        Component("sidecars", platform.run),
         Component("loop", reconciler.run),
         Component("connection", Connection(membership, token, key, storage, inbox, outbox, clock).run),
     ]

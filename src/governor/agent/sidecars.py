@@ -94,9 +94,10 @@ class SidecarApi:
         """What the sidecar says now; None when it does not answer as a sidecar does."""
         try:
             async with asyncio.timeout(_ANSWER_S):
+                # A component is counted before it is listed: what is counted here must be listed then.
+                metrics = await self._metrics_text()
                 healthy = await self._get(f"{self._public}/v1.0/healthz/outbound", {204, 500})
                 metadata = await self._get(f"{self._public}/v1.0/metadata", {200})
-                metrics = await self._metrics_text()
             if healthy is None or metadata is None:
                 return None
             counters = read_counters(metrics[1].decode()) if metrics else None

@@ -176,6 +176,13 @@ def test_an_unproven_resource_that_does_not_change_needs_a_fresh_process() -> No
     assert way(delivery(component("one"), component("two", "b")), seen) is Way.START
 
 
+def test_what_replaces_content_that_was_never_seen_in_use_needs_a_fresh_process() -> None:
+    # The reload of "b" may be counted only now, and must not be taken for that of "c".
+    seen = observed(component("one", "b"), sidecars=[running("app", component("one", "a"))])
+    assert way(delivery(component("one", "c")), seen) is Way.START
+    assert way(delivery(), seen) is Way.START
+
+
 def test_a_resource_that_leaves_a_sidecars_scope_must_be_gone_from_it() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
     made = planned(delivery(component("one", scopes=["other"])), seen)

@@ -47,13 +47,14 @@ class ResourceDirectory:
 
     def look(self) -> dict[str, FileSeen]:
         """Every file that a sidecar may read, the agent's own and foreign ones."""
-        seen: dict[str, FileSeen] = {}
-        for role, root in self._roots.items():
-            for path in sorted(root.iterdir()):
-                if path.name.endswith(YAML) and path.is_file():
-                    content = path.read_bytes()
-                    seen[f"{role}/{path.name}"] = FileSeen(content_digest(content), _manifests(path, content))
-        return seen
+        self.prepare()
+        try:
+            paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
+            files = [key for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()]
+            return {key: _seen(paths[key]) for key in files}
+        except OSError as error:
+            message = f"cannot read {error.filename}: {error.strerror}; a sidecar could not either, so make it readable"
+            raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
 
     def change(self, plan: Plan, journal: Journal) -> None:
         """Write, then remove, under the journal; nothing at all when there is nothing to change."""
@@ -66,6 +67,11 @@ class ResourceDirectory:
         for key in plan.removals:
             files.remove_durable(self.path(key))
         self._storage.save_journal(begun.ended())
+
+
+def _seen(path: Path) -> FileSeen:
+    content = path.read_bytes()
+    return FileSeen(content_digest(content), _manifests(path, content))
 
 
 def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:

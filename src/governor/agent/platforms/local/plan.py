@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, ResourceFile, file_key, resource_file
-from governor.agent.resources import in_scope
+from governor.agent.resources import in_scope, loaded_digest
 from governor.agent.storage import Intent, Journal
 from governor.agent.verification import Expected, Reading, live_obstacles
 from governor.domain.bundles import Delivery
@@ -189,10 +189,20 @@ def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: 
         return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
     if sidecar.current and not any(each.changed for each in expected):
         return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
-    obstacles = live_obstacles(open_points, expected, sidecar.before)
+    obstacles = {**live_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
     if obstacles and policy is Unproven.RESTART:
         return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
     return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, obstacles)
+
+
+def _overtaken(points: Sequence[Expected], sidecar: SidecarSeen) -> dict[ResourceRef, str]:
+    """What replaces content that was never seen in use: its loading may be counted only now, as if it were the new."""
+    found = {}
+    for each in points:
+        proof = sidecar.proofs.get(each.ref)
+        if each.changed and each.old is not None and (proof is None or proof.digest != loaded_digest(each.old)):
+            found[each.ref] = "the change before this one was not seen to end"
+    return found
 
 
 def _is_proven(each: Expected, sidecar: SidecarSeen) -> bool:

@@ -45,6 +45,13 @@ class LocalPlatform:
         """The app ids of the sidecars."""
         return tuple(self._sidecars)
 
+    async def run(self) -> None:
+        """Keep the sidecars alive until cancelled; they end side by side."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._sidecars.values():
+                group.create_task(each.run(), name=f"sidecar {each.app_id}")
+            await asyncio.Event().wait()
+
     def start(self) -> None:
         """Let all sidecars run with what is on disk; those that run are left alone."""
         config = next((key for key in self._directory.journal().owned if key.startswith(f"{CONFIG}/")), None)
