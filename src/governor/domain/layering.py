@@ -195,9 +195,7 @@ class _Place(msgspec.Struct):
 
 def _held(base: Tree, over: Tree) -> dict[Any, Tree] | None:
     """What stays of ``base`` under something that merges; None when it is of another shape and goes."""
-    if isinstance(base, dict) != isinstance(over, dict):
-        return None
-    return {} if base == [] else _children(base)
+    return _children(base) if isinstance(base, dict) == isinstance(over, dict) else None
 
 
 def _children(tree: Tree) -> dict[Any, Tree] | None:

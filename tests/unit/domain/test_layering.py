@@ -217,6 +217,21 @@ def test_the_highest_layer_that_says_something_of_a_place_decides_it(layers: lis
                 assert (origin, same(value, decided)) == (decider, True), render(path)
 
 
+@brief
+@given(some_layers())
+def test_a_place_has_an_origin_only_while_it_is_decided_by_itself(layers: list[Layer]) -> None:
+    assert_places_are_decided_once(folded(*distinct_ranks(layers)))
+
+
+def assert_places_are_decided_once(result: Folded) -> None:
+    for ref, decided in result.origins.items():
+        leaves = dict(places(result.resources[ref]))
+        for path in decided:
+            assert path in leaves or leaf_at(result.resources[ref], path) is None
+            above = [path[:length] for length in range(len(path)) if path[:length] in decided]
+            assert all(leaves[place] in ({}, []) for place in above)
+
+
 def manifests(one: Layer, ref: ResourceRef) -> list[Any]:
     return [each for each in one.profile.spec.resources if each["metadata"]["name"] == ref.name]
 
@@ -332,7 +347,9 @@ def test_layers_of_one_rank_that_agree_add_up(below: Any, one: Any, other: Any, 
     ],
 )
 def test_a_higher_layer_lies_on_a_lower_one(low: Any, high: Any, result: Any) -> None:
-    assert spec_of(layer("m", high, priority=1), layer("n", low)) == result
+    layers = layer("m", high, priority=1), layer("n", low)
+    assert spec_of(*layers) == result
+    assert_places_are_decided_once(folded(*layers))
 
 
 def test_layers_lie_in_the_order_everything_groups_by_priority_the_one_runtime() -> None:

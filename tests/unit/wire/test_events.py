@@ -80,6 +80,15 @@ def test_the_format_is_read_as_it_is_defined(text: bytes, expected: list[Event])
     assert parsed(iter([text])) == expected
 
 
+def test_a_carriage_return_at_the_end_of_a_chunk_counts_once_the_next_byte_is_there() -> None:
+    parser = Parser()
+    assert parser.feed(b"data: a\r\r") == []
+    assert parser.feed(b"d") == [Event("message", "a")]
+    assert parser.feed(b"ata: b\r") == []
+    assert parser.feed(b"\n") == []
+    assert parser.feed(b"\r\n") == [Event("message", "b")]
+
+
 def test_an_event_travels_in_this_form() -> None:
     assert encode(Event("delivery", "a\nb", "7")) == b"event: delivery\nid: 7\ndata: a\ndata: b\n\n"
     assert encode(Event("progress", "")) == b"event: progress\ndata: \n\n"

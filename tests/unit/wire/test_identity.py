@@ -215,7 +215,7 @@ NO_JOIN_TOKENS = {
     "another version": WHOLE.replace("rgj1", "rgj2"),
     "no prefix": WHOLE.removeprefix("rgj1."),
     "not base64": f"rgj1.{CANARY}!{WHOLE[6:]}",
-    "foreign letters inside": f"{WHOLE[:20]} {WHOLE[20:]}",
+    "foreign letters inside": f"{WHOLE[:20]}    {WHOLE[20:]}",
     "not ASCII": f"{WHOLE}ä",
     "not JSON": f"rgj1.{segment_of(CANARY.encode())}",
     "not UTF-8": "rgj1." + segment_of(b'{"server":"\xff' + CANARY.encode() + b'"}'),
