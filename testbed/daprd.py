@@ -1,7 +1,7 @@
-"""Dapr's sidecar: the machine's own of the pinned version, otherwise built from its Go module; and started alone.
+"""Dapr's sidecar: the machine's own of a pinned version, otherwise built from its Go module; and started alone.
 
 It is built with a choice of the components that need no service but Redis and Kubernetes: that takes minutes, and
-none of the modules that the public module proxy no longer has.
+none of the modules that a module proxy was seen to refuse.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from testbed.server import Server
 from testbed.steps import Argv, Steps
 
 VERSION = "1.18.3"
+# It reloads only what it is asked to, by a feature of its Configuration: without one it cannot reload.
+VERSION_1_16 = "1.16.0"
 _MODULE = "github.com/dapr/dapr"
 _COMPONENTS = (
     "bindings_cron",
@@ -40,7 +42,7 @@ _COMPONENTS = (
 )
 # The kept components are chosen by name; a narrower tag would silently leave some of them out.
 _TAG = "allcomponents"
-# The module proxy does not have the version that this release names.
+# The version that this release names could not be fetched.
 _REPLACEMENTS = {"1.18.3": {"github.com/dapr/durabletask-go": "v0.12.1"}}
 _PROBE_WITHIN_S = 2.0
 
@@ -102,6 +104,7 @@ def _keep_components(directory: Path) -> None:
 
 
 DAPRD = recipe(VERSION)
+DAPRD_1_16 = recipe(VERSION_1_16)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,12 @@ def daprd_binary() -> Path:
     return provide(["daprd"])["daprd"]
 
 
+@pytest.fixture(scope="session")
+def daprd_1_16_binary() -> Path:
+    """A daprd that does not reload what has changed."""
+    return provide(["daprd-1.16"])["daprd-1.16"]
+
+
 @pytest.fixture
 def server_logs(request: pytest.FixtureRequest) -> list[Path]:
     """Log files whose ends are shown if the test fails; a test adds those of programs that it starts itself."""

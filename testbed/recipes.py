@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from testbed import cache, debian
-from testbed.daprd import DAPRD
+from testbed.daprd import DAPRD, DAPRD_1_16
 from testbed.errors import TestbedError
 from testbed.recipe import Recipe
 from testbed.redis import REDIS
 
-RECIPES = {recipe.name: recipe for recipe in (DAPRD, REDIS)}
+RECIPES = {"daprd": DAPRD, "daprd-1.16": DAPRD_1_16, "redis": REDIS}
 
 
 def require_packages(names: Iterable[str]) -> None:

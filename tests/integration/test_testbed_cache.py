@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed import cache, debian, golang, recipes, redis
-from testbed.daprd import DAPRD, VERSION
+from testbed.daprd import DAPRD, VERSION, VERSION_1_16
 from testbed.errors import StepError, TestbedError
 from testbed.recipe import Recipe
 from testbed.steps import Steps
@@ -146,10 +146,13 @@ def test_a_changed_recipe_is_another_entry() -> None:
     assert len({one.key, two.key, Recipe("tiny", "2", "tool", lambda *_: None, inputs=("-s",)).key}) == 3
 
 
-def test_a_fitting_daprd_on_the_path_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    daprd = put_executable(tmp_path / "bin", "daprd", VERSION)
+@pytest.mark.parametrize(("name", "version"), [("daprd", VERSION), ("daprd-1.16", VERSION_1_16)])
+def test_a_fitting_daprd_on_the_path_is_used(
+    name: str, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    daprd = put_executable(tmp_path / "bin", "daprd", version)
     monkeypatch.setenv("PATH", str(daprd.parent), prepend=os.pathsep)
-    assert recipes.provide(["daprd"]) == {"daprd": daprd}
+    assert recipes.provide([name]) == {name: daprd}
 
 
 def test_a_fitting_daprd_in_daprs_own_directory_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -193,5 +196,5 @@ def test_without_apt_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_unknown_server_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TestbedError, match="'mysql'; known are daprd, redis"):
+    with pytest.raises(TestbedError, match=r"'mysql'; known are daprd, daprd-1\.16, redis"):
         recipes.provide(["mysql"])
