@@ -12,9 +12,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from testbed import server
-from testbed.daprd import VERSION, Daprd, Sidecar
+from testbed.daprd import VERSION, VERSION_1_16, Daprd, Sidecar
 from testbed.errors import TestbedError
-from testbed.pytest_plugin import StartDaprd, StartRedis
+from testbed.pytest_plugin import StartDaprd, StartRedis, StartServer
+from testbed.recipes import provide
 from testbed.redis import Redis, RedisError
 from testbed.waiting import until
 
@@ -37,6 +38,13 @@ def put_component(resources: Path, name: str, kind: str, namespace: str = "defau
 
 def connection(redis: Redis) -> dict[str, str]:
     return {"redisHost": redis.address, "redisPassword": redis.password}
+
+
+async def save_order(daprd: Daprd, value: str) -> int:
+    """The status with which the sidecar answers to an order for its state store."""
+    order = [{"key": "order", "value": value}]
+    async with aiohttp.ClientSession(daprd.url) as session, session.post("/v1.0/state/store", json=order) as response:
+        return response.status
 
 
 async def components_of(daprd: Daprd) -> set[str]:
@@ -115,21 +123,52 @@ asyncio.run(main())
     await until(lambda: is_gone(int(printed)))
 
 
-async def test_daprd_of_the_pinned_version_stores_in_redis(
-    redis_server: Redis, start_daprd: StartDaprd, tmp_path: Path
+@pytest.mark.parametrize(("name", "version"), [("daprd", VERSION), ("daprd-1.16", VERSION_1_16)])
+async def test_daprd_of_a_pinned_version_stores_in_redis(
+    name: str, version: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
 ) -> None:
     resources = tmp_path / "resources"
-    put_component(resources, "statestore", "state.redis", **connection(redis_server))
-    daprd = await start_daprd(Sidecar("nodeapp", resources))
+    put_component(resources, "store", "state.redis", **connection(redis_server))
+    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", Sidecar("nodeapp", resources)))
+    assert await save_order(daprd, "foo") == 204
     async with aiohttp.ClientSession(daprd.url) as session:
-        order = [{"key": "order", "value": "foo"}]
-        async with session.post("/v1.0/state/statestore", json=order) as response:
-            assert response.status == 204
         async with session.get("/v1.0/metadata") as response:
-            assert (await response.json())["runtimeVersion"] == VERSION
+            assert (await response.json())["runtimeVersion"] == version
         async with session.get(daprd.metrics_url) as response:
             assert "dapr_runtime_component_init_total" in await response.text()
     assert await redis_server.ask("HGET", "nodeapp||order", "data") == '"foo"'
+
+
+async def test_daprd_1_16_takes_a_changed_file_only_when_it_starts_anew(
+    daprd_1_16_binary: Path,
+    start_server: StartServer,
+    start_daprd: StartDaprd,
+    start_redis: StartRedis,
+    tmp_path: Path,
+) -> None:
+    before, after = await start_redis(), await start_redis()
+    resources = tmp_path / "resources"
+    put_component(resources, "store", "state.redis", **connection(before))
+    old = await start_server(Daprd(daprd_1_16_binary, tmp_path / "daprd-1.16", Sidecar("old", resources)))
+    reloading = await start_daprd(Sidecar("reloading", resources))
+
+    put_component(tmp_path / "changed", "store", "state.redis", **connection(after))
+    (tmp_path / "changed" / "store.yaml").replace(resources / "store.yaml")
+
+    async def is_reloaded() -> bool:
+        await save_order(reloading, "foo")
+        return await after.ask("EXISTS", "reloading||order") == 1
+
+    await until(is_reloaded)
+    assert await save_order(old, "foo") == 204
+    assert await before.ask("HGET", "old||order", "data") == '"foo"'
+    assert await after.ask("EXISTS", "old||order") == 0
+
+    await old.stop()
+    await old.start()
+    assert await save_order(old, "bar") == 204
+    assert await before.ask("HGET", "old||order", "data") == '"foo"'
+    assert await after.ask("HGET", "old||order", "data") == '"bar"'
 
 
 async def test_daprd_sees_only_resources_of_its_namespace(start_daprd: StartDaprd, tmp_path: Path) -> None:
@@ -157,8 +196,9 @@ async def test_daprd_calls_the_application_on_its_port(start_daprd: StartDaprd, 
             assert await ticks.get() == "/tick"
 
 
+@pytest.mark.parametrize("name", ["daprd", "daprd-1.16"])
 async def test_daprd_has_the_components_that_its_recipe_keeps(
-    redis_server: Redis, start_daprd: StartDaprd, tmp_path: Path
+    name: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
 ) -> None:
     secrets = tmp_path / "secrets.json"
     secrets.write_text("{}", encoding="utf-8")
@@ -179,5 +219,6 @@ async def test_daprd_has_the_components_that_its_recipe_keeps(
     }
     for kind, values in settings.items():
         put_component(tmp_path / "resources", kind, kind, **values)
-    daprd = await start_daprd(Sidecar("orders", tmp_path / "resources"))
+    sidecar = Sidecar("orders", tmp_path / "resources")
+    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", sidecar))
     assert await components_of(daprd) == set(settings)
