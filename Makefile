@@ -1,14 +1,15 @@
 # Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
-PYTHON_VENV := .venv/bin/python
-SERVERS     := daprd redis
+PYTHON_VENV  := .venv/bin/python
+SERVERS      := daprd daprd-1.16 redis
+DEMO_SERVERS := daprd redis
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-generated soak bench-change generate lock clean environment servers
+.PHONY: help demo test check check-generated soak bench-change generate lock clean environment servers demo-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: servers ## See a change arrive in real sidecars (KEEP=1 leaves everything running)
+demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everything running)
 	@$(PYTHON_VENV) -m demo
 
 test: servers ## Run all tests on real servers
@@ -23,7 +24,7 @@ check: environment check-generated ## Check style, types, import layers and gene
 soak: servers ## Run the long tests
 	$(PYTHON_VENV) -m pytest -m soak
 
-bench-change: servers ## Measure the time from an accepted change to its proven use
+bench-change: demo-servers ## Measure the time from an accepted change to its proven use
 	$(PYTHON_VENV) -m bench.change
 
 generate: environment ## Write the generated files anew
@@ -44,3 +45,6 @@ environment:
 
 servers:
 	@tools/bootstrap $(SERVERS)
+
+demo-servers:
+	@tools/bootstrap $(DEMO_SERVERS)
