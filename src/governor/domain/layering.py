@@ -18,7 +18,6 @@ from governor.values.trees import Manifest, Tree, named_items, same
 
 REMOVE: Final = "$remove"
 
-
 _GONE: Final[Any] = object()
 """Stands for a place where nothing is."""
 
