@@ -18,8 +18,8 @@ from governor.values.trees import Tree, masked
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator, ValidationError
 
-# What a layer need not say, because another layer may.
-_COMPLETENESS: Final = frozenset({"required", "minItems", "minProperties", "anyOf", "$comment"})
+# What a layer alone need not satisfy, because another layer may add to it or remove from it.
+_COMPLETENESS: Final = frozenset({"required", "minItems", "minProperties", "maxProperties", "anyOf", "$comment"})
 _TYPE_NAMES: Final[Mapping[type, str]] = {
     dict: "map",
     list: "list",
@@ -108,7 +108,7 @@ def _explain(error: "ValidationError", schema: Schema) -> Iterator[tuple[Path, s
         yield from (((*path, name), _unknown_field(name, here["properties"])) for name in found)
     elif keyword == "required":
         yield (*path, found), "is missing"
-    elif "$comment" in here and keyword in _COMPLETENESS | {"maxProperties"}:
+    elif "$comment" in here and keyword in _COMPLETENESS:
         yield path, here["$comment"]
     elif keyword == "type":
         yield path, f"must be {_type_name(found)}, not {_TYPE_NAMES[type(error.instance)]}"
