@@ -75,7 +75,7 @@ CASES = {
     "unknown-variable": Case(
         profile(COMPONENT + "      metadata: [{name: keyPrefix, value: '${runtime.name}'}]\n"),
         13,
-        ("spec.resources[0].spec.metadata[keyPrefix].value", "${runtime.name}", "${runtime.id}"),
+        ("spec.resources[0].spec.metadata[0].value", "${runtime.name}", "${runtime.id}"),
     ),
     "missing-label": Case(
         profile(COMPONENT + "      metadata: [{name: keyPrefix, value: '${runtime.labels.zone}'}]\n"),

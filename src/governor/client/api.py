@@ -16,7 +16,7 @@ from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
-from governor.wire.events import Event, Parser
+from governor.wire.events import DELIVERY, NOTICE, PROGRESS, Event, Parser
 from governor.wire.rest import (
     Change,
     ChangeRequest,
@@ -93,7 +93,7 @@ class Client:
         path = f"/revisions/{number}/progress"
         async with aclosing(self._events(path)) as events:
             async for event in events:
-                if event.event == "progress":
+                if event.event == PROGRESS:
                     progress = self._transport.read(f"GET {path}", event.data, RevisionProgress)
                     yield progress
                     if progress.complete:
@@ -128,9 +128,9 @@ class Client:
         path = f"/runtimes/{_word(runtime)}/watch"
         async with aclosing(self._events(path, after)) as events:
             async for event in events:
-                if event.event == "delivery":
+                if event.event == DELIVERY:
                     yield self._transport.read(f"GET {path}", event.data, SignedDelivery)
-                elif event.event == "notice":
+                elif event.event == NOTICE:
                     notice = self._transport.read(f"GET {path}", event.data, DeliveryNotice)
                     await asyncio.sleep(self._chance.uniform(0, FETCH_JITTER_S))
                     yield await self.delivery(runtime, notice.sequence)

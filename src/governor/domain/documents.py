@@ -247,7 +247,7 @@ def resource_ref(manifest: Manifest, default_namespace: str) -> ResourceRef:
 
 def locate(details: Iterable[Detail], parsed: Sequence[Parsed]) -> tuple[Detail, ...]:
     """Add file and line to details that name a document read from these texts."""
-    by_name = {_name_of(item.value): item for item in parsed}
+    by_name = {name_of(item.value): item for item in parsed}
     return tuple(_located(detail, by_name.get(detail.document)) for detail in details)
 
 
@@ -269,7 +269,7 @@ def _check_envelope(tree: Tree) -> None:
         raise _refuse(f"{wrong}; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}", ("kind",), tree)
 
 
-def _name_of(tree: Tree) -> str:
+def name_of(tree: Tree) -> str:
     """The document's name as far as it can be read, for messages and for finding its file again."""
     if not isinstance(tree, dict):
         return ""
@@ -279,6 +279,6 @@ def _name_of(tree: Tree) -> str:
 
 
 def _refuse(reason: str, path: paths.Path, tree: Tree) -> GovernorError:
-    name = _name_of(tree)
+    name = name_of(tree)
     detail = Detail(reason=reason, document=name, path=paths.render(path))
     return invalid("document-invalid", f"{name or 'a document'} is not valid", [detail])

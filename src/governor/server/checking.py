@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from governor.domain.dapr.validation import validate
-from governor.domain.documents import Document, DocumentRef, Profile, read_document, ref_of
+from governor.domain.documents import Document, DocumentRef, Profile, name_of, read_document, ref_of
+from governor.domain.variables import misnamed
 from governor.errors import Detail, GovernorError, invalid
 from governor.server.refusals import Refusals
 from governor.values import paths
@@ -58,17 +59,10 @@ def _check_size(tree: Tree) -> None:
     size = len(msgspec.json.encode(tree))
     if size > LIMITS.document_bytes:
         reason = f"the document has {size} bytes, the limit is {LIMITS.document_bytes}: split it"
-        raise invalid("document-large", "a document is too large", [Detail(reason=reason, document=_told_name(tree))])
+        raise invalid("document-large", "a document is too large", [Detail(reason=reason, document=name_of(tree))])
     if _deeper_than(tree, LIMITS.depth):
         reason = f"the document is nested deeper than {LIMITS.depth} levels"
-        raise invalid("document-deep", "a document is too deep", [Detail(reason=reason, document=_told_name(tree))])
-
-
-def _told_name(tree: Tree) -> str:
-    """The document's name as far as it can be read."""
-    metadata = tree.get("metadata") if isinstance(tree, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{tree.get('kind')}/{name}" if isinstance(name, str) and isinstance(tree.get("kind"), str) else ""
+        raise invalid("document-deep", "a document is too deep", [Detail(reason=reason, document=name_of(tree))])
 
 
 def _deeper_than(tree: Tree, limit: int) -> bool:
@@ -118,7 +112,7 @@ def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
 
 def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
     for index, manifest in enumerate(resources):
-        for problem in validate(manifest, partial=True):
+        for problem in (*validate(manifest, partial=True), *misnamed(manifest)):
             place = ("spec", "resources", index, *paths.parse(problem.path))
             yield Detail(reason=problem.reason, path=paths.render(place))
 

@@ -12,7 +12,7 @@ from governor.domain.layering import Folded, Layer
 from governor.errors import Detail, invalid
 from governor.server.refusals import Refusals
 from governor.values import paths
-from governor.values.trees import Manifest, named_path
+from governor.values.trees import Manifest
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def compile_runtimes(documents: Documents, names: Iterable[str]) -> dict[str, Bu
 def _check_whole(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping[str, Profile]) -> None:
     """Layers may be partial; what they add up to may not."""
     problems = [
-        detail_in_profile(folded, ref, named_path(manifest, paths.parse(problem.path)), problem.reason, profiles)
+        detail_in_profile(folded, ref, paths.parse(problem.path), problem.reason, profiles)
         for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
         for problem in validate(manifest, partial=False)
     ]

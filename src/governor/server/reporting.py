@@ -35,7 +35,9 @@ def _check_about(report: Report, delivery: Delivery) -> None:
         raise invalid("report-foreign", message)
     if not acknowledged(report):
         return
-    missing = set(refs(delivery.resources)) - {part.resource for part in report.resources}
+    missing = {*refs(delivery.resources), *delivery.removals} - {part.resource for part in report.resources}
     if missing:
-        details = [Detail(reason=f"{ref} is in the delivery and not in the report") for ref in sorted(missing)]
+        details = [
+            Detail(reason=f"{ref} is in the delivery, put or removed, and not in the report") for ref in sorted(missing)
+        ]
         raise invalid("report-incomplete", "an acknowledgement must cover every resource of its delivery", details)

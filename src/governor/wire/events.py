@@ -11,6 +11,9 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 
+DELIVERY: Final = "delivery"
+NOTICE: Final = "notice"
+PROGRESS: Final = "progress"
 KEEPALIVE: Final = b": keep-alive\n\n"
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 # A carriage return at the end may be half of a line break; the next chunk tells.

@@ -118,7 +118,7 @@ def test_a_described_runtime_shows_conditions_evidence_delivery_and_report() -> 
         "Name:      r1",
         "Platform:  local",
         "Labels:    region=eu",
-        "State:     NotWatching: no watch",
+        "State:     Verified,NotWatching: no watch",
         "Who acts:  operator",
         "",
         "Conditions:",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from governor.domain.variables import evaluate, names_variable
+from governor.domain.variables import evaluate, misnamed, names_variable
 from governor.values.secret import Sealed, Secret
 from governor.values.trees import same
 from tests.unit.values.strategies import sealed, secrets, texts, thorough, trees, trees_of
@@ -131,3 +131,9 @@ def test_a_sealed_leaf_that_looks_like_a_variable_is_left_alone() -> None:
 )
 def test_it_is_known_whether_a_text_asks_for_a_variable(text: str, asks: bool) -> None:
     assert names_variable(text) is asks
+
+
+def test_a_variable_that_no_runtime_has_is_found_without_a_runtime() -> None:
+    tree = {"a": ["${runtime.id} ${runtime.labels.x}", "${runtime.name}"], "b": "$${runtime.name} ${other}", "c": 1}
+
+    assert [(each.path, "${runtime.name}" in each.reason) for each in misnamed(tree)] == [("a[1]", True)]

@@ -9,6 +9,7 @@ from governor.server.runtimes import read_progress, revision_progress
 from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
 from governor.server.watch import PROGRESS
 from governor.values.trees import masked
+from governor.wire import events
 from governor.wire.events import Event, encode
 from governor.wire.rest import DocumentView, RevisionProgress
 
@@ -83,7 +84,7 @@ class _ProgressFollower:
         if self._sent is not None and _timeless(progress) == _timeless(self._sent):
             return Produced()
         self._sent = progress
-        event = Event("progress", msgspec.json.encode(progress).decode())
+        event = Event(events.PROGRESS, msgspec.json.encode(progress).decode())
         return Produced(encode(event), last=progress.complete)
 
 

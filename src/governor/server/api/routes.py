@@ -5,6 +5,7 @@ from typing import Final
 from governor.domain.reports import Report
 from governor.server.api import changes, documents, openapi, runtimes, tokens
 from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Query
+from governor.wire.events import DELIVERY, NOTICE, PROGRESS
 from governor.wire.rest import (
     Change,
     ChangeRequest,
@@ -82,7 +83,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.VIEWER,
         "How far a revision is out, once or as it moves",
         answer=RevisionProgress,
-        events=("progress",),
+        events=(PROGRESS,),
     ),
     Endpoint(
         "GET",
@@ -106,7 +107,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.watch,
         Access.SELF,
         "The newest delivery and each newer one; Last-Event-ID names the one that the agent has",
-        events=("delivery", "notice"),
+        events=(DELIVERY, NOTICE),
     ),
     Endpoint(
         "GET",

@@ -12,7 +12,7 @@ from governor.server.reporting import take_report
 from governor.server.runtimes import read_runtime, read_runtimes, runtime_view
 from governor.server.store.deliveries import find_delivery
 from governor.server.watch import PROGRESS
-from governor.wire.events import Event, encode
+from governor.wire.events import DELIVERY, NOTICE, Event, encode
 from governor.wire.rest import DeliveryNotice
 
 INLINE_BYTES: Final = 64 * 1024
@@ -58,8 +58,8 @@ class _Watcher:
     def _event(self, delivery: Delivery) -> Event:
         signed, number = self._services.dispatch.signed(delivery), str(delivery.sequence)
         if len(signed.payload.encode()) <= INLINE_BYTES:
-            return Event("delivery", msgspec.json.encode(signed).decode(), number)
-        return Event("notice", msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
+            return Event(DELIVERY, msgspec.json.encode(signed).decode(), number)
+        return Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
 
 
 async def get_bundle(call: Call) -> Answer:
