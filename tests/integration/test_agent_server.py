@@ -140,7 +140,9 @@ async def test_delivered_secrets_are_in_no_log_and_in_no_file_that_others_can_re
             return report if report is not None and overall(report) is State.FAILED else None
 
         report = await until(failed)
+        # It never becomes ready: its sidecar cannot start.
         agent_ready.cancel()
+        await asyncio.wait({agent_ready})
         assert "WRONGPASS" in repr(report)
         assert CANARY not in repr(report)
         holders = [path for path in (tmp_path / "agent").rglob("*") if path.is_file() and CANARY in path.read_text()]

@@ -16,6 +16,7 @@ from governor.agent.platforms.local.files import resource_file
 from governor.domain.dapr.kinds import kinds
 from governor.domain.documents import Unproven
 from governor.domain.reports import Report, State, acknowledged
+from testbed.waiting import until
 from tests.integration.agent_bed import AgentBed, component, resource, running_agent
 
 Manifest = dict[str, Any]
@@ -92,6 +93,11 @@ def blind_daprd(directory: Path, program: Path, stale: Manifest) -> Path:
     return script
 
 
+async def is_healthy(bed: AgentBed) -> bool:
+    said = (await bed.sidecar.read()).said
+    return said is not None and said.healthy
+
+
 async def changes(
     bed: AgentBed, steps: Sequence[Sequence[Manifest]], window_s: int, unproven: Unproven
 ) -> list[Report]:
@@ -120,10 +126,8 @@ async def test_a_change_of_this_kind_is_acknowledged_only_if_the_sidecar_can_see
             assert [acknowledged(report) for report in seen] == [True, True, True]
             assert [acknowledged(report) for report in [*unseen[0], *unseen[1]]] == [False] * 6
             # They answered: they were not disbelieved because they were dead.
-            for bed in (restarting, reporting):
-                reading = await bed.sidecar.read()
-                assert reading.said is not None
-                assert reading.said.healthy
+            assert await until(lambda: is_healthy(restarting))
+            assert await until(lambda: is_healthy(reporting))
             assert {part.state for report in [*unseen[0], *unseen[1]] for part in report.findings} == {State.UNPROVEN}
 
 

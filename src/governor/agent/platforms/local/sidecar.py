@@ -144,11 +144,12 @@ class Sidecar:
         if process is None or process != self.process:
             return Reading(self._clock.now(), ending=self._ending)
         listener, watches, given = await asyncio.to_thread(self._look_at, process.pid)
+        self._first_listener = self._first_listener or listener
         return Reading(
             self._clock.now(),
             process,
             listener,
-            reused=self._first_listener not in (0, listener),
+            reused=listener != self._first_listener,
             said=said if said and said.metadata.id == self.app_id else None,
             loads=self._loads(said, watches=watches, given=given),
             watches=watches,
@@ -185,6 +186,7 @@ class Sidecar:
         running = self._child
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
+        self._first_listener, self._came_up = 0, False
         self.process = Process(self.starts, running.pid, running.start_time)
         _log.info("sidecar started", app_id=self.app_id, pid=running.pid, http_port=self.ports.http)
         await self._remember(ProcessRecord(running.pid, running.start_time))
@@ -200,11 +202,11 @@ class Sidecar:
 
     async def _come_up(self, pid: int) -> None:
         """Note on which socket a new process answers first, before it can restart itself, and when it is healthy."""
-        self._first_listener, self._came_up, pause_s = 0, False, _POLL_S
+        pause_s = _POLL_S
         while not self._came_up:
             await asyncio.sleep(pause_s)
-            if not self._first_listener:
-                self._first_listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
+            listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
+            self._first_listener = self._first_listener or listener
             said = await self._api.ask()
             self._came_up = said is not None and said.healthy
             pause_s = min(_PAUSE_GROWTH * pause_s, 1.0)
@@ -226,7 +228,11 @@ class Sidecar:
         self._log_begin = 0 if size > _LOG_BYTES else size
 
     async def _remember(self, process: ProcessRecord | None) -> None:
-        await asyncio.to_thread(self._storage.save_sidecar, self.app_id, SidecarRecord(self.ports, process))
+        try:
+            await asyncio.to_thread(self._storage.save_sidecar, self.app_id, SidecarRecord(self.ports, process))
+        except GovernorError as error:
+            # A full disk must not take the application's sidecar down; only a kill of the agent would leave it behind.
+            _log.error("cannot remember the sidecar's process", app_id=self.app_id, error=str(error))
 
     async def _pause(self, seconds: float) -> None:
         try:
