@@ -120,9 +120,7 @@ async def test_the_same_change_is_reported_as_unproven_where_the_policy_forbids_
         one = component("one", "state.in-memory")
         await bed.deliver(one)
 
-        report = await bed.deliver(
-            one, resource("Resiliency", "calm", RESILIENCY), window_s=1, unproven=Unproven.REPORT
-        )
+        report = await bed.deliver(one, resource("Resiliency", "calm", RESILIENCY), unproven=Unproven.REPORT)
 
         assert not acknowledged(report)
         assert (said_of(report, "calm").state, said_of(report, "one").state) == (State.UNPROVEN, State.VERIFIED)
@@ -136,14 +134,12 @@ async def test_the_counters_of_a_sidecar_that_restarted_itself_are_no_proof(tmp_
         calm = resource("Resiliency", "calm", RESILIENCY)
         await bed.deliver(component("one", "state.in-memory"))
         before = await bed.sidecar.read()
-        await bed.deliver(component("one", "state.in-memory"), calm, window_s=1, unproven=Unproven.REPORT)
+        await bed.deliver(component("one", "state.in-memory"), calm, unproven=Unproven.REPORT)
         after = await until(lambda: restarted_inside(bed, before))
         assert after is not None
         assert (after.process, after.reused) == (before.process, True)
 
-        report = await bed.deliver(
-            component("one", "state.in-memory", note="new"), calm, window_s=2, unproven=Unproven.REPORT
-        )
+        report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
 
         assert said_of(report, "one").state is State.UNPROVEN
         assert "counters are no evidence" in said_of(report, "one").evidence[-1].text

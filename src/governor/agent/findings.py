@@ -34,6 +34,11 @@ class Findings(msgspec.Struct, frozen=True):
         """Whether nothing is left to prove."""
         return all(each.state is State.VERIFIED for each in (*self.resources, *self.workloads))
 
+    @property
+    def worst(self) -> Finding:
+        """What a person should be told first; there must be something."""
+        return min((*self.resources, *self.workloads), key=lambda each: _WORST_FIRST.index(each.state))
+
 
 def everywhere(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
     """Everything is in the same state."""
@@ -87,6 +92,6 @@ def _fold(shown: Sequence[Finding], nothing: Evidence) -> tuple[State, tuple[Evi
     """The worst state; the evidence for it comes last, where a reader looks first."""
     if not shown:
         return State.VERIFIED, (nothing,)
-    worst = next(state for state in _WORST_FIRST if any(each.state is state for each in shown))
+    worst = min((each.state for each in shown), key=_WORST_FIRST.index)
     ordered = sorted(shown, key=lambda each: each.state is worst)
     return worst, tuple(item for each in ordered for item in each.evidence)

@@ -78,8 +78,8 @@ class Loop:
             return Done()
         self._outbox.put(delivery, found)
         if not found.verified:
-            worst = next(each for each in (*found.resources, *found.workloads) if each.state is not State.VERIFIED)
-            reason = worst.evidence[-1].text
+            worst = found.worst
+            reason = worst.evidence[-1].text if worst.evidence else ""
             _log.warning("not verified", sequence=delivery.sequence, state=worst.state, reason=reason)
             return Stalled(reason)
         if self._inbox.signed is not None:
