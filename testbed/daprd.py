@@ -163,7 +163,10 @@ class Daprd(Server):
         return {**super().environment(), "NAMESPACE": self._sidecar.namespace}
 
     async def is_ready(self) -> bool:
-        """Whether its components are initialised; whether the application is up is another question."""
+        """Whether it says that its components are initialised; whether the application is up is another question.
+
+        One that exits because of a component may say so too in its last moment.
+        """
         return await _status(self.ports["http"], "/v1.0/healthz/outbound") == 204
 
 
