@@ -126,10 +126,11 @@ class Agent:
 
 
 def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> Report:
-    """A report that says the same of all resources of a delivery."""
+    """A report that says the same of all resources of a delivery, put or removed."""
     now = datetime.now(UTC)
     evidence = (Evidence("test", now, "seen by the test"),)
-    findings = (ResourceReport(state=state, resource=ref, evidence=evidence) for ref in refs(delivery.resources))
+    about = (*refs(delivery.resources), *delivery.removals)
+    findings = (ResourceReport(state=state, resource=ref, evidence=evidence) for ref in about)
     report = Report(
         runtime=delivery.runtime,
         sequence=delivery.sequence,

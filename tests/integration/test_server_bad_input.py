@@ -80,7 +80,7 @@ INVALID = [
     pytest.param(profile("p", unnamed(spec={"type": 5})), "spec.resources[0].spec.type", "string", id="resource-type"),
     pytest.param(
         profile("p", component("s", redisHost="${runtime.nope}")),
-        "spec.resources[0].spec.metadata[redisHost].value",
+        "spec.resources[0].spec.metadata[0].value",
         "unknown variable",
         id="unknown-variable",
     ),

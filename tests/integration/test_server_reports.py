@@ -105,14 +105,17 @@ async def test_a_report_about_something_that_was_not_sent_is_refused(bed: Server
     assert await verified(bed) == "Pending"
 
 
-async def test_an_empty_delivery_is_acknowledged_by_an_empty_report(bed: ServerBed) -> None:
+async def test_an_emptied_delivery_is_acknowledged_only_with_its_removals(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     await agent.report(await agent.newest(), State.VERIFIED)
     await bed.apply(deletions=(DocumentRef("Profile", "orders"),), allow_deletions=True)
     emptied = await agent.newest(after=1)
+    with pytest.raises(GovernorError, match="must cover every resource"):
+        await agent.report(emptied, State.VERIFIED, resources=())
+    assert await verified(bed) == "Pending"
     await agent.report(emptied, State.VERIFIED)
     assert emptied.resources == ()
-    assert await verified(bed) == "NothingToVerify"
+    assert await verified(bed) == "Verified"
 
 
 async def test_progress_is_pushed_as_each_runtime_comes_along_and_then_ends(bed: ServerBed) -> None:
