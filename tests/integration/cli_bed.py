@@ -142,9 +142,9 @@ class PlayedAgent:
         self._reports = 0
 
     @asynccontextmanager
-    async def saying(self, *states: State) -> AsyncIterator[None]:
-        """Watch until the block ends, and report each of ``states`` in turn about each delivery."""
-        task = asyncio.create_task(self._watch(states))
+    async def saying(self, *states: State, after: int = 0) -> AsyncIterator[None]:
+        """Watch until the block ends, and report each of ``states`` in turn about each delivery beyond ``after``."""
+        task = asyncio.create_task(self._watch(states, after))
         try:
             yield
         finally:
@@ -158,11 +158,11 @@ class PlayedAgent:
         async with Client(join.server, None) as client:
             await client.enrol(EnrolRequest(self.runtime, join.secret, encode_public_key(self._key.public_key())))
 
-    async def _watch(self, states: Iterable[State]) -> None:
+    async def _watch(self, states: Iterable[State], after: int) -> None:
         credential = partial(mint, self.runtime, self._key)
         async with (
             Client(self._server.url, lambda: credential(datetime.now(UTC))) as client,
-            aclosing(client.watch(self.runtime)) as deliveries,
+            aclosing(client.watch(self.runtime, after)) as deliveries,
         ):
             async for signed in deliveries:
                 delivery = msgspec.json.decode(signed.payload, type=Delivery)

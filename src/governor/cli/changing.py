@@ -3,7 +3,7 @@
 What is wrong is told at file and line, wherever it was found: here or by the server.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -12,11 +12,11 @@ import msgspec
 from governor.cli import files
 from governor.cli.connection import ask
 from governor.cli.differences import change_lines, document_title
-from governor.cli.display import choose
-from governor.cli.exits import DONE, INTERRUPTED, NO
+from governor.cli.exits import DONE, NO
+from governor.cli.following import Patience, end, follow, patience_options, say, warn
 from governor.cli.options import connection_options
-from governor.cli.waiting import STAYS, Ending, Follower, ending
-from governor.cli.words import DocumentName, Duration
+from governor.cli.waiting import Ending
+from governor.cli.words import DocumentName
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
 from governor.wire.rest import Change, ChangeRequest
@@ -27,31 +27,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNKNOWN: Final = "it is not known whether the change was accepted; see `governor history`"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Wish(Patience, frozen=True):
     """What the person wants besides the change itself."""
 
     message: str
     dry_run: bool
     allow_deletions: bool
-    wait: bool
-    wait_timeout_s: int
-    quiet: bool
 
 
 def change_options(function: F) -> F:
     """The options of every command that changes something; together they are a ``Wish``."""
     for option in _CHANGE_OPTIONS:
         function = option(function)
-    return function
+    return patience_options(function)
 
 
 _CHANGE_OPTIONS: Final = (
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
     click.option("--allow-deletions", is_flag=True, help="Accept that the change removes much."),
-    click.option(
-        "--wait-timeout", "wait_timeout_s", type=Duration(), default="60s", show_default=True, help="How long to wait."
-    ),
-    click.option("--wait/--no-wait", default=True, help="Wait until the change is verified in use (the default)."),
     click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
     click.option("-m", "--message", default="", help="Why; stands in the history."),
 )
@@ -101,8 +93,8 @@ def diff(sources: Sequence[str], allow_deletions: bool) -> int:
     """
     parsed = files.read(sources)
     change = _send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
-    _say(change_lines(change))
-    _warn(change.warnings)
+    say(change_lines(change))
+    warn(change.warnings)
     return NO if change.documents else DONE
 
 
@@ -111,17 +103,17 @@ def _carry_out(asked: ChangeRequest, parsed: Sequence[Parsed], wish: Wish) -> in
         asked, message=wish.message, dry_run=wish.dry_run, allow_deletions=wish.allow_deletions
     )
     change = _send(request, parsed)
-    _warn(change.warnings)
+    warn(change.warnings)
     if wish.dry_run:
-        _say([*change_lines(change), "dry run: nothing was changed"])
+        say([*change_lines(change), "dry run: nothing was changed"])
         return DONE
     if not wish.quiet:
-        _say(map(document_title, change.documents))
+        say(map(document_title, change.documents))
     if change.revision is None:
-        return _end(Ending(DONE, "nothing to change: every document is as it should be"), wish)
+        return end(Ending(DONE, "nothing to change: every document is as it should be"), wish)
     if not wish.wait:
-        return _end(Ending(DONE, f"revision {change.revision} accepted"), wish)
-    return _end(_follow(change.revision, wish), wish)
+        return end(Ending(DONE, f"revision {change.revision} accepted"), wish)
+    return end(follow(change.revision, wish), wish)
 
 
 def _trees(parsed: Sequence[Parsed]) -> tuple[dict[str, Any], ...]:
@@ -137,39 +129,10 @@ def _send(request: ChangeRequest, parsed: Sequence[Parsed]) -> Change:
             error.kind, error.code, f"{error.message}; {said}", locate(error.details, parsed)
         ) from error
     except KeyboardInterrupt:
-        _warn(["nothing was changed" if request.dry_run else _UNKNOWN])
+        warn(["nothing was changed" if request.dry_run else _UNKNOWN])
         raise
 
 
 def _may_have_arrived(error: GovernorError) -> bool:
     """Whether the answer was lost rather than the question."""
     return error.kind in (Kind.DEADLINE, Kind.INTERNAL) or error.code in ("connection-lost", "gateway")
-
-
-def _follow(revision: int, wish: Wish) -> Ending:
-    with choose(quiet=wish.quiet) as display:
-        follower = Follower(revision, display.show)
-        try:
-            ask(lambda client: follower.follow(client, wish.wait_timeout_s))
-        except KeyboardInterrupt:
-            return Ending(INTERRUPTED, f"interrupted: revision {revision} accepted", (STAYS,))
-        except GovernorError as error:
-            raise GovernorError(error.kind, error.code, f"{error.message}; {STAYS}", error.details) from error
-    return ending(revision, follower.last, wish.wait_timeout_s)
-
-
-def _end(ending: Ending, wish: Wish) -> int:
-    if not wish.quiet:
-        _say([ending.result])
-    _warn(ending.remarks)
-    return ending.code
-
-
-def _say(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
-
-
-def _warn(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line, err=True)

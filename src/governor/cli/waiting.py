@@ -68,9 +68,11 @@ class Ending(msgspec.Struct, frozen=True):
 class Follower:
     """Follows one revision on as many connections as it takes, and keeps the last step that was seen."""
 
-    def __init__(self, revision: int, show: Callable[[Standing], None]) -> None:
+    def __init__(self, revision: int, show: Callable[[Standing], None], only: str | None = None) -> None:
+        """Follow all runtimes of the revision, or ``only`` the one of this name."""
         self._revision = revision
         self._show = show
+        self._only = only
         self._retries = Retries(_RECONNECT, random.Random())  # noqa: S311 - spreads load, keeps no secret
         self.last: Standing | None = None
 
@@ -88,13 +90,19 @@ class Follower:
             absent = frozenset(each.name for each in await client.runtimes() if _has_no_agent(each))
             async with aclosing(client.progress(self._revision)) as steps:
                 async for progress in steps:
-                    self._see(Standing(progress, absent))
+                    self._see(Standing(self._narrowed(progress), absent))
                     if not self.last or not self.last.at(Place.AWAITED):
                         return
         except GovernorError as error:
             if error.kind is not Kind.UNAVAILABLE:
                 raise
             await asyncio.sleep(self._retries.next_s())
+
+    def _narrowed(self, progress: RevisionProgress) -> RevisionProgress:
+        if self._only is None:
+            return progress
+        meant = tuple(each for each in progress.runtimes if each.runtime == self._only)
+        return msgspec.structs.replace(progress, runtimes=meant)
 
     def _see(self, standing: Standing) -> None:
         self.last = standing
@@ -124,7 +132,11 @@ def ending(revision: int, standing: Standing | None, timeout_s: float) -> Ending
     verified, refused, awaited = (standing.at(place) for place in (Place.VERIFIED, Place.REFUSED, Place.AWAITED))
     result = f"revision {revision} verified on {len(verified)}/{len(standing.progress.runtimes)} runtimes"
     if refused:
-        advice = f"the change stays accepted; see `governor describe runtime {refused[0].runtime}`"
+        name = refused[0].runtime
+        advice = (
+            f"the change stays accepted; see `governor describe runtime {name}`, then correct it, "
+            f"or try it again with `governor runtime retry {name}`"
+        )
         return Ending(NO, result, (*map(told, (*refused, *awaited)), advice))
     if awaited:
         return Ending(EXIT_CODE[Kind.DEADLINE], f"{result} after {timeout_s:g} s", (*map(told, awaited), STAYS))

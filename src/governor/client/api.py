@@ -107,6 +107,10 @@ class Client:
         """One runtime with its state."""
         return await self._get(f"/runtimes/{_word(name)}", RuntimeView)
 
+    async def retry(self, runtime: str) -> RuntimeView:
+        """Have a runtime try its newest delivery once more; its state then."""
+        return await self._post(f"/runtimes/{_word(runtime)}/retry", None, RuntimeView)
+
     async def create_token(self, request: TokenRequest) -> TokenCreated:
         """Make a token; its text is in this answer and nowhere else."""
         return await self._post("/tokens", request, TokenCreated)
@@ -147,7 +151,7 @@ class Client:
         given = {name: str(value) for name, value in query.items() if value is not None}
         return self._transport.read(f"GET {path}", await self._transport.call("GET", path, given), answer)
 
-    async def _post(self, path: str, body: msgspec.Struct, answer: type[T]) -> T:
+    async def _post(self, path: str, body: msgspec.Struct | None, answer: type[T]) -> T:
         return self._transport.read(f"POST {path}", await self._transport.call("POST", path, body=body), answer)
 
     async def _events(self, path: str, after: int = 0) -> AsyncGenerator[Event, None]:

@@ -27,18 +27,22 @@ from governor.server.compiling import (
     read_documents,
 )
 from governor.server.consent import Loss, needs_consent
-from governor.server.deliveries import History, by_reference, is_due, next_delivery
+from governor.server.deliveries import History, again, is_due, next_delivery
 from governor.server.metrics import Metrics
+from governor.server.previews import document_change, runtime_change
 from governor.server.refusals import Refusals
 from governor.server.sealing import Sealer
 from governor.server.store.deliveries import (
     delivered_since_verified,
+    find_delivery,
+    find_heard,
     highest_attempt,
     insert_deliveries,
     newest_deliveries,
 )
 from governor.server.store.documents import (
     DocumentVersion,
+    document_version,
     insert_change,
     insert_revision,
     newest_revision,
@@ -48,9 +52,8 @@ from governor.server.store.identities import delete_runtime_key, find_runtime_ke
 from governor.server.store.sqlite import Store
 from governor.server.versioning import new_versions, revision_digest
 from governor.server.watch import PROGRESS, Hub
-from governor.values.treediff import diff
 from governor.values.trees import Manifest
-from governor.wire.rest import Change, ChangeRequest, ChangeState, DocumentChange, Revision, RuntimeChange
+from governor.wire.rest import Change, ChangeRequest, ChangeState, Revision, RuntimeChange
 
 _log = logging.get_logger(__name__)
 
@@ -95,6 +98,15 @@ class Changes:
                 self._metrics.changes.labels("failed" if error.kind is Kind.INTERNAL else "refused").inc()
                 raise
 
+    async def retry(self, runtime: str, author: str) -> Delivery:
+        """Have a runtime try its newest delivery once more, under the next attempt; no document changes."""
+        delivery = await self._store.write(lambda connection: _retry(connection, runtime, self._clock.now()))
+        self._hub.wake(runtime)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc()
+        _log.info("retry", runtime=runtime, sequence=delivery.sequence, attempt=delivery.attempt, author=author)
+        return delivery
+
     async def _take(self, submission: Submission, author: str) -> Change:
         decision, ended_keys = await self._store.write(
             lambda connection: self._transact(connection, submission, author)
@@ -135,7 +147,7 @@ def decide(connection: sa.Connection, submission: Submission, sealer: Sealer, au
         message=submission.request.message,
         time=time,
         revision=None if dry_run or not versions else (parent or 0) + 1,
-        documents=tuple(_document_change(version, before.get(version.ref)) for version in versions),
+        documents=tuple(document_change(version, before.get(version.ref)) for version in versions),
         runtimes=runtimes,
         warnings=warnings,
     )
@@ -188,11 +200,11 @@ def _deliver(
         if is_due(bundle, newest.get(name), is_new=name not in before.runtimes)
     }
     deliveries = tuple(
-        next_delivery(name, bundle, _history(connection, name, bundle, newest.get(name)), versions[0].revision)
+        next_delivery(name, bundle, _history(connection, name, bundle.digest, newest.get(name)), versions[0].revision)
         for name, bundle in due.items()
     )
     shown = tuple(
-        _runtime_change(delivery, newest.get(delivery.runtime), dry_run=submission.request.dry_run)
+        runtime_change(delivery, newest.get(delivery.runtime), dry_run=submission.request.dry_run)
         for delivery in deliveries
     )
     return deliveries, shown, tuple(idle_profiles(after, touched))
@@ -228,33 +240,25 @@ def _check_consent(
         raise GovernorError(Kind.PRECONDITION, "deletions-not-allowed", message, reasons)
 
 
-def _history(connection: sa.Connection, runtime: str, bundle: Bundle, newest: Delivery | None) -> History:
+def _history(connection: sa.Connection, runtime: str, digest: str, newest: Delivery | None) -> History:
     if newest is None:
         return History()
-    attempt = highest_attempt(connection, runtime, bundle.digest)
+    attempt = highest_attempt(connection, runtime, digest)
     return History(newest, attempt, delivered_since_verified(connection, runtime))
 
 
-def _document_change(version: DocumentVersion, old: Manifest | None) -> DocumentChange:
-    if old is None or version.tree is None:
-        differences = diff(old or {}, version.tree or {})
-    else:
-        differences = diff(_shown(old), _shown(version.tree))
-    return DocumentChange(version.ref, version.version - 1 if old is not None else 0, version.version, differences)
-
-
-def _shown(tree: Manifest) -> Manifest:
-    """A document for a difference: its resources under their names instead of in a list."""
-    if not tree["spec"].get("resources"):
-        return tree
-    return {**tree, "spec": {**tree["spec"], "resources": {_told(each): each for each in tree["spec"]["resources"]}}}
-
-
-def _told(manifest: Manifest) -> str:
-    metadata = manifest["metadata"]
-    return "/".join(part for part in (manifest["kind"], metadata.get("namespace"), metadata["name"]) if part)
-
-
-def _runtime_change(delivery: Delivery, newest: Delivery | None, *, dry_run: bool) -> RuntimeChange:
-    differences = diff(by_reference(newest.resources if newest else ()), by_reference(delivery.resources))
-    return RuntimeChange(delivery.runtime, 0 if dry_run else delivery.sequence, delivery.digest, differences)
+def _retry(connection: sa.Connection, runtime: str, time: datetime) -> Delivery:
+    version = document_version(connection, DocumentRef("Runtime", runtime))
+    if version is None or version.tree is None:
+        raise GovernorError(Kind.NOT_FOUND, "not-found", f"there is no runtime {runtime!r}")
+    newest = find_delivery(connection, runtime)
+    if newest is None:
+        message = f"nothing was ever sent to runtime {runtime!r}, so there is nothing to retry; apply a profile for it"
+        raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
+    heard = find_heard(connection, runtime, newest.sequence)
+    if heard is not None and heard.acknowledged:
+        message = f"delivery {newest.sequence} of runtime {runtime!r} is verified, so there is nothing to retry"
+        raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
+    delivery = again(newest, _history(connection, runtime, newest.digest, newest))
+    insert_deliveries(connection, (delivery,), time)
+    return delivery

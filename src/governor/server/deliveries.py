@@ -49,6 +49,12 @@ def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int)
     )
 
 
+def again(newest: Delivery, history: History) -> Delivery:
+    """The newest delivery once more under the next attempt, for an agent that refused it."""
+    removals = tuple(sorted(history.present - set(refs(newest.resources))))
+    return msgspec.structs.replace(newest, sequence=newest.sequence + 1, attempt=history.attempt + 1, removals=removals)
+
+
 def by_reference(resources: Iterable[Manifest]) -> dict[str, Manifest]:
     """Compiled resources under their references, so that a difference names the resource."""
     listed = tuple(resources)

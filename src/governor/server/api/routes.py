@@ -102,6 +102,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answer=RuntimeView,
     ),
     Endpoint(
+        "POST",
+        "/runtimes/{runtime}/retry",
+        runtimes.retry,
+        Access.EDITOR,
+        "Have a runtime try its newest delivery once more, if it is not verified",
+        answer=RuntimeView,
+    ),
+    Endpoint(
         "GET",
         "/runtimes/{runtime}/watch",
         runtimes.watch,

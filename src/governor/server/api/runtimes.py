@@ -33,6 +33,12 @@ async def get_runtime(call: Call) -> Answer:
     return Answer(runtime_view(facts, call.services.hub.presence))
 
 
+async def retry(call: Call) -> Answer:
+    """Raise the attempt at the newest delivery; answers with the runtime as it is then."""
+    await call.services.changes.retry(call.path["runtime"], call.principal.name)
+    return await get_runtime(call)
+
+
 async def watch(call: Call) -> Events:
     """The newest delivery now and each newer one as it comes, beyond the one that the agent has."""
     last = call.headers.get("last-event-id", "")

@@ -81,18 +81,15 @@ def newest_heard(connection: sa.Connection, runtime: str | None = None) -> dict[
 
 
 def issued_in(connection: sa.Connection, revision: int) -> list[Issued]:
-    """What a revision sent out."""
-    statement = sa.select(*_ISSUED).where(deliveries.c.revision == revision).order_by(deliveries.c.runtime)
-    return [Issued(*row) for row in connection.execute(statement)]
+    """What a revision sent out first to each of its runtimes; a retry sends the same once more."""
+    first = _first_of(revision)
+    statement = sa.select(*_ISSUED).select_from(deliveries.join(first, _same_delivery(deliveries, first)))
+    return [Issued(*row) for row in connection.execute(statement.order_by(deliveries.c.runtime))]
 
 
 def acknowledged_since(connection: sa.Connection, revision: int) -> dict[str, tuple[Issued, Heard]]:
     """For each runtime of a revision, its first delivery from then on that is acknowledged now."""
-    first = (
-        sa.select(deliveries.c.runtime, deliveries.c.sequence.label("sequence"))
-        .where(deliveries.c.revision == revision)
-        .subquery()
-    )
+    first = _first_of(revision)
     statement = (
         sa.select(*_ISSUED, *_HEARD)
         .select_from(reports.join(deliveries, _same_delivery(reports, deliveries)))
@@ -143,6 +140,12 @@ def _newest(table: sa.Table, runtime: str | None = None) -> sa.Subquery:
     if runtime is not None:
         statement = statement.where(table.c.runtime == runtime)
     return statement.subquery()
+
+
+def _first_of(revision: int) -> sa.Subquery:
+    lowest = sa.func.min(deliveries.c.sequence).label("sequence")
+    chosen = sa.select(deliveries.c.runtime, lowest).where(deliveries.c.revision == revision)
+    return chosen.group_by(deliveries.c.runtime).subquery()
 
 
 def _same_delivery(left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElement[bool]:

@@ -1,0 +1,35 @@
+"""``runtime``: what a person does to one runtime, besides changing its documents."""
+
+from typing import Any
+
+import click
+
+from governor.cli.connection import ask
+from governor.cli.exits import DONE
+from governor.cli.following import Patience, end, follow, patience_options, say
+from governor.cli.options import connection_options
+from governor.cli.waiting import Ending
+
+
+@click.group()
+def runtime() -> None:
+    """Retry a runtime's newest delivery, or revoke its agent's key."""
+
+
+@runtime.command("retry")
+@click.argument("name", metavar="ID")
+@patience_options
+@connection_options()
+def retry(name: str, **patience: Any) -> int:
+    """Have a runtime try its newest delivery once more, and follow it until it is verified or failed.
+
+    For a runtime that refused a change whose cause is gone meanwhile, such as a server that was down. A delivery that
+    is verified already is not retried.
+    """
+    wish = Patience(**patience)
+    runtime = ask(lambda client: client.retry(name))
+    if not wish.quiet:
+        say([f"{name}: delivery {runtime.sequence}, attempt {runtime.attempt} at revision {runtime.revision}"])
+    if not wish.wait:
+        return end(Ending(DONE, f"revision {runtime.revision} is tried again"), wish)
+    return end(follow(runtime.revision, wish, only=name), wish)

@@ -1,0 +1,61 @@
+"""``runtime`` and ``rollback`` with the real server: what an operator does when something went wrong."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from demo.programs import GovernorServer
+from governor.cli.exits import DONE, EXIT_CODE, NO
+from governor.domain.reports import State
+from governor.errors import Kind
+from tests.integration.cli_bed import CommandLine, governed, profile
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+    """One server for this file; each test has runtimes and profiles of its own names."""
+    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
+    server_logs.append(server.log)
+    return CommandLine(server, tmp_path)
+
+
+async def test_a_retry_is_followed_on_its_runtime_alone(governor: CommandLine) -> None:
+    first, second = await governed(governor, "retry-1"), await governed(governor, "retry-2")
+    governor.write("all.yaml", profile("retry-1", "retry-1"), profile("retry-2", "retry-2"))
+    async with first.saying(State.FAILED), second.saying(State.FAILED):
+        failed = await governor.run("apply", "-f", "all.yaml")
+    assert failed.code == NO
+    assert "`governor runtime retry retry-1`" in failed.err
+    async with first.saying(State.APPLIED, State.VERIFIED, after=1):
+        done = await governor.run("runtime", "retry", "retry-1")
+    assert (done.code, done.err) == (DONE, "")
+    assert done.lines[0].startswith("retry-1: delivery 2, attempt 2 at revision ")
+    assert " verified on 1/1 runtimes in " in done.lines[-1]
+    assert not any("retry-2" in line for line in done.lines)
+
+
+async def test_a_retry_that_fails_again_ends_with_no(governor: CommandLine) -> None:
+    agent = await governed(governor, "fails")
+    governor.write("p.yaml", profile("fails", "fails"))
+    async with agent.saying(State.FAILED):
+        await governor.run("apply", "-f", "p.yaml")
+        done = await governor.run("runtime", "retry", "fails")
+    assert done.code == NO
+    assert "seen as failed" in done.err
+
+
+async def test_a_retry_of_nothing_is_refused(governor: CommandLine) -> None:
+    await governed(governor, "nothing")
+    refused = await governor.run("runtime", "retry", "nothing")
+    assert refused.code == EXIT_CODE[Kind.PRECONDITION]
+    assert "nothing was ever sent to runtime 'nothing'" in refused.err
+    assert (await governor.run("runtime", "retry", "nobody")).code == EXIT_CODE[Kind.NOT_FOUND]
