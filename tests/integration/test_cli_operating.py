@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from demo.programs import GovernorServer
-from governor.cli.exits import DONE, EXIT_CODE, NO
+from governor.cli.exits import DONE, EXIT_CODE, NO, USAGE
 from governor.domain.reports import State
 from governor.errors import Kind
 from tests.integration.cli_bed import CommandLine, governed, profile
@@ -59,3 +59,28 @@ async def test_a_retry_of_nothing_is_refused(governor: CommandLine) -> None:
     assert refused.code == EXIT_CODE[Kind.PRECONDITION]
     assert "nothing was ever sent to runtime 'nothing'" in refused.err
     assert (await governor.run("runtime", "retry", "nobody")).code == EXIT_CODE[Kind.NOT_FOUND]
+
+
+async def test_a_rollback_is_shown_first_and_then_followed(governor: CommandLine) -> None:
+    agent = await governed(governor, "back")
+    governor.write("p.yaml", profile("back", "back", "one"))
+    async with agent.saying(State.VERIFIED):
+        first = await governor.run("apply", "-f", "p.yaml")
+        governor.write("p.yaml", profile("back", "back", "two"))
+        await governor.run("apply", "-f", "p.yaml")
+        revision = first.lines[-1].split()[1]
+        shown = await governor.run("rollback", "--dry-run", revision, "profile/back")
+        done = await governor.run("rollback", revision, "Profile/back")
+    assert any('"two" -> "one"' in line for line in shown.lines)
+    assert shown.lines[-1] == "dry run: nothing was changed"
+    assert done.code == DONE
+    assert done.lines[0] == "Profile/back: changed (version 2 -> 3)"
+    assert " verified on 1/1 runtimes in " in done.lines[-1]
+    assert f"rollback to revision {revision}" in (await governor.run("history", "Profile/back")).out
+
+
+async def test_a_rollback_to_no_revision_is_refused(governor: CommandLine) -> None:
+    refused = await governor.run("rollback", "99999")
+    assert refused.code == EXIT_CODE[Kind.NOT_FOUND]
+    assert "there is no revision 99999" in refused.err
+    assert (await governor.run("rollback", "orders")).code == USAGE

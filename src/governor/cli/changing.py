@@ -1,4 +1,4 @@
-"""``apply``, ``diff`` and ``delete``: one change request each, sent once, then followed until it is in use.
+"""``apply``, ``diff``, ``delete``, ``rollback``: one change request each, sent once, followed until it is in use.
 
 What is wrong is told at file and line, wherever it was found: here or by the server.
 """
@@ -19,7 +19,7 @@ from governor.cli.waiting import Ending
 from governor.cli.words import DocumentName
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import Change, ChangeRequest
+from governor.wire.rest import Change, ChangeRequest, Rollback
 from governor.yamltext import Parsed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,6 +80,22 @@ def apply(sources: Sequence[str], **wish: Any) -> int:
 def delete(documents: Sequence[DocumentRef], **wish: Any) -> int:
     """Delete documents, as one change, and follow it until it is verified in use."""
     return _carry_out(ChangeRequest(deletions=tuple(documents)), (), Wish(**wish))
+
+
+@click.command()
+@click.argument("target", nargs=-1, metavar="[REVISION] [KIND/NAME...]")
+@change_options
+@connection_options()
+def rollback(target: Sequence[str], **wish: Any) -> int:
+    """Make documents what they were at a revision, and follow that change until it is verified in use.
+
+    Without REVISION that is the one before the newest. Without KIND/NAME all documents go back; those that came later
+    are deleted. History stays: the old contents become new versions in a new revision. `--dry-run` shows the change.
+    """
+    first, names = (target[0], target[1:]) if target and target[0].isdecimal() else (None, target)
+    documents = tuple(DocumentName().convert(name, None, click.get_current_context()) for name in names)
+    asked = Rollback(revision=None if first is None else int(first), documents=documents)
+    return _carry_out(ChangeRequest(rollback=asked), (), Wish(**wish))
 
 
 @click.command()

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "apply": Entry("governor.cli.changing:apply", "Put documents and follow the change until it is verified in use."),
     "diff": Entry("governor.cli.changing:diff", "Show what `apply` would change, for documents and for runtimes."),
     "delete": Entry("governor.cli.changing:delete", "Delete documents and follow the change."),
+    "rollback": Entry("governor.cli.changing:rollback", "Make documents what they were at a revision; follow it."),
     "get": Entry("governor.cli.showing:get", "List runtimes, profiles or revisions, or show one of them."),
     "describe": Entry("governor.cli.showing:describe", "Show everything that is known about one thing."),
     "history": Entry("governor.cli.showing:history", "Show the revisions, newest first, and what each one changed."),

@@ -50,10 +50,10 @@ from governor.server.store.documents import (
 )
 from governor.server.store.identities import delete_runtime_key, find_runtime_key
 from governor.server.store.sqlite import Store
-from governor.server.versioning import new_versions, revision_digest
+from governor.server.versioning import Stored, new_versions, restored_versions, revision_digest
 from governor.server.watch import PROGRESS, Hub
 from governor.values.trees import Manifest
-from governor.wire.rest import Change, ChangeRequest, ChangeState, Revision, RuntimeChange
+from governor.wire.rest import Change, ChangeRequest, ChangeState, Revision, Rollback, RuntimeChange
 
 _log = logging.get_logger(__name__)
 
@@ -136,7 +136,7 @@ def decide(connection: sa.Connection, submission: Submission, sealer: Sealer, au
     stored = newest_versions(connection)
     parent = newest_revision(connection)
     dry_run = submission.request.dry_run
-    versions = new_versions(submission, stored, sealer, revision=(parent or 0) + 1)
+    versions, message = _versions(connection, submission, stored, sealer, parent or 0)
     before = {ref: version.tree for ref, version in stored.items() if version.tree is not None}
     after = _replaced(before, versions)
     deliveries, runtimes, warnings = _deliver(connection, submission, versions, before, after)
@@ -144,7 +144,7 @@ def decide(connection: sa.Connection, submission: Submission, sealer: Sealer, au
         id="" if dry_run or not versions else f"c-{secrets.token_hex(8)}",
         state=ChangeState.ACCEPTED,
         author=author,
-        message=submission.request.message,
+        message=message,
         time=time,
         revision=None if dry_run or not versions else (parent or 0) + 1,
         documents=tuple(document_change(version, before.get(version.ref)) for version in versions),
@@ -170,6 +170,29 @@ def store_decision(connection: sa.Connection, decision: Decision) -> list[str]:
     for runtime in decision.deleted_runtimes:
         delete_runtime_key(connection, runtime)
     return [key.key_id for key in ended if key is not None]
+
+
+def _versions(
+    connection: sa.Connection, submission: Submission, stored: Stored, sealer: Sealer, newest: int
+) -> tuple[tuple[DocumentVersion, ...], str]:
+    """The versions that a request asks for, and the words for it."""
+    request = submission.request
+    if request.rollback is None:
+        return new_versions(submission, stored, sealer, revision=newest + 1), request.message
+    to = _rollback_target(request.rollback, newest)
+    then = newest_versions(connection, at=to)
+    versions = restored_versions(submission, stored, then, request.rollback.documents, revision=newest + 1)
+    return versions, request.message or f"rollback to revision {to}"
+
+
+def _rollback_target(rollback: Rollback, newest: int) -> int:
+    to = newest - 1 if rollback.revision is None else rollback.revision
+    if 0 < to <= newest:
+        return to
+    if rollback.revision is None:
+        message = "there is no revision before the newest, so there is nothing to go back to"
+        raise GovernorError(Kind.PRECONDITION, "nothing-to-roll-back", message)
+    raise GovernorError(Kind.NOT_FOUND, "revision-unknown", f"there is no revision {to}; see `governor history`")
 
 
 def _replaced(

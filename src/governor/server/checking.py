@@ -46,6 +46,8 @@ def check(request: ChangeRequest) -> Submission:
     for ref in request.deletions:
         if ref in trees:
             refusals.add(_invalid(ref, "document-duplicate", "is both put and deleted; ask for one of them"))
+    if request.rollback is not None and (request.documents or request.deletions):
+        refusals.add(invalid("rollback-mixed", "a rollback is a change of its own: leave out documents and deletions"))
     refusals.refuse_if_any()
     return Submission(trees, request.deletions, request)
 

@@ -32,6 +32,21 @@ def new_versions(
     return tuple(_changed(trees, stored, revision))
 
 
+def restored_versions(
+    submission: Submission, stored: Stored, then: Stored, meant: Iterable[DocumentRef], *, revision: int
+) -> tuple[DocumentVersion, ...]:
+    """New versions that make documents what they were ``then``: those that are meant, or all if none is named."""
+    refusals = Refusals()
+    for error in _wrong_versions(submission, stored):
+        refusals.add(error)
+    named = tuple(meant)
+    for ref in named:
+        if ref not in stored:
+            refusals.add(_unknown(ref, "there never was such a document", "a document to restore does not exist"))
+    refusals.refuse_if_any()
+    return tuple(_changed({ref: _tree(then, ref) for ref in named or stored}, stored, revision))
+
+
 def revision_digest(stored: Stored, versions: Iterable[DocumentVersion]) -> str:
     """The digest of all documents as they are once these versions are stored too."""
     digests = {ref: version.digest for ref, version in stored.items()}
@@ -68,5 +83,8 @@ def _told(version: int) -> str:
 def _unknown_deletions(submission: Submission, stored: Stored) -> Iterator[GovernorError]:
     for ref in submission.deletions:
         if _tree(stored, ref) is None:
-            detail = Detail(reason="there is no such document to delete", document=str(ref))
-            yield GovernorError(Kind.NOT_FOUND, "document-unknown", "a document to delete does not exist", [detail])
+            yield _unknown(ref, "there is no such document to delete", "a document to delete does not exist")
+
+
+def _unknown(ref: DocumentRef, reason: str, message: str) -> GovernorError:
+    return GovernorError(Kind.NOT_FOUND, "document-unknown", message, [Detail(reason=reason, document=str(ref))])

@@ -81,8 +81,18 @@ class DocumentView(_Answer, frozen=True):
     document: dict[str, Any] | None
 
 
+class Rollback(_Request, frozen=True, omit_defaults=True):
+    """Back to what documents were at a revision, the one before the newest unless named: all of them, or some."""
+
+    revision: int | None = None
+    documents: tuple[DocumentRef, ...] = ()
+
+
 class ChangeRequest(_Request, frozen=True, omit_defaults=True):
-    """The only way in: documents to put whole, documents to delete, and the versions they must replace."""
+    """The only way in: documents to put whole, documents to delete, and the versions they must replace.
+
+    A rollback stands alone: the server restores documents, since nobody else can read their sealed values.
+    """
 
     documents: tuple[dict[str, Any], ...] = ()
     deletions: tuple[DocumentRef, ...] = ()
@@ -90,6 +100,7 @@ class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     dry_run: bool = False
     allow_deletions: bool = False
     if_match: dict[str, int] = {}
+    rollback: Rollback | None = None
 
 
 class ChangeState(enum.StrEnum):

@@ -27,13 +27,17 @@ class DocumentVersion(msgspec.Struct, frozen=True):
         return DocumentRef(self.kind, self.name)
 
 
-def newest_versions(connection: sa.Connection, kind: str | None = None) -> dict[DocumentRef, DocumentVersion]:
-    """The newest version of each document, also of those that are deleted now."""
+def newest_versions(
+    connection: sa.Connection, kind: str | None = None, at: int | None = None
+) -> dict[DocumentRef, DocumentVersion]:
+    """The newest version of each document, now or at a revision, also of those that are deleted by then."""
     newest = sa.select(
         document_versions.c.kind, document_versions.c.name, sa.func.max(document_versions.c.version).label("version")
     ).group_by(document_versions.c.kind, document_versions.c.name)
     if kind is not None:
         newest = newest.where(document_versions.c.kind == kind)
+    if at is not None:
+        newest = newest.where(document_versions.c.revision <= at)
     wanted = newest.subquery()
     joined = document_versions.join(
         wanted,
