@@ -60,7 +60,13 @@ def outputs() -> dict[Path, str]:
     components = f"{_COMPONENTS}@{_required_version(source / 'go.mod', _COMPONENTS)}"
     return {
         DATA / "kinds.json": _text({"origin": dapr, "schemas": _schemas(source)}),
-        DATA / "components.json": _text({"origin": components, "sensitive": _sensitive(_module(components))}),
+        DATA / "components.json": _text(
+            {
+                "origin": [dapr, components],
+                "sensitive": _sensitive(_module(components)),
+                "types": _types(source / "cmd" / "daprd" / "components"),
+            }
+        ),
     }
 
 
@@ -163,6 +169,38 @@ def _extension(keyword: str, value: Any, place: tuple[str, ...]) -> Mapping[str,
         case "x-kubernetes-validations", [_] if place in _RULES:
             return _RULES[place]
     raise _fail(f"{'.'.join(place)} uses {keyword}: {value!r}, which has no translation yet")
+
+
+# -- types of components -------------------------------------------------------------------------------------------
+
+
+def _types(registrations: Path) -> list[str]:
+    """Every type that daprd registers under; one file registers one component, maybe under several names."""
+    found: set[str] = set()
+    for path in sorted(registrations.glob("*_*.go")):
+        if path.stem.endswith(("_test", "zz_notag")):
+            continue
+        family = "middleware.http" if path.stem.startswith("middleware_http") else path.stem.split("_")[0]
+        names = _registered(path.read_text(encoding="utf-8"))
+        if not names:
+            raise _fail(f"{path.name} registers no component in a way that is known")
+        found |= {f"{family}.{name}" for name in names}
+    return sorted(found)
+
+
+def _registered(source: str) -> set[str]:
+    """The texts among the direct arguments of calls to a registry; inside of functions and tables they do not count."""
+    names: set[str] = set()
+    for call in re.finditer(r"\.Register\w*\(", source):
+        depth = 1
+        for token in re.finditer(r'"([^"\n]*)"|[(){}\[\]]', source[call.end() :]):
+            if token[1] is not None:
+                names |= {token[1]} if depth == 1 else set()
+            else:
+                depth += 1 if token[0] in "({[" else -1
+            if depth == 0:
+                break
+    return names
 
 
 # -- sensitive fields of the components ----------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from governor.domain.dapr.catalogue import built_in_types
 from governor.domain.dapr.kinds import kinds
-from governor.domain.dapr.validation import validate
+from governor.domain.dapr.validation import PLUGGABLE, validate
 from governor.values.secret import Sealed
 
 V1 = "dapr.io/v1alpha1"
@@ -261,3 +262,33 @@ def slots(tree: Any) -> Iterator[tuple[Any, Any]]:
     for key in keys:
         yield tree, key
         yield from slots(tree[key])
+
+
+def typed(name: str, **annotations: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": "store", "annotations": annotations},
+        "spec": {"type": name, "version": "v1", "metadata": []},
+    }
+
+
+@pytest.mark.parametrize("name", ["state.redis", "State.Redis", "bindings.postgresql", "middleware.http.oauth2"])
+def test_a_type_that_daprd_has_is_accepted(name: str) -> None:
+    assert validate(typed(name), partial=False) == []
+
+
+def test_a_mistyped_component_type_is_refused_with_the_likely_one() -> None:
+    (problem,) = validate(typed("state.reddis"), partial=False)
+
+    assert problem.path == "spec.type"
+    assert "unknown component type 'state.reddis', did you mean 'state.redis'?" in problem.reason
+
+
+def test_a_pluggable_component_may_have_any_type() -> None:
+    assert validate(typed("state.our-own", **{PLUGGABLE: "true"}), partial=False) == []
+
+
+def test_every_catalogued_type_is_one_that_daprd_has() -> None:
+    assert len(built_in_types()) > 100
+    assert {"state.redis", "bindings.http", "state.yugabytedb", "secretstores.local.file"} <= built_in_types()

@@ -40,16 +40,26 @@ _SWITCHES: Final = frozenset({"", "true", "false"})
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """``origin`` is the source of ``data/components.json``; the names are by component type."""
+    """``origin`` are the sources of ``data/components.json``; sensitive names are by component type."""
 
-    origin: str
+    origin: tuple[str, ...]
     sensitive: dict[str, frozenset[str]]
+    types: frozenset[str]
+
+
+@functools.cache
+def _facts() -> _Facts:
+    return facts.read("components", _Facts)
 
 
 @functools.cache
 def _listed() -> dict[str, frozenset[str]]:
-    listed = facts.read("components", _Facts).sensitive
-    return {component: frozenset(map(str.lower, names)) for component, names in listed.items()}
+    return {component: frozenset(map(str.lower, names)) for component, names in _facts().sensitive.items()}
+
+
+def built_in_types() -> frozenset[str]:
+    """The component types that daprd itself has."""
+    return _facts().types
 
 
 def sensitive_paths(manifest: Manifest) -> list[Place]:

@@ -10,13 +10,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from governor.domain.dapr.catalogue import built_in_types
 from governor.domain.dapr.kinds import GROUP, Schema, kind_of, kinds, schema_of
 from governor.errors import Detail
 from governor.values.paths import Path, render
-from governor.values.trees import Tree, masked
+from governor.values.trees import Manifest, Tree, masked
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator, ValidationError
+
+PLUGGABLE: Final = "runtime-governor.dev/pluggable"
+"""The annotation of a component that is not one of daprd's own."""
 
 # What a layer alone need not satisfy, because another layer may add to it or remove from it.
 _COMPLETENESS: Final = frozenset({"required", "minItems", "minProperties", "maxProperties", "anyOf", "$comment"})
@@ -43,7 +47,21 @@ def validate(manifest: Tree, *, partial: bool) -> list[Detail]:
         return [_unknown(manifest)]
     schema, validator = _checker(kind.kind, manifest["apiVersion"], partial)
     errors = validator.iter_errors(masked(manifest))
-    return [Detail(path=render(path), reason=reason) for error in errors for path, reason in _explain(error, schema)]
+    found = [Detail(path=render(path), reason=reason) for error in errors for path, reason in _explain(error, schema)]
+    return found if found or partial or kind.kind != "Component" else list(_unknown_type(manifest))
+
+
+def _unknown_type(component: Manifest) -> Iterator[Detail]:
+    """A mistyped type would end the sidecar; a pluggable component, whose type nobody can know, says that it is one."""
+    named: str = component["spec"]["type"]
+    known = built_in_types()
+    annotations = component["metadata"].get("annotations") or {}
+    if named.lower() in known or annotations.get(PLUGGABLE) == "true":
+        return
+    close = difflib.get_close_matches(named.lower(), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "daprd has none like it;"
+    reason = f'unknown component type {named!r}, {hint} a pluggable component has the annotation {PLUGGABLE}: "true"'
+    yield Detail(path="spec.type", reason=reason)
 
 
 @functools.cache
