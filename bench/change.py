@@ -19,8 +19,9 @@ from pathlib import Path
 import msgspec
 
 from demo import documents
+from demo.prober import Prober
 from demo.scenario import expect
-from demo.world import Runtime, Store, World
+from demo.world import Store, World
 from governor.domain.reports import Evidence
 from governor.wire.rest import ChangeRequest
 from testbed.recipes import provide
@@ -41,41 +42,6 @@ class Sample(msgspec.Struct, frozen=True):
     total: float
     failed: int
     gap: float
-
-
-class Prober:
-    """Asks the application for its order all the time, and notes when the answer changes."""
-
-    def __init__(self, world: World, runtime: Runtime) -> None:
-        self._world = world
-        self._runtime = runtime
-        self.answers: list[tuple[float, str]] = []
-
-    async def run(self) -> None:
-        """Probe until cancelled. A request that hangs, as one that Dapr's swap cuts off does, holds back no other."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                group.create_task(self._probe())
-                await asyncio.sleep(PROBE_EVERY_S)
-
-    async def _probe(self) -> None:
-        try:
-            order = await self._world.order(self._runtime, "")
-        except (OSError, TimeoutError) as error:
-            order = f"error {error}"
-        self.answers.append((datetime.now(UTC).timestamp(), order))
-
-    async def first(self, order: str, since: float) -> float:
-        """When the order was first answered after a time."""
-        while True:
-            found = next((when for when, seen in self.answers if when >= since and seen == order), None)
-            if found is not None:
-                return found
-            await asyncio.sleep(PROBE_EVERY_S)
-
-    def failures(self, since: float) -> list[float]:
-        """When something else than an order was answered."""
-        return [when for when, seen in self.answers if when >= since and seen not in ("foo", "bar")]
 
 
 def resiliency(seconds: int) -> dict[str, object]:
@@ -117,7 +83,7 @@ async def change(world: World, prober: Prober, store: Store, order: str, limit: 
     server = await server_seconds(world) - spent
     seen = await prober.first(order, began)
     times = _times(await _evidence(world))
-    failures = prober.failures(began)
+    failures = [when for when, _ in prober.failures(began)]
     return Sample(
         server=server,
         delivery=times["agent"] - accepted.time.timestamp() - server,
@@ -154,13 +120,11 @@ async def measure(directory: Path, changes: int) -> dict[str, list[Sample]]:
         await world.new_order(runtime, "", "foo")
         await world.verified(await world.point(NAME, stores[1], "to the other store"))
         await world.new_order(runtime, "", "bar")
-        prober = Prober(world, runtime)
-        probing = asyncio.create_task(prober.run())
-        for number, (way, limit) in enumerate(_rounds(changes)):
-            store, order = (stores[0], "foo") if number % 2 == 0 else (stores[1], "bar")
-            samples[way].append(await change(world, prober, store, order, limit))
-            print(f"\r{number + 1} changes", end="", flush=True)
-        probing.cancel()
+        async with Prober(world, runtime, PROBE_EVERY_S) as prober:
+            for number, (way, limit) in enumerate(_rounds(changes)):
+                store, order = (stores[0], "foo") if number % 2 == 0 else (stores[1], "bar")
+                samples[way].append(await change(world, prober, store, order, limit))
+                print(f"\r{number + 1} changes", end="", flush=True)
     print()
     return samples
 
