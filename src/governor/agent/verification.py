@@ -27,10 +27,11 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A sidecar ended though nobody asked it to."""
+    """A sidecar ended though nobody asked it to; ``killed`` by a signal, which is not its own doing."""
 
     number: int
     text: str
+    killed: bool = False
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -133,6 +134,11 @@ def settled(verdicts: Verdicts) -> bool:
     """Whether waiting longer cannot change anything."""
     states = {verdict.state for verdict in verdicts.values()}
     return states <= {State.VERIFIED} or State.FAILED in states
+
+
+def names(text: str, name: str) -> bool:
+    """Whether a text speaks of the resource of this name."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
 
 def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
@@ -252,13 +258,13 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
 
 
 def _failed_to_initialise(each: Expected, complaints: Sequence[str]) -> Verdict:
-    own = [text for text in complaints if _names(text, each.ref.name)]
+    own = [text for text in complaints if names(text, each.ref.name)]
     return Verdict(State.FAILED, own[-1] if own else f"{each.component_type} could not be initialised; see daprd's log")
 
 
 def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
     """Blame what the sidecar's last words name; when they name nothing, all that changed."""
-    named = {each.ref for each in expected if _names(text, each.ref.name)}
+    named = {each.ref for each in expected if names(text, each.ref.name)}
     changed = {each.ref for each in expected if each.changed}
     blamed = named or changed or {each.ref for each in expected}
     return {
@@ -267,10 +273,6 @@ def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
         else Verdict(State.UNPROVEN, "the sidecar ended before it could be asked")
         for each in expected
     }
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
 
 def _all_unproven(expected: Sequence[Expected], reason: str) -> Verdicts:
