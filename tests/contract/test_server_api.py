@@ -67,8 +67,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         yield World(bed, agent, names, bodies, description)
 
 
-# Enrolling anew ends the agent's key, so it comes last.
-CASES = sorted(ENDPOINTS, key=lambda endpoint: endpoint.path == "/enrol")
+# These end the agent's key, so they come last; and a revoked runtime has no join tokens any more.
+LAST = ("/enrol", "/runtimes/{runtime}/revoke")
+CASES = sorted(ENDPOINTS, key=lambda endpoint: LAST.index(endpoint.path) + 1 if endpoint.path in LAST else 0)
 
 
 def validator(world: World, schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:

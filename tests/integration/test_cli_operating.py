@@ -84,3 +84,13 @@ async def test_a_rollback_to_no_revision_is_refused(governor: CommandLine) -> No
     assert refused.code == EXIT_CODE[Kind.NOT_FOUND]
     assert "there is no revision 99999" in refused.err
     assert (await governor.run("rollback", "orders")).code == USAGE
+
+
+async def test_a_revoked_runtime_is_shown_and_can_be_invited_again(governor: CommandLine) -> None:
+    await governed(governor, "revoked")
+    done = await governor.run("runtime", "revoke", "revoked")
+    assert (done.code, done.lines) == (DONE, ["revoked: its agent's key is revoked"])
+    assert "governor token join revoked" in done.err
+    assert "Revoked" in (await governor.run("describe", "runtime", "revoked")).out
+    again = await governor.run("runtime", "revoke", "revoked")
+    assert again.code == EXIT_CODE[Kind.PRECONDITION]

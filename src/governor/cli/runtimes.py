@@ -6,7 +6,7 @@ import click
 
 from governor.cli.connection import ask
 from governor.cli.exits import DONE
-from governor.cli.following import Patience, end, follow, patience_options, say
+from governor.cli.following import Patience, end, follow, patience_options, say, warn
 from governor.cli.options import connection_options
 from governor.cli.waiting import Ending
 
@@ -33,3 +33,16 @@ def retry(name: str, **patience: Any) -> int:
     if not wish.wait:
         return end(Ending(DONE, f"revision {runtime.revision} is tried again"), wish)
     return end(follow(runtime.revision, wish, only=name), wish)
+
+
+@runtime.command("revoke")
+@click.argument("name", metavar="ID")
+@connection_options()
+def revoke(name: str) -> None:
+    """Refuse the key of a runtime's agent from now on, also on open connections.
+
+    What the runtime runs stays as it is. Join tokens made for it and not used yet end too.
+    """
+    ask(lambda client: client.revoke_runtime(name))
+    say([f"{name}: its agent's key is revoked"])
+    warn([f"to govern it again: `governor token join {name}`, for an agent with an empty state directory"])

@@ -146,8 +146,8 @@ def ending(revision: int, standing: Standing | None, timeout_s: float) -> Ending
 
 def _invitation(runtime: RuntimeProgress) -> str:
     name = runtime.runtime
-    return f"{name}: no agent has enrolled yet; make a token for it with `governor token join {name}`"
+    return f"{name}: no agent is enrolled; make a token for it with `governor token join {name}`"
 
 
 def _has_no_agent(runtime: RuntimeView) -> bool:
-    return any(each.type == "Connected" and each.reason == "NotEnrolled" for each in runtime.conditions)
+    return any(each.type == "Connected" and each.reason in ("NotEnrolled", "Revoked") for each in runtime.conditions)

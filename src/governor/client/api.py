@@ -111,6 +111,10 @@ class Client:
         """Have a runtime try its newest delivery once more; its state then."""
         return await self._post(f"/runtimes/{_word(runtime)}/retry", None, RuntimeView)
 
+    async def revoke_runtime(self, runtime: str) -> RuntimeView:
+        """Refuse the key of a runtime's agent from now on, also on open connections; the runtime's state then."""
+        return await self._post(f"/runtimes/{_word(runtime)}/revoke", None, RuntimeView)
+
     async def create_token(self, request: TokenRequest) -> TokenCreated:
         """Make a token; its text is in this answer and nowhere else."""
         return await self._post("/tokens", request, TokenCreated)

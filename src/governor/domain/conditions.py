@@ -84,13 +84,16 @@ def verified(progress: Progress | None, report: Report | None) -> Condition:
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)
 
 
-def connected(*, enrolled: bool, watching: bool, since: datetime | None) -> Condition:
+def connected(*, enrolled: bool, watching: bool, since: datetime | None, revoked: datetime | None = None) -> Condition:
     """The condition ``Connected`` of a runtime: can the server reach its agent now?"""
     if watching:
         return Condition("Connected", Status.TRUE, "Watching", "the agent holds its watch open", since=since)
     if enrolled:
         text = "the agent holds no watch, see that it runs; the runtime works on with its last verified bundle"
         return Condition("Connected", Status.FALSE, "NotWatching", text, Actor.OPERATOR, since=since)
+    if revoked is not None:
+        text = "the agent's key was revoked; create a join token and let an agent join anew"
+        return Condition("Connected", Status.FALSE, "Revoked", text, Actor.OPERATOR, since=revoked)
     text = "no agent has enrolled; create a join token and start one"
     return Condition("Connected", Status.FALSE, "NotEnrolled", text, Actor.OPERATOR)
 

@@ -25,9 +25,12 @@ from governor.server.store.identities import (
     find_runtime_key,
     find_token,
     insert_token,
+    is_revoked,
     mark_revoked,
     mark_used,
     put_runtime_key,
+    revoke_join_tokens,
+    revoke_runtime_key,
 )
 from governor.server.store.sqlite import Store
 from governor.server.watch import Hub
@@ -75,7 +78,8 @@ class Identity:
         runtime = identity.claimed_runtime(credential)
         key = await self._store.read(lambda connection: find_runtime_key(connection, runtime))
         if key is None:
-            raise _refused("the token is not signed by the key of an enrolled runtime; enrol the agent again")
+            # Which of both is nobody's business who cannot prove to have held the key.
+            raise _refused("the token is not signed by the key of an enrolled runtime, or it was revoked; enrol anew")
         identity.verify(credential, runtime, identity.read_public_key(key.public_key), self._clock.now())
         return Principal(f"runtime {runtime}", key.key_id, runtime=runtime)
 
@@ -96,6 +100,12 @@ class Identity:
         self._hub.end(token_id)
         _log.info("token revoked", token=token_id)
 
+    async def revoke_runtime(self, runtime: str) -> None:
+        """End a runtime's key for ever, also on open streams, and the join tokens that were made for it."""
+        key = await self._store.write(lambda connection: _revoke_runtime(connection, runtime, self._clock.now()))
+        self._hub.end(key.key_id)
+        _log.info("runtime revoked", runtime=runtime, key=key.key_id)
+
     async def enrol(self, request: EnrolRequest) -> None:
         """Make a key a runtime's identity, once per join token; the key before ends."""
         key_id = identity.key_id(identity.read_public_key(request.public_key))
@@ -103,6 +113,7 @@ class Identity:
         replaced = await self._store.write(lambda connection: _enrol(connection, request, key))
         if replaced is not None and replaced.key_id != key_id:
             self._hub.end(replaced.key_id)
+        self._hub.begin(key_id)
         _log.info("runtime enrolled", runtime=request.runtime, key=key_id)
 
 
@@ -165,6 +176,16 @@ def _revoke(connection: sa.Connection, token_id: str, now: datetime) -> None:
     mark_revoked(connection, token_id, now)
 
 
+def _revoke_runtime(connection: sa.Connection, runtime: str, now: datetime) -> RuntimeKey:
+    _require_runtime(connection, runtime)
+    key = find_runtime_key(connection, runtime)
+    if key is None:
+        raise GovernorError(Kind.PRECONDITION, "not-enrolled", f"runtime {runtime!r} has no enrolled key to revoke")
+    revoke_runtime_key(connection, key, now)
+    revoke_join_tokens(connection, runtime, now)
+    return key
+
+
 def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) -> RuntimeKey | None:
     """Use up the join token and store the key; returns the key that was replaced."""
     token_id, _, secret = request.secret.partition(".")
@@ -172,6 +193,8 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     if token.runtime != request.runtime:
         raise _refused("the join token is for another runtime")
     _require_runtime(connection, request.runtime)
+    if is_revoked(connection, key.key_id):
+        raise _refused("this key was revoked; let the agent make another one in an empty state directory")
     mark_used(connection, token.id, key.enrolled)
     replaced = find_runtime_key(connection, request.runtime)
     put_runtime_key(connection, key)

@@ -21,7 +21,7 @@ from governor.server.store.deliveries import (
     newest_issued,
 )
 from governor.server.store.documents import document_version, newest_versions
-from governor.server.store.identities import enrolled_runtimes, find_runtime_key
+from governor.server.store.identities import enrolled_runtimes, find_runtime_key, revocations
 from governor.server.watch import Presence
 from governor.values.trees import Manifest
 from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
@@ -36,6 +36,7 @@ class Facts(msgspec.Struct, frozen=True):
     enrolled: bool
     issued: Issued | None
     heard: Heard | None
+    revoked: datetime | None = None
 
 
 class ProgressFacts(msgspec.Struct, frozen=True):
@@ -46,13 +47,21 @@ class ProgressFacts(msgspec.Struct, frozen=True):
     newest: Issued
     heard: Heard | None
     acknowledged: tuple[Issued, Heard] | None
+    revoked: datetime | None = None
 
 
 def read_runtimes(connection: sa.Connection) -> list[Facts]:
     """The facts of all runtimes, by name."""
     issued, heard, enrolled = newest_issued(connection), newest_heard(connection), enrolled_runtimes(connection)
+    revoked = revocations(connection)
     return [
-        Facts(version.tree, version.name in enrolled, issued.get(version.name), heard.get(version.name))
+        Facts(
+            version.tree,
+            version.name in enrolled,
+            issued.get(version.name),
+            heard.get(version.name),
+            revoked.get(version.name),
+        )
         for version in newest_versions(connection, "Runtime").values()
         if version.tree is not None
     ]
@@ -65,7 +74,8 @@ def read_runtime(connection: sa.Connection, name: str) -> Facts | None:
         return None
     is_enrolled = find_runtime_key(connection, name) is not None
     issued, heard = newest_issued(connection, name), newest_heard(connection, name)
-    return Facts(version.tree, is_enrolled, issued.get(name), heard.get(name))
+    revoked = revocations(connection, name).get(name)
+    return Facts(version.tree, is_enrolled, issued.get(name), heard.get(name), revoked)
 
 
 def runtime_view(facts: Facts, presence_of: PresenceOf) -> RuntimeView:
@@ -73,7 +83,7 @@ def runtime_view(facts: Facts, presence_of: PresenceOf) -> RuntimeView:
     runtime = read_document(facts.tree)
     assert isinstance(runtime, Runtime)  # noqa: S101 - read under this kind
     name, issued = runtime.metadata.name, facts.issued
-    conditions = _conditions(name, facts.enrolled, issued, facts.heard, presence_of)
+    conditions = _conditions(name, facts, issued, facts.heard, presence_of)
     return RuntimeView(
         name=name,
         platform=runtime.spec.platform,
@@ -96,8 +106,9 @@ def read_progress(connection: sa.Connection, revision: int) -> list[ProgressFact
     existing = {ref.name for ref, version in newest_versions(connection, "Runtime").items() if version.tree is not None}
     newest, heard = newest_issued(connection), newest_heard(connection)
     enrolled, verified_by = enrolled_runtimes(connection), acknowledged_since(connection, revision)
+    revoked = revocations(connection)
     return [
-        ProgressFacts(issued, name in enrolled, newest[name], heard.get(name), verified_by.get(name))
+        ProgressFacts(issued, name in enrolled, newest[name], heard.get(name), verified_by.get(name), revoked.get(name))
         for name, issued in first.items()
         if name in existing
     ]
@@ -118,18 +129,18 @@ def _runtime_progress(facts: ProgressFacts, presence_of: PresenceOf, now: dateti
     return RuntimeProgress(
         runtime=name,
         sequence=issued.sequence,
-        summary=summarise(_conditions(name, facts.enrolled, issued, heard, presence_of)),
+        summary=summarise(_conditions(name, facts, issued, heard, presence_of)),
         done=facts.acknowledged is not None,
         seconds=(moment - facts.first.time).total_seconds(),
     )
 
 
 def _conditions(
-    runtime: str, enrolled: bool, issued: Issued | None, heard: Heard | None, presence_of: PresenceOf
+    runtime: str, facts: Facts | ProgressFacts, issued: Issued | None, heard: Heard | None, presence_of: PresenceOf
 ) -> tuple[Condition, ...]:
     progress = Progress(issued.sequence, issued.digest, issued.time) if issued else None
     presence = presence_of(runtime)
     return (
         verified(progress, heard.report if heard else None),
-        connected(enrolled=enrolled, watching=presence.watching, since=presence.since),
+        connected(enrolled=facts.enrolled, watching=presence.watching, since=presence.since, revoked=facts.revoked),
     )

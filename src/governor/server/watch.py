@@ -91,6 +91,10 @@ class Hub:
                 if stream.credential == credential:
                     stream.close()
 
+    def begin(self, credential: str) -> None:
+        """Take a credential that is valid, again if it had ended."""
+        self._ended.discard(credential)
+
     def close(self) -> None:
         """Close all streams and open none again."""
         self._closed = True

@@ -117,7 +117,7 @@ async def test_waiting_ends_with_its_time_and_keeps_the_last_step() -> None:
             Ending(
                 DONE,
                 "revision 7 verified on 1/2 runtimes in 0.50 s",
-                ("r2: no agent has enrolled yet; make a token for it with `governor token join r2`",),
+                ("r2: no agent is enrolled; make a token for it with `governor token join r2`",),
             ),
         ),
     ],

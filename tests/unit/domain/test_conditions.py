@@ -99,6 +99,13 @@ def test_it_is_told_whether_the_agent_can_be_reached(
     assert (condition.type, condition.status, condition.reason, condition.actor) == ("Connected", status, reason, actor)
 
 
+def test_a_revoked_key_is_told_apart_from_none() -> None:
+    revoked = connected(enrolled=False, watching=False, since=None, revoked=NOON)
+    anew = connected(enrolled=True, watching=True, since=NOON, revoked=NOON)
+    assert (revoked.status, revoked.reason, revoked.since) == (Status.FALSE, "Revoked", NOON)
+    assert (anew.status, anew.reason) == (Status.TRUE, "Watching")
+
+
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 HERE = connected(enrolled=True, watching=True, since=NOON)

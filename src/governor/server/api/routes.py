@@ -110,6 +110,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answer=RuntimeView,
     ),
     Endpoint(
+        "POST",
+        "/runtimes/{runtime}/revoke",
+        runtimes.revoke,
+        Access.ADMIN,
+        "End the key of a runtime's agent at once, and its unused join tokens",
+        answer=RuntimeView,
+    ),
+    Endpoint(
         "GET",
         "/runtimes/{runtime}/watch",
         runtimes.watch,

@@ -39,6 +39,13 @@ async def retry(call: Call) -> Answer:
     return await get_runtime(call)
 
 
+async def revoke(call: Call) -> Answer:
+    """End the key of a runtime's agent; answers with the runtime as it is then."""
+    await call.services.identity.revoke_runtime(call.path["runtime"])
+    call.services.hub.wake(PROGRESS)
+    return await get_runtime(call)
+
+
 async def watch(call: Call) -> Events:
     """The newest delivery now and each newer one as it comes, beyond the one that the agent has."""
     last = call.headers.get("last-event-id", "")

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 import sqlalchemy as sa
 
-from governor.server.store.schema import runtime_keys, server_keys, tokens
+from governor.server.store.schema import revoked_keys, runtime_keys, server_keys, tokens
 from governor.wire.rest import Role
 
 
@@ -58,6 +58,12 @@ def mark_used(connection: sa.Connection, token_id: str, time: datetime) -> None:
     connection.execute(tokens.update().where(tokens.c.id == token_id).values(used=time))
 
 
+def revoke_join_tokens(connection: sa.Connection, runtime: str, time: datetime) -> None:
+    """End the join tokens of a runtime that nobody has used yet."""
+    unused = tokens.c.used.is_(None) & tokens.c.revoked.is_(None)
+    connection.execute(tokens.update().where(tokens.c.runtime == runtime, unused).values(revoked=time))
+
+
 def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | None:
     """The key of an enrolled runtime."""
     row = connection.execute(sa.select(runtime_keys).where(runtime_keys.c.runtime == runtime)).one_or_none()
@@ -67,6 +73,26 @@ def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | No
 def enrolled_runtimes(connection: sa.Connection) -> frozenset[str]:
     """The names of all enrolled runtimes."""
     return frozenset(connection.scalars(sa.select(runtime_keys.c.runtime)))
+
+
+def revoke_runtime_key(connection: sa.Connection, key: RuntimeKey, time: datetime) -> None:
+    """Take a runtime's key away and remember it as revoked."""
+    delete_runtime_key(connection, key.runtime)
+    connection.execute(revoked_keys.insert(), [{"key_id": key.key_id, "runtime": key.runtime, "revoked": time}])
+
+
+def is_revoked(connection: sa.Connection, key_id: str) -> bool:
+    """Whether a key was revoked."""
+    return connection.scalar(sa.select(revoked_keys.c.key_id).where(revoked_keys.c.key_id == key_id)) is not None
+
+
+def revocations(connection: sa.Connection, runtime: str | None = None) -> dict[str, datetime]:
+    """When a key of a runtime was revoked last, for each runtime or for one."""
+    last = sa.func.max(revoked_keys.c.revoked).label("revoked")
+    statement = sa.select(revoked_keys.c.runtime, last).group_by(revoked_keys.c.runtime)
+    if runtime is not None:
+        statement = statement.where(revoked_keys.c.runtime == runtime)
+    return {row.runtime: row.revoked for row in connection.execute(statement)}
 
 
 def put_runtime_key(connection: sa.Connection, key: RuntimeKey) -> None:

@@ -10,8 +10,8 @@ from governor.domain.reports import Report
 from governor.server.store.columns import Json, Moment, SealedTree
 from governor.wire.rest import Change
 
-HEAD: Final = "0001"
-"""The newest migration, which makes these tables."""
+HEAD: Final = "0002"
+"""The newest migration; after it the tables are these."""
 
 METADATA: Final = sa.MetaData()
 
@@ -92,6 +92,14 @@ runtime_keys: Final = sa.Table(
     sa.Column("key_id", sa.String, nullable=False),
     sa.Column("public_key", sa.String, nullable=False),
     sa.Column("enrolled", Moment, nullable=False),
+)
+
+revoked_keys: Final = sa.Table(
+    "revoked_keys",
+    METADATA,
+    sa.Column("key_id", sa.String, primary_key=True),  # never taken again, for whatever runtime
+    sa.Column("runtime", sa.String, nullable=False),
+    sa.Column("revoked", Moment, nullable=False),
 )
 
 server_keys: Final = sa.Table(
