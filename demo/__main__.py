@@ -12,12 +12,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from demo.scenario import GOOD_PATH, NotObservedError, Step, Story, result
+from demo import good_path
+from demo.good_path import GOOD_PATH
+from demo.scenario import NotObservedError, Step, Story
 from demo.world import World
 from governor.errors import GovernorError
 from testbed.errors import TestbedError
 from testbed.recipes import provide
 
+STEPS = GOOD_PATH
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -42,13 +45,13 @@ async def _play(directory: Path, binaries: dict[str, Path]) -> int:
     _stop_on(signal.SIGTERM)
     async with World(directory, binaries) as world:
         story = Story(world)
-        for number, step in enumerate(GOOD_PATH, 1):
+        for number, step in enumerate(STEPS, 1):
             if not await _step(number, step, story):
                 return EXIT_FAILED
         if os.environ.get("KEEP") == "1":
             _show_addresses(story)
             await _interrupted()
-    print(f"\n{result(story)}")
+    print(f"\n{good_path.result(story)}.")
     return 0
 
 
@@ -60,7 +63,7 @@ def _stop_on(number: signal.Signals) -> None:
 
 
 async def _step(number: int, step: Step, story: Story) -> bool:
-    print(f"\n{number}/{len(GOOD_PATH)} {step.title}", flush=True)
+    print(f"\n{number}/{len(STEPS)} {step.title}", flush=True)
     began = time.monotonic()
     try:
         lines = await step.run(story)

@@ -30,16 +30,19 @@ def orders() -> dict[str, Any]:
     )
 
 
-def orders_of(name: str, store: "Store") -> dict[str, Any]:
-    """What one runtime has for itself: where its orders are kept."""
+def orders_of(name: str, store: "Store", **apply: str) -> dict[str, Any]:
+    """What one runtime has for itself: where its orders are kept, and how it takes a change."""
     access = {"redisHost": store.redis.address, "redisPassword": store.redis.password}
-    return _profile(
+    profile = _profile(
         f"orders-{name}",
         {"runtime": name},
         _component(STATE_STORE, None, **access),
         _component(REDIS_BINDING, None, **access),
         _component(HTTP_BINDING, None, url=store.desk.url),
     )
+    if apply:
+        profile["spec"]["apply"] = apply
+    return profile
 
 
 def _profile(name: str, selector: dict[str, Any], *resources: dict[str, Any]) -> dict[str, Any]:

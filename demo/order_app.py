@@ -57,11 +57,14 @@ class Sidecar:
         await self._call("POST", f"/bindings/{HTTP_BINDING}", body)
 
     async def _call(self, method: str, path: str, body: Any = None) -> Any:
-        async with self._session.request(method, self._base + path, json=body) as answer:
-            text = await answer.text()
-            if answer.status >= 400:
-                raise web.HTTPBadGateway(text=f"Dapr answered {answer.status} to {method} {path}: {text}\n")
-            return json.loads(text) if text else None
+        try:
+            async with self._session.request(method, self._base + path, json=body) as answer:
+                text = await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise web.HTTPBadGateway(text=f"Dapr did not answer to {method} {path}: {error}\n") from error
+        if answer.status >= 400:
+            raise web.HTTPBadGateway(text=f"Dapr answered {answer.status} to {method} {path}: {text}\n")
+        return json.loads(text) if text else None
 
 
 def _decoded(value: Any) -> Any:

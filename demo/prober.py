@@ -48,6 +48,12 @@ class Prober:
                 return found
             await asyncio.sleep(self._every_s)
 
+    async def more(self, count: int) -> None:
+        """Go on until that many more requests were answered."""
+        wanted = len(self.answers) + count
+        while len(self.answers) < wanted:  # noqa: ASYNC110 - the requests themselves are what passes the time
+            await asyncio.sleep(self._every_s)
+
     async def _run(self) -> None:
         while True:
             task = asyncio.create_task(self._ask())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.scenario import GOOD_PATH, NotObservedError, Story, expect, result
+from demo.good_path import GOOD_PATH, result
+from demo.scenario import NotObservedError, Story, expect
 from demo.world import World
 from testbed.waiting import until
 
@@ -89,7 +90,7 @@ async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     process = await start_demo(tmp_path)
-    await read_until(process, "4/8 ")
+    await read_until(process, "4/")
     await until(lambda: _some(processes_below(tmp_path)))
     process.send_signal(number)
     output = (await process.communicate())[0].decode()
