@@ -54,7 +54,7 @@ class Connection:
         sign = credential(membership, self._key, self._clock)
         client = Client(membership.server, sign, ca_fingerprint=membership.ca)
         async with client, asyncio.TaskGroup() as group:
-            group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock))
+            group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, self._outbox.boot))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
 
     async def _join(self) -> Membership:

@@ -25,7 +25,7 @@ class Outbox:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._boot = secrets.token_hex(8)
+        self.boot = secrets.token_hex(8)
         self._n = 0
         self._wanted = asyncio.Event()
         self.newest: Report | None = None
@@ -41,7 +41,7 @@ class Outbox:
             sequence=delivery.sequence,
             attempt=delivery.attempt,
             digest=delivery.digest,
-            boot=self._boot,
+            boot=self.boot,
             n=self._n,
             time=self._clock.now(),
             agent=f"runtime-governor/{governor.__version__}",

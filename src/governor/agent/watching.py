@@ -4,6 +4,7 @@ A delivery is on disk before anyone acts on it.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
@@ -35,6 +36,20 @@ class Inbox:
         self.newest: Delivery | None = None
         self.signed: SignedDelivery | None = None
         self.received_at = clock.now()
+        self._rival = ""
+
+    def opened(self) -> None:
+        """The server took the watch."""
+        self._rival = ""
+
+    def refused(self, error: GovernorError) -> None:
+        """The watch ended; remember it if that is because another agent has this agent's identity."""
+        if error.code == "runtime-in-use":
+            self._rival = error.message
+
+    def not_alone(self) -> str:
+        """Which other agent speaks as this runtime, or nothing; fits ``Checks.ready``."""
+        return self._rival
 
     def restore(self, membership: Membership | None) -> None:
         """Take up what was received before the agent started. Blocking."""
@@ -55,19 +70,24 @@ class Inbox:
         self._on_delivery()
 
 
-async def watch(inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock) -> None:
+async def watch(
+    inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, boot: str
+) -> None:
     """Hold a watch open until cancelled; waits grow with each failure until something came or a watch held for long."""
     while True:
         began = clock.monotonic()
         try:
             after = inbox.newest.sequence if inbox.newest else 0
-            async with aclosing(client.watch(membership.enrolment.runtime, after)) as deliveries:
+            runtime = membership.enrolment.runtime
+            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.opened)
+            async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     retries.reset()
                     await _take(inbox, signed, membership)
         except GovernorError as error:
             if clock.monotonic() - began > _HELD_S:
                 retries.reset()
+            inbox.refused(error)
             _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
         await clock.sleep(retries.next_s())
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -131,10 +131,21 @@ class Client:
         """Join as a runtime, with the secret of a join token instead of a credential."""
         return await self._post("/enrol", request, Enrolment)
 
-    async def watch(self, runtime: str, after: int = 0) -> AsyncGenerator[SignedDelivery, None]:
-        """Deliveries of a runtime beyond sequence ``after``, on one connection; it never ends but by an error."""
+    async def watch(
+        self,
+        runtime: str,
+        after: int = 0,
+        *,
+        boot: str = "",
+        host: str = "",
+        on_open: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[SignedDelivery, None]:
+        """Deliveries of a runtime beyond sequence ``after``, on one connection; it never ends but by an error.
+
+        While another ``boot`` watches, it is refused as ``runtime-in-use``, naming the ``host`` of the other one.
+        """
         path = f"/runtimes/{_word(runtime)}/watch"
-        async with aclosing(self._events(path, after)) as events:
+        async with aclosing(self._events(path, after, {"boot": boot, "host": host}, on_open)) as events:
             async for event in events:
                 if event.event == DELIVERY:
                     yield self._transport.read(f"GET {path}", event.data, SignedDelivery)
@@ -158,11 +169,18 @@ class Client:
     async def _post(self, path: str, body: msgspec.Struct | None, answer: type[T]) -> T:
         return self._transport.read(f"POST {path}", await self._transport.call("POST", path, body=body), answer)
 
-    async def _events(self, path: str, after: int = 0) -> AsyncGenerator[Event, None]:
+    async def _events(
+        self,
+        path: str,
+        after: int = 0,
+        query: Mapping[str, str] | None = None,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[Event, None]:
         parser = Parser()
         headers = {"Last-Event-ID": str(after)} if after else {}
-        async with aclosing(self._transport.stream(path, headers)) as chunks:
+        async with aclosing(self._transport.stream(path, headers, query)) as chunks:
             async for chunk in chunks:
+                on_open()
                 for event in parser.feed(chunk):
                     yield event
         message = f"{self._transport.server} ended the stream of GET {path}; connect again"

@@ -77,11 +77,13 @@ class Transport:
             raise self._refusal(what, response, answer)
         return answer
 
-    async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, path: str, headers: Mapping[str, str], query: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """The chunks of an event stream as they come; ends when the server ends it."""
         what = f"GET {path}"
         with self._translated(what, silent=Kind.UNAVAILABLE):
-            response = await self._send("GET", path, headers={"Accept": "text/event-stream", **headers})
+            response = await self._send("GET", path, query=query, headers={"Accept": "text/event-stream", **headers})
             async with response:
                 if response.status not in _SUCCESS or response.content_type != "text/event-stream":
                     raise self._refusal(what, response, await response.read())

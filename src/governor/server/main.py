@@ -96,7 +96,9 @@ def http_server(services: Services, listener: socket.socket, settings: Settings)
     context = None
     if settings.tls_certificate and settings.tls_key:
         context = tls.server_context(settings.tls_certificate, settings.tls_key)
-    return HttpServer(application(services, ENDPOINTS), listener, context, services.hub.close)
+    return HttpServer(
+        application(services, ENDPOINTS), listener, context, services.hub.close, dead_s=services.timing.dead_s
+    )
 
 
 def _site(settings: Settings, address: Address, keys: ServerKeys) -> Site:

@@ -26,11 +26,20 @@ class Presence(msgspec.Struct, frozen=True):
     since: datetime | None
 
 
+class Watcher(msgspec.Struct, frozen=True):
+    """Which start of which agent watches a runtime; ``boot`` tells it from all others, ``host`` is for people."""
+
+    boot: str
+    host: str = ""
+
+
 class Stream:
     """One open stream of events."""
 
-    def __init__(self, credential: str) -> None:
+    def __init__(self, credential: str, watcher: Watcher | None, since: datetime) -> None:
         self.credential = credential
+        self.watcher = watcher
+        self.since = since
         self.closed = False
         self._news = asyncio.Event()
 
@@ -65,13 +74,18 @@ class Hub:
         self._closed = False
 
     @contextmanager
-    def open(self, topic: str, credential: str) -> Iterator[Stream]:
-        """A stream while it is followed. A credential that ended since it was checked opens nothing."""
+    def open(self, topic: str, credential: str, watcher: Watcher | None = None) -> Iterator[Stream]:
+        """A stream while it is followed. A credential that ended since it was checked opens nothing.
+
+        A runtime has one watcher: another one is refused while the first is there, and its own older streams end.
+        """
         if credential in self._ended:
             raise GovernorError(Kind.UNAUTHENTICATED, "credential-ended", "the credential was revoked or replaced")
         if self._closed:
             raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; connect again")
-        stream = Stream(credential)
+        if watcher is not None:
+            self._make_way(topic, watcher)
+        stream = Stream(credential, watcher, self._clock.now())
         self._add(topic, stream)
         try:
             yield stream
@@ -110,6 +124,14 @@ class Hub:
         """How many streams follow runtimes."""
         return sum(len(streams) for topic, streams in self._streams.items() if topic != PROGRESS)
 
+    def _make_way(self, topic: str, watcher: Watcher) -> None:
+        others = [stream for stream in self._streams.get(topic, ()) if stream.watcher and not stream.closed]
+        for other in others:
+            if other.watcher is not None and other.watcher.boot != watcher.boot:
+                raise _in_use(topic, other.watcher, other.since)
+        for own in others:
+            own.close()
+
     def _add(self, topic: str, stream: Stream) -> None:
         if topic not in self._streams:
             self._moved[topic] = self._clock.now()
@@ -120,3 +142,12 @@ class Hub:
         if not self._streams[topic]:
             del self._streams[topic]
             self._moved[topic] = self._clock.now()
+
+
+def _in_use(runtime: str, watcher: Watcher, since: datetime) -> GovernorError:
+    where = f" on host {watcher.host!r}" if watcher.host else ""
+    message = (
+        f"runtime {runtime!r} is in use by another agent{where} since {since:%Y-%m-%d %H:%M:%S} UTC; "
+        "stop one of the two, or let this one join as a runtime of its own"
+    )
+    return GovernorError(Kind.CONFLICT, "runtime-in-use", message)

@@ -67,4 +67,4 @@ async def test_reports_count_up_and_what_was_said_is_not_said_again() -> None:
     put(outbox, State.APPLIED)
     assert outbox.newest is not None
     assert (outbox.newest.n, outbox.state_of(DELIVERY)) == (2, State.APPLIED)
-    assert outbox.newest.boot != Outbox(VirtualClock())._boot
+    assert outbox.newest.boot != Outbox(VirtualClock()).boot

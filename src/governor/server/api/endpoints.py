@@ -9,6 +9,7 @@ import msgspec
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.identity import Principal
 from governor.server.services import Services
+from governor.server.watch import Watcher
 from governor.wire.rest import Role
 
 JSON: Final = "application/json"
@@ -86,6 +87,7 @@ class Events(NamedTuple):
     topic: str
     produce: "Callable[[], Awaitable[Produced]]"
     pause_s: float = 0.0
+    watcher: Watcher | None = None
 
 
 class Produced(NamedTuple):

@@ -124,6 +124,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.SELF,
         "The newest delivery and each newer one; Last-Event-ID names the one that the agent has",
         events=(DELIVERY, NOTICE),
+        query=(
+            Query("boot", "Which start of the agent this is; another one is refused while this one watches"),
+            Query("host", "Where the agent runs, to be named to another one"),
+        ),
     ),
     Endpoint(
         "GET",

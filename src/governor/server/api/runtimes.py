@@ -11,12 +11,14 @@ from governor.server.api.endpoints import Answer, Call, Events, Produced, not_fo
 from governor.server.reporting import take_report
 from governor.server.runtimes import read_runtime, read_runtimes, runtime_view
 from governor.server.store.deliveries import find_delivery
-from governor.server.watch import PROGRESS
+from governor.server.watch import PROGRESS, Watcher
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
 from governor.wire.rest import DeliveryNotice
 
 INLINE_BYTES: Final = 64 * 1024
 """A larger delivery is announced on the watch and fetched."""
+
+_WORD_CHARS: Final = 253
 
 
 async def list_runtimes(call: Call) -> Answer:
@@ -50,10 +52,19 @@ async def watch(call: Call) -> Events:
     """The newest delivery now and each newer one as it comes, beyond the one that the agent has."""
     last = call.headers.get("last-event-id", "")
     after = whole_number(last, "Last-Event-ID") if last else 0
-    return Events(call.path["runtime"], _Watcher(call, after).produce)
+    watcher = Watcher(_word(call, "boot"), _word(call, "host"))
+    return Events(call.path["runtime"], _Feed(call, after).produce, watcher=watcher)
 
 
-class _Watcher:
+def _word(call: Call, name: str) -> str:
+    """A short text of an agent that other people will read."""
+    text = call.query.get(name, "")
+    if len(text) > _WORD_CHARS or not text.isprintable():
+        raise invalid("word", f"query parameter {name} is a printable text of at most {_WORD_CHARS} characters")
+    return text
+
+
+class _Feed:
     """Remembers the sequence that was sent last."""
 
     def __init__(self, call: Call, after: int) -> None:

@@ -31,7 +31,7 @@ async def respond(
     events: Events, credential: str, services: Services, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Send events until they end, the credential ends, the reader leaves or stops reading."""
-    with services.hub.open(events.topic, credential) as stream:
+    with services.hub.open(events.topic, credential, events.watcher) as stream:
         leaving = asyncio.create_task(_notice_leaving(receive, stream))
         try:
             await _Response(scope, send, services).follow(events, stream)
