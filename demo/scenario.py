@@ -1,7 +1,7 @@
 """What a scenario is made of: named steps that make their own requests, tell what they saw, fail on anything else."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ class Step(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    run: Callable[["Story"], Awaitable[list[str]]]
+    run: Callable[["Story"], Coroutine[Any, Any, list[str]]]
 
 
 class Story(msgspec.Struct):

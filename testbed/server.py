@@ -129,6 +129,13 @@ class Server(ABC):
             process.kill()
             await process.wait()
 
+    async def kill(self) -> None:
+        """End the server as a crash would; it may be started again on its ports."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
     async def __aenter__(self) -> Self:
         return await self.start()
 

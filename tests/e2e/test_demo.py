@@ -12,21 +12,9 @@ from demo.good_path import GOOD_PATH, result
 from demo.scenario import NotObservedError, Story, expect
 from demo.world import World
 from testbed.waiting import until
+from tests.e2e.leftovers import processes_below
 
 ROOT = Path(__file__).parents[2]
-
-
-def processes_below(directory: Path) -> list[str]:
-    """Command lines of living processes that name the directory."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(str(directory).encode() in word for word in words):
-            found.append(b" ".join(words).decode(errors="replace"))
-    return found
 
 
 async def start_demo(tmp_path: Path, **environment: str) -> asyncio.subprocess.Process:

@@ -1,0 +1,21 @@
+"""What a run may leave behind: processes and temporary files."""
+
+from pathlib import Path
+
+
+def processes_below(directory: Path) -> list[str]:
+    """Command lines of living processes that name the directory."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(str(directory).encode() in word for word in words):
+            found.append(b" ".join(words).decode(errors="replace"))
+    return found
+
+
+def temporary_files(directory: Path) -> list[str]:
+    """Files that an atomic write had begun."""
+    return [str(path) for path in directory.rglob(".*.tmp")]
