@@ -13,13 +13,14 @@ from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.preflight import ThrowAway
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Membership, Storage
 from governor.agent.watching import Inbox
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven, resource_ref
+from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Unproven, resource_ref
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.backoff import Backoff
 from governor.process.clock import SystemClock
@@ -56,6 +57,7 @@ class AgentBed:
     def __init__(
         self, directory: Path, program: Path, session: aiohttp.ClientSession, membership: Membership | None
     ) -> None:
+        self.preflight = Preflight.OFF
         self._signer = Ed25519PrivateKey.generate()
         public = self._signer.public_key()
         enrolment = Enrolment(RUNTIME, key_id(public), encode_public_key(public))
@@ -74,7 +76,9 @@ class AgentBed:
         self.inbox.restore(membership)
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        platform = LocalPlatform("default", resources, [self.sidecar], clock)
+        throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
+        throw_away.sweep()
+        platform = LocalPlatform("default", resources, [self.sidecar], throw_away, clock)
         loop = Loop(self.inbox, self.outbox, platform, self.storage, clock)
         self.reconciler = Reconciler[str](
             loop.reconcile,
@@ -101,7 +105,7 @@ class AgentBed:
         gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
         self._sequence += 1
         self._resources = wanted
-        policy = ApplyPolicy(verify_window_seconds=window_s, unproven=unproven)
+        policy = ApplyPolicy(preflight=self.preflight, verify_window_seconds=window_s, unproven=unproven)
         delivery = Delivery(RUNTIME, self._sequence, 1, 1, digest(list(wanted)), wanted, tuple(sorted(gone)), policy)
         return sign_delivery(delivery, self._signer)
 

@@ -12,6 +12,7 @@ from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.preflight import ThrowAway
 from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import Settings
@@ -63,7 +64,9 @@ def _components(
     inbox, outbox = Inbox(storage, clock, wake), Outbox(clock)
     inbox.restore(membership)
     sidecars = [Sidecar(each, launch, storage, session, clock, on_restart=wake) for each in settings.sidecars]
-    platform = LocalPlatform(settings.namespace, directory, sidecars, clock)
+    throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
+    throw_away.sweep()
+    platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
     loop = Loop(inbox, outbox, platform, storage, clock)
     reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF)
     wake()

@@ -13,12 +13,14 @@ import msgspec
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
+from governor.process.child import ChildExit
 
 RESOURCES_FLAG: Final = "--resources-path"
 _OWN_VARIABLES: Final = "GOVERNOR_"
 _PORT_RANGE: Final = range(10_000, 32_768)
 """Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
 _ERROR_LEVELS: Final = ("error", "fatal")
+_WARNING_LEVELS: Final = ("warning",)
 _LAST_LINES: Final = 3
 _MOST_BYTES: Final = 256 * 1024
 
@@ -111,11 +113,26 @@ class _Line(msgspec.Struct):
 
 def errors(log_file: Path, begin: int) -> tuple[str, ...]:
     """The last errors that daprd logged behind a place of its log. Blocking."""
+    return _messages(log_file, begin, _ERROR_LEVELS)
+
+
+def warnings(log_file: Path, begin: int) -> tuple[str, ...]:
+    """The last warnings that daprd logged behind a place of its log. Blocking."""
+    return _messages(log_file, begin, _WARNING_LEVELS)
+
+
+def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, ...]:
     with log_file.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(begin, size - _MOST_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
-    return tuple(line.msg for line in map(_read, lines) if line.level in _ERROR_LEVELS)
+    return tuple(line.msg for line in map(_read, lines) if line.level in levels)
+
+
+def ending(ended: ChildExit) -> str:
+    """How daprd ended, with its last words."""
+    how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
+    return f"{how}: {last_words(ended.tail)}"
 
 
 def last_words(tail: Sequence[str]) -> str:

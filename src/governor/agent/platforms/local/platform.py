@@ -1,4 +1,4 @@
-"""One delivery on this machine, from looking to proof: observe, plan, write, restart what must, verify.
+"""One delivery on this machine, from looking to proof: observe, plan, preflight, write, restart what must, verify.
 
 The order of acts is here; what to do is decided by ``plan`` and whether it worked by ``verification``.
 """
@@ -12,6 +12,7 @@ from governor.agent.findings import Findings
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.files import CONFIG
 from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
+from governor.agent.platforms.local.preflight import ThrowAway
 from governor.agent.platforms.local.proving import Prover, Shown, Superseded
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.redaction import Redactor
@@ -19,6 +20,7 @@ from governor.agent.verification import Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, State
+from governor.errors import GovernorError
 from governor.process.clock import Clock
 
 _POLL_S: Final = 0.02
@@ -31,8 +33,16 @@ Progress: TypeAlias = Callable[[Findings], None]
 class LocalPlatform:
     """The resources directory and the sidecars of one agent."""
 
-    def __init__(self, namespace: str, directory: ResourceDirectory, sidecars: Sequence[Sidecar], clock: Clock) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        directory: ResourceDirectory,
+        sidecars: Sequence[Sidecar],
+        throw_away: ThrowAway,
+        clock: Clock,
+    ) -> None:
         self._namespace = namespace
+        self._throw_away = throw_away
         self._directory = directory
         self._sidecars = {each.app_id: each for each in sidecars}
         self._clock = clock
@@ -65,16 +75,25 @@ class LocalPlatform:
         """Bring the machine to the delivery and say what was seen; tells ``progress`` when it is written."""
         self._redactor.learn(delivery.resources)
         refs = self.refs(delivery)
-        planned = plan(delivery, await self._observe())
+        observed = await self._observe()
+        planned = plan(delivery, observed)
         if isinstance(planned, Refusal):
             self.start()
             return findings.refused(planned.reasons, refs, self.workloads, self._clock.now(), received)
+        try:
+            tried = await self._throw_away.check(planned, observed, delivery, self._redactor, superseded)
+        except GovernorError:
+            self.start()
+            raise
+        if not tried.passed:
+            self.start()
+            return tried.alone(refs, self.workloads, received)
         await self._change(planned)
         written = self._written_evidence(planned, delivery)
         if any(each.way is not Way.KEEP for each in planned.sidecars):
             progress(findings.everywhere(State.APPLIED, refs, self.workloads, received, written))
         shown = await self._verify(planned, delivery.apply, superseded)
-        return findings.conclude(refs, shown, self._clock.now(), received, written)
+        return tried.before(findings.conclude(refs, shown, self._clock.now(), received, written))
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """What a delivery is about: its resources, and those that it removes."""

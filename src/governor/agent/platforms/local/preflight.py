@@ -1,0 +1,192 @@
+"""A throw-away daprd on this machine that loads a change before any application's sidecar does.
+
+One at a time, in a directory of its own, for a bounded time; whatever a killed agent leaves of it is swept at the next
+start. What goes in and what comes out is decided by ``agent.preflight``.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from governor.agent.findings import AGENT
+from governor.agent.platforms.local import daprd, procfs
+from governor.agent.platforms.local.files import CONFIG, RESOURCES, resource_file
+from governor.agent.platforms.local.plan import Observed, Plan
+from governor.agent.platforms.local.proving import Superseded
+from governor.agent.preflight import Preflighted, Rehearsal, Seen, blames, judge, passed, rehearse
+from governor.agent.redaction import Redactor
+from governor.agent.settings import SidecarSettings
+from governor.agent.sidecars import SidecarApi
+from governor.agent.verification import Verdict
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, resource_ref
+from governor.domain.reports import Evidence, Finding, State
+from governor.errors import GovernorError, Kind
+from governor.process import child, logging
+from governor.process.child import Child
+from governor.process.clock import Clock
+from governor.values.trees import Manifest
+
+_SHARE: Final = 0.5
+"""The part of the verification window that a preflight may take, within the limits below."""
+_LEAST_S: Final = 10.0
+_MOST_S: Final = 60.0
+_ATTEMPTS: Final = 2
+_POLL_S: Final = 0.015
+_SETTLE_S: Final = 0.5
+"""How long a sidecar that says it is up may take until it lists everything, or ends."""
+_STOP_GRACE_S: Final = 2.0
+_SWEEP_S: Final = 5.0
+_NAME_LENGTH: Final = 32
+_LOG: Final = "daprd.log"
+
+_log = logging.get_logger(__name__)
+
+
+class ThrowAway:
+    """Starts throw-away sidecars, one after another."""
+
+    def __init__(self, launch: daprd.Launch, directory: Path, session: aiohttp.ClientSession, clock: Clock) -> None:
+        self._launch = launch
+        self._directory = directory
+        self._session = session
+        self._clock = clock
+        self._latest: tuple[tuple[int, int], Preflighted] | None = None
+
+    def sweep(self) -> None:
+        """End what an agent that was killed has left running here, and remove its files. Blocking."""
+        for place in self._directory.iterdir() if self._directory.exists() else ():
+            for pid in procfs.given(place / RESOURCES, daprd.RESOURCES_FLAG):
+                _log.warning("ending a throw-away sidecar that an earlier agent left behind", pid=pid)
+                _end(pid)
+            shutil.rmtree(place)
+
+    async def check(
+        self, planned: Plan, observed: Observed, delivery: Delivery, redactor: Redactor, superseded: Superseded
+    ) -> Preflighted:
+        """Try what a plan changes. Looking again when nothing is left to change finds what was found before."""
+        this = (delivery.sequence, delivery.attempt)
+        changed = [each.ref for one in planned.sidecars for each in one.expected if each.changed and each.new]
+        if not changed:
+            return self._latest[1] if self._latest and self._latest[0] == this else Preflighted()
+        if delivery.apply.preflight is Preflight.OFF:
+            result = self._skipped(changed)
+        else:
+            app_id = f"{planned.sidecars[0].app_id[:_NAME_LENGTH]}-preflight-{secrets.token_hex(4)}"
+            wanted = rehearse(changed, _loadable(planned, observed), observed.namespace, app_id)
+            result = await self._try(wanted, delivery.apply, redactor, superseded)
+        self._latest = this, result
+        return result
+
+    def _skipped(self, changed: list[ResourceRef]) -> Preflighted:
+        evidence = Evidence(AGENT, self._clock.now(), "not preflighted: the apply policy says so")
+        return Preflighted(dict.fromkeys(changed, Finding(state=State.RECEIVED, evidence=(evidence,))))
+
+    async def _try(
+        self, wanted: Rehearsal, policy: ApplyPolicy, redactor: Redactor, superseded: Superseded
+    ) -> Preflighted:
+        limit_s = min(max(policy.verify_window_seconds * _SHARE, _LEAST_S), _MOST_S)
+        deadline = self._clock.monotonic() + limit_s
+        seen = await self._conclusive(wanted, deadline, superseded) if wanted.tried else Seen()
+        if superseded():
+            return Preflighted(stopped=True)
+        verdicts = judge(wanted, seen, f"not initialised within {limit_s:.0f} s")
+        return Preflighted({ref: self._finding(wanted, verdict, redactor) for ref, verdict in verdicts.items()})
+
+    def _finding(self, wanted: Rehearsal, verdict: Verdict, redactor: Redactor) -> Finding:
+        evidence = Evidence(f"preflight {wanted.app_id}", self._clock.now(), redactor.clean(verdict.text))
+        return Finding(state=verdict.state, evidence=(evidence,))
+
+    async def _conclusive(self, wanted: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+        """What a throw-away sidecar showed of the change; an end that may have other reasons is looked into."""
+        seen = Seen()
+        for _ in range(_ATTEMPTS):
+            seen = await self._run(wanted, deadline, superseded)
+            if seen.last_words is None or blames(wanted, seen.last_words) or superseded():
+                return seen
+        alone = await self._run(Rehearsal(wanted.app_id), deadline, superseded)
+        if alone.healthy or superseded():
+            return seen
+        message = f"the preflight could not run, so nothing was applied: {alone.last_words or 'daprd does not come up'}"
+        raise GovernorError(Kind.UNAVAILABLE, "preflight-impossible", message)
+
+    async def _run(self, wanted: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+        place = await asyncio.to_thread(self._prepare, wanted)
+        try:
+            ports = await asyncio.to_thread(daprd.choose_ports, SidecarSettings(wanted.app_id), None)
+            settings = SidecarSettings(wanted.app_id)
+            config = next((place / CONFIG).iterdir(), None)
+            launch = msgspec.structs.replace(self._launch, resources=place / RESOURCES)
+            words = daprd.argv(launch, settings, ports, config)
+            environment = daprd.environment(launch.namespace)
+            running = await child.start(words, env=environment, log_file=place / _LOG)
+            api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", f"http://127.0.0.1:{ports.metrics}")
+            try:
+                seen = await self._watch(wanted, running, api, deadline, superseded)
+            finally:
+                await running.stop(_STOP_GRACE_S)
+            errors = await asyncio.to_thread(daprd.errors, place / _LOG, 0)
+            warnings = await asyncio.to_thread(daprd.warnings, place / _LOG, 0)
+            return msgspec.structs.replace(seen, complaints=errors, warnings=warnings)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, place)
+
+    def _prepare(self, wanted: Rehearsal) -> Path:
+        """The files of a sidecar, complete before it starts, for their owner only."""
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            place = Path(tempfile.mkdtemp(dir=self._directory))
+            for role in (RESOURCES, CONFIG):
+                (place / role).mkdir(mode=0o700)
+            for copy in wanted.copies:
+                file = resource_file(copy, self._launch.namespace)
+                (place / file.key).touch(mode=0o600)
+                (place / file.key).write_bytes(file.content)
+        except OSError as error:
+            message = f"cannot write below {self._directory}: {error.strerror}; free space there, or make it writable"
+            raise GovernorError(Kind.PRECONDITION, "preflight-files", message) from error
+        return place
+
+    async def _watch(
+        self, wanted: Rehearsal, running: Child, api: SidecarApi, deadline: float, superseded: Superseded
+    ) -> Seen:
+        """Ask until the sidecar is up with everything, has ended, or its time is over."""
+        up_since: float | None = None
+        while True:
+            said = await api.ask()
+            now = self._clock.monotonic()
+            if not running.running:
+                return Seen(last_words=daprd.ending(await running.wait()))
+            seen = Seen(said)
+            if seen.healthy:
+                up_since = now if up_since is None else up_since
+            is_settled = up_since is not None and now - up_since > _SETTLE_S
+            if passed(wanted, seen) or is_settled or now > deadline or superseded():
+                return seen
+            await self._clock.sleep(_POLL_S)
+
+
+def _loadable(planned: Plan, observed: Observed) -> Mapping[ResourceRef, Manifest]:
+    """Everything that the sidecars will find: what is delivered to any of them, and what foreign files hold."""
+    foreign = [file for key, file in observed.files.items() if key not in observed.journal.files]
+    manifests = {resource_ref(each, observed.namespace): each for file in foreign for each in file.manifests}
+    delivered = {each.ref: each.new for one in planned.sidecars for each in one.expected if each.new}
+    return {**manifests, **delivered}
+
+
+def _end(pid: int) -> None:
+    started = child.start_time(pid)
+    os.killpg(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _SWEEP_S
+    while child.same_process(pid, started) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
