@@ -1,19 +1,20 @@
 """An agent without a server: its real parts, a real daprd, and deliveries signed as a server signs them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.platforms.local.preflight import ThrowAway
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import SidecarSettings
@@ -27,10 +28,16 @@ from governor.process.clock import SystemClock
 from governor.process.reconcile import Outcome, Reconciler
 from governor.values.digest import digest
 from governor.wire.identity import encode_public_key, key_id, sign_delivery
-from governor.wire.rest import Enrolment
+from governor.wire.rest import Enrolment, SignedDelivery
+from testbed.waiting import until
 
 RUNTIME = "r1"
 FINAL = (State.VERIFIED, State.FAILED, State.UNPROVEN)
+
+
+def is_final(report: Report) -> bool:
+    """Whether the agent has done what it can, a return included."""
+    return overall(report) in FINAL and "not verified yet" not in repr(report.workloads)
 
 
 def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: str) -> dict[str, Any]:
@@ -51,6 +58,20 @@ def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
+class JumpingClock(SystemClock):
+    """The machine's clock, whose wall clock a test may set."""
+
+    def __init__(self) -> None:
+        self._offset = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back."""
+        self._offset += timedelta(seconds=seconds)
+
+
 class AgentBed:
     """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
 
@@ -66,20 +87,20 @@ class AgentBed:
         self.storage = Storage(directory / "state")
         self.storage.prepare()
         self.resources = directory / "resources"
-        clock = SystemClock()
+        self.clock = clock = JumpingClock()
         resources = ResourceDirectory(self.resources, self.storage)
         resources.prepare()
         launch = daprd.Launch(program, self.resources, "default")
         settings = SidecarSettings(app_id="app")
-        self.sidecar = Sidecar(settings, launch, self.storage, session, clock, on_restart=self._wake)
+        self.sidecar = Sidecar(settings, launch, self.storage, session, clock, on_change=self._wake)
         self.inbox = Inbox(self.storage, clock, self._wake)
         self.inbox.restore(membership)
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
-        throw_away.sweep()
-        platform = LocalPlatform("default", resources, [self.sidecar], throw_away, clock)
-        loop = Loop(self.inbox, self.outbox, platform, self.storage, clock)
+        platform = LocalPlatform("default", resources, [self.sidecar], clock)
+        self.ledger = Ledger(self.storage)
+        self.ledger.restore(membership)
+        loop = Loop(self.inbox, self.outbox, platform, self.ledger, clock)
         self.reconciler = Reconciler[str](
             loop.reconcile,
             clock=clock,
@@ -93,20 +114,23 @@ class AgentBed:
         self.reconciler.add(KEY)
 
     async def deliver(
-        self, *resources: dict[str, Any], window_s: int = 20, unproven: Unproven = Unproven.RESTART
+        self, *resources: dict[str, Any], window_s: int = 20, unproven: Unproven = Unproven.RESTART, attempt: int = 1
     ) -> Report:
         """Deliver these resources in place of those before, and wait for the final report."""
-        await self.inbox.take(self.sign(resources, window_s, unproven), self.membership)
+        await self.inbox.take(self.sign(resources, window_s, unproven, attempt), self.membership)
         return await self.concluded(self._sequence)
 
-    def sign(self, resources: Iterable[dict[str, Any]], window_s: int, unproven: Unproven) -> Any:
+    def sign(
+        self, resources: Iterable[dict[str, Any]], window_s: int, unproven: Unproven, attempt: int = 1
+    ) -> SignedDelivery:
         """The next delivery, signed."""
         wanted = tuple(resources)
         gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
         self._sequence += 1
         self._resources = wanted
         policy = ApplyPolicy(preflight=self.preflight, verify_window_seconds=window_s, unproven=unproven)
-        delivery = Delivery(RUNTIME, self._sequence, 1, 1, digest(list(wanted)), wanted, tuple(sorted(gone)), policy)
+        content = digest(list(wanted))
+        delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, wanted, tuple(sorted(gone)), policy)
         return sign_delivery(delivery, self._signer)
 
     async def concluded(self, sequence: int) -> Report:
@@ -115,8 +139,18 @@ class AgentBed:
             while True:
                 await self.outcomes.get()
                 report = self.outbox.newest
-                if report is not None and report.sequence == sequence and overall(report) in FINAL:
+                if report is not None and report.sequence == sequence and is_final(report):
                     return report
+
+    async def said(self, judge: Callable[[Report], bool]) -> Report:
+        """The newest report, once it is as ``judge`` wants it."""
+
+        async def look() -> Report | None:
+            return self.outbox.newest if self.outbox.newest and judge(self.outbox.newest) else None
+
+        report = await until(look, within_s=60)
+        assert report is not None
+        return report
 
     async def get(self, path: str) -> tuple[int, str]:
         """Ask the sidecar as its application does."""

@@ -24,10 +24,16 @@ AGENT: Final = "agent"
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """The two halves of a report."""
+    """The two halves of a report; ``applied`` when the sidecars were given any of it."""
 
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
+    applied: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything was seen to go wrong; what is only unproven did not."""
+        return any(each.state is State.FAILED for each in (*self.resources, *self.workloads))
 
     @property
     def verified(self) -> bool:
@@ -85,7 +91,23 @@ def conclude(
         nothing = Evidence(AGENT, when, "nothing of this delivery is in its scope")
         state, evidence = _fold(list(found.values()), nothing)
         workloads.append(WorkloadReport(workload=name, state=state, evidence=evidence[-1:]))
-    return Findings(tuple(resources), tuple(workloads))
+    return Findings(tuple(resources), tuple(workloads), applied=True)
+
+
+def taken_back(found: Findings, when: datetime, text: str) -> Findings:
+    """What failed, when nothing of the delivery is in use any more; ``text`` says what is used in its place."""
+    now = Evidence(AGENT, when, text)
+    resources = tuple(each if each.state is State.FAILED else _received(each, now) for each in found.resources)
+    return Findings(resources, tuple(_back(each, now, applied=found.applied) for each in found.workloads))
+
+
+def _back(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:
+    state = State.FAILED if applied else report.state
+    return msgspec.structs.replace(report, state=state, evidence=(*report.evidence, now))
+
+
+def _received(report: ResourceReport, now: Evidence) -> ResourceReport:
+    return msgspec.structs.replace(report, state=State.RECEIVED, evidence=(*report.evidence, now))
 
 
 def _fold(shown: Sequence[Finding], nothing: Evidence) -> tuple[State, tuple[Evidence, ...]]:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 import governor
 from governor.agent.connection import Connection
 from governor.agent.identity import check_token, load_or_make_key
+from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
@@ -63,11 +64,13 @@ def _components(
 
     inbox, outbox = Inbox(storage, clock, wake), Outbox(clock)
     inbox.restore(membership)
-    sidecars = [Sidecar(each, launch, storage, session, clock, on_restart=wake) for each in settings.sidecars]
+    ledger = Ledger(storage)
+    ledger.restore(membership)
+    sidecars = [Sidecar(each, launch, storage, session, clock, on_change=wake) for each in settings.sidecars]
     throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
     throw_away.sweep()
     platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
-    loop = Loop(inbox, outbox, platform, storage, clock)
+    loop = Loop(inbox, outbox, platform, ledger, clock)
     reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF)
     wake()
     registry = program_registry("agent", governor.__version__)

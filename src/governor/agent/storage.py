@@ -12,11 +12,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from governor.agent.findings import Findings
 from governor.errors import GovernorError, Kind
 from governor.process import files
 from governor.wire.rest import Enrolment, SignedDelivery
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 
 _PRIVATE: Final = 0o700
 
@@ -59,6 +60,23 @@ class Journal(msgspec.Struct, frozen=True):
             return self
         kept = {name: digest for name, digest in self.owned.items() if name not in self.intent.removals}
         return Journal({**kept, **self.intent.writes})
+
+
+class Proven(msgspec.Struct, frozen=True):
+    """The last delivery that was verified as a whole; while it is on trial, also the one before it."""
+
+    last: SignedDelivery
+    before: SignedDelivery | None = None
+    on_trial: bool = False
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """How a change ended that was not verified in its window: failed or unproven, and what was found."""
+
+    sequence: int
+    attempt: int
+    failed: bool
+    found: Findings
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -128,13 +146,24 @@ class Storage:
         """Remember a delivery before it is acted on."""
         self._write("newest.json", delivery)
 
-    def verified(self) -> SignedDelivery | None:
-        """The last delivery that was verified as a whole."""
-        return self._read("verified.json", SignedDelivery)
+    def proven(self) -> Proven | None:
+        """What is known to work."""
+        return self._read("verified.json", Proven)
 
-    def save_verified(self, delivery: SignedDelivery) -> None:
-        """Remember what is known to work."""
-        self._write("verified.json", delivery)
+    def save_proven(self, proven: Proven | None) -> None:
+        """Remember what is known to work; None: nothing is."""
+        if proven is None:
+            files.remove_durable(self.directory / "verified.json")
+        else:
+            self._write("verified.json", proven)
+
+    def trials(self) -> dict[str, Trial]:
+        """The changes that were not verified, by digest, the oldest first."""
+        return self._read("trials.json", dict[str, Trial]) or {}
+
+    def save_trials(self, trials: dict[str, Trial]) -> None:
+        """Remember which changes were not verified."""
+        self._write("trials.json", trials)
 
     def journal(self) -> Journal:
         """Which files are ours."""
@@ -152,7 +181,7 @@ class Storage:
         """Remember a sidecar's ports and process."""
         self._write(f"sidecars/{app_id}.json", record)
 
-    def _write(self, name: str, value: msgspec.Struct) -> None:
+    def _write(self, name: str, value: object) -> None:
         files.write_atomic(self.directory / name, msgspec.json.encode(value))
 
     def _read(self, name: str, kind: type[T]) -> T | None:

@@ -29,7 +29,7 @@ def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:
     delivery = SignedDelivery("{}", "key", "signature")
     storage.save_newest(delivery)
     assert storage.newest() == delivery
-    assert storage.verified() is None
+    assert (storage.proven(), storage.trials()) == (None, {})
     assert {path.stat().st_mode & 0o777 for path in storage.directory.iterdir() if path.is_file()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in storage.directory.rglob("*") if path.is_dir()} == {0o700}
 

@@ -34,12 +34,16 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 class SidecarSeen(msgspec.Struct, frozen=True):
-    """One sidecar before the change; ``current`` when its process started after the last file was written."""
+    """One sidecar before the change; ``current`` when its process started after the last file was written.
+
+    ``released``: if it does not run, it ended by itself and will be started again by itself.
+    """
 
     app_id: str
     before: Reading | None = None
     current: bool = False
     proofs: Mapping[ResourceRef, Proof] = {}
+    released: bool = False
 
     @property
     def running(self) -> bool:
@@ -64,7 +68,7 @@ class Way(enum.StrEnum):
     LIVE = "live"
     """It takes the change while it runs."""
     AWAIT = "await"
-    """Its present process is newer than the files; only the proof is missing."""
+    """Its present process, or the next if there is none, is newer than the files; only the proof is missing."""
     START = "start"
     """It is started after the write, and ended before it if it runs."""
 
@@ -184,6 +188,8 @@ def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: 
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     open_points = tuple(each for each in expected if each.ref not in kept)
     if not sidecar.running:
+        if sidecar.released and not any(each.changed for each in expected):
+            return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
         return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
     if not open_points:
         return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)

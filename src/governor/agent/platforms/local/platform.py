@@ -66,7 +66,7 @@ class LocalPlatform:
         """Let all sidecars run with what is on disk; those that run are left alone."""
         config = next((key for key in self._directory.journal().owned if key.startswith(f"{CONFIG}/")), None)
         for each in self._sidecars.values():
-            if each.process is None:
+            if not each.is_released:
                 each.release(self._directory.path(config) if config else None)
 
     async def converge(
@@ -109,7 +109,7 @@ class LocalPlatform:
     async def _seen(self, sidecar: Sidecar) -> SidecarSeen:
         before = await self._settled(sidecar)
         current = before.process is not None and before.process.number > self._written_at.get(sidecar.app_id, 0)
-        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs(before))
+        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs(before), sidecar.is_released)
 
     async def _settled(self, sidecar: Sidecar) -> Reading:
         """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""

@@ -43,15 +43,22 @@ class Prover:
 
     async def prove(self, planned: SidecarPlan, after: int, redactor: Redactor) -> Shown:
         """What the sidecar shows of each resource in its scope; ``after`` numbers its starts before the write."""
+        seen = await self._prove(planned, after)
+        ending = seen.reading.ending
+        if ending is not None and ending.killed and Verdict(State.FAILED, ending.text) in seen.verdicts.values():
+            # Whoever killed it, the change did not: the next process may show it. One that is killed too has failed.
+            seen = await self._prove_fresh(planned.expected, ending.number, self._window_s)
+        return self._conclude(planned, seen, redactor)
+
+    async def _prove(self, planned: SidecarPlan, after: int) -> Seen:
         before = planned.before
         if before is None or planned.way is Way.START:
-            seen = await self._prove_fresh(planned.expected, after, self._window_s)
-        elif planned.way is Way.AWAIT and before.process is not None:
+            return await self._prove_fresh(planned.expected, after, self._window_s)
+        if planned.way is Way.AWAIT:
             # Earlier processes may have ended; that is not this one's failure.
-            seen = await self._prove_fresh(planned.expected, before.process.number - 1, self._window_s)
-        else:
-            seen = await self._prove_live(planned, before)
-        return self._conclude(planned, seen, redactor)
+            number = before.process.number if before.process else self._sidecar.starts
+            return await self._prove_fresh(planned.expected, number - 1, self._window_s)
+        return await self._prove_live(planned, before)
 
     async def _prove_live(self, planned: SidecarPlan, before: Reading) -> Seen:
         kept = [each for each in planned.expected if each.ref in planned.kept]

@@ -49,7 +49,7 @@ class Sidecar:
         session: aiohttp.ClientSession,
         clock: Clock,
         *,
-        on_restart: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.app_id = settings.app_id
         self.starts = 0
@@ -58,7 +58,7 @@ class Sidecar:
         self._launch = launch
         self._storage = storage
         self._clock = clock
-        self._on_restart = on_restart
+        self._on_change = on_change
         record = storage.sidecar(settings.app_id)
         self._leftover = record.process if record else None
         self.ports: Ports = daprd.choose_ports(settings, record.ports if record else None)
@@ -91,6 +91,11 @@ class Sidecar:
     def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Remember what the process of a reading was seen to use."""
         self._proofs, self._proofs_of = dict(proofs), reading.process
+
+    @property
+    def is_released(self) -> bool:
+        """Whether a process runs or will be started without being asked for."""
+        return self._released.is_set()
 
     def is_up(self) -> bool:
         """Whether there is a process."""
@@ -163,26 +168,27 @@ class Sidecar:
         self._hurry.clear()
         began = self._clock.monotonic()
         try:
-            text = await self._start_and_wait()
+            ending = await self._start_and_wait()
         finally:
             if self._child is None:
                 self._at_rest.set()
         if not self._released.is_set():
             return
-        self._ending = Ending(self.starts, text)
+        self._ending = ending
+        self._on_change()
         if self._clock.monotonic() - began > _STEADY_S:
             self._retries.reset()
         delay_s = self._retries.next_s()
         _log.warning("sidecar ended", app_id=self.app_id, again_in_s=round(delay_s, 1), log=str(self.log_file))
         await self._pause(delay_s)
 
-    async def _start_and_wait(self) -> str:
+    async def _start_and_wait(self) -> Ending:
         unasked = self._retries.failures > 0
         self.starts += 1
         try:
             self._child = await self._spawn()
         except GovernorError as error:
-            return str(error)
+            return Ending(self.starts, str(error))
         running = self._child
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
@@ -191,14 +197,14 @@ class Sidecar:
         _log.info("sidecar started", app_id=self.app_id, pid=running.pid, http_port=self.ports.http)
         await self._remember(ProcessRecord(running.pid, running.start_time))
         if unasked:
-            self._on_restart()
+            self._on_change()
         async with asyncio.TaskGroup() as group:
             coming_up = group.create_task(self._come_up(running.pid))
             ended = await running.wait()
             coming_up.cancel()
         self._forget()
         how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
-        return f"{how}: {daprd.last_words(ended.tail)}"
+        return Ending(self.starts, f"{how}: {daprd.last_words(ended.tail)}", killed=bool(ended.signal))
 
     async def _come_up(self, pid: int) -> None:
         """Note on which socket a new process answers first, before it can restart itself, and when it is healthy."""

@@ -1,0 +1,239 @@
+"""A change that fails in its window is taken back, once, and stays back; later failures are health. Real sidecars."""
+
+import json
+import os
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from governor.agent.ledger import Standing
+from governor.agent.platforms.local.files import resource_file
+from governor.domain.reports import Report, State, acknowledged, overall
+from testbed.pytest_plugin import StartRedis
+from testbed.redis import Redis
+from testbed.waiting import until
+from tests.integration.agent_bed import AgentBed, component, running_agent, said_of
+
+GOOD = component("one", "state.in-memory")
+UNKNOWN = component("one", "state.no-such-type")
+"""Daprd exits on it at once."""
+OTHER = component("other", "state.in-memory")
+
+
+def store(redis: Redis, **more: str) -> dict[str, Any]:
+    return component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password, **more)
+
+
+def returned(report: Report) -> str:
+    return report.workloads[0].evidence[-1].text
+
+
+def is_failed(report: Report) -> bool:
+    return overall(report) is State.FAILED
+
+
+async def settled(bed: AgentBed) -> None:
+    async def look() -> bool:
+        newest = bed.inbox.newest
+        return newest is not None and bed.ledger.standing(newest) is Standing.KNOWN
+
+    await until(look)
+
+
+def mortal_daprd(directory: Path, program: Path) -> tuple[Path, Path]:
+    """A daprd that ends by itself, in good order, when a file appears; the program and the file."""
+    trigger = directory / "die"
+    script = directory / "mortal-daprd"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"wanted={shlex.quote(str(trigger))}\n"
+        '( while [ ! -e "$wanted" ]; do sleep 0.02; done; rm "$wanted"; kill -TERM $$ ) &\n'
+        f'exec {shlex.quote(str(program))} "$@"\n'
+    )
+    script.chmod(0o700)
+    return script, trigger
+
+
+async def test_a_change_that_ends_the_sidecar_is_taken_back_with_all_it_added_and_said_in_the_sidecars_words(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        good = await bed.deliver(GOOD)
+        report = await bed.deliver(UNKNOWN, OTHER)
+
+        assert said_of(report, "one").state is State.FAILED
+        assert "state.no-such-type" in said_of(report, "one").evidence[-1].text
+        assert said_of(report, "other").state is State.RECEIVED
+        assert [each.state for each in report.workloads] == [State.FAILED]
+        assert returned(report) == f"returned to bundle {good.digest} of delivery 1; verified"
+        assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
+        assert (await bed.get("/v1.0/state/one/key"))[0] == 204
+        assert bed.ledger.trial(bed.inbox.newest) is not None  # type: ignore[arg-type]
+
+
+async def test_without_anything_that_worked_the_return_is_to_nothing_and_the_sidecar_runs(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        report = await bed.deliver(UNKNOWN, OTHER)
+
+        assert overall(report) is State.FAILED
+        assert returned(report) == "returned to the empty bundle; verified"
+        assert list(bed.resources.iterdir()) == []
+        assert bed.sidecar.process is not None
+
+
+async def test_what_failed_is_not_tried_again_by_a_new_agent_and_said_again(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        await first.deliver(GOOD)
+        failed = await first.deliver(UNKNOWN, OTHER)
+    before = (first.resources / "component.one.yaml").stat()
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        again = await second.concluded(2)
+
+        assert again.boot != failed.boot
+        assert [(each.resource, each.state) for each in again.resources] == [
+            (each.resource, each.state) for each in failed.resources
+        ]
+        assert said_of(again, "one") == said_of(failed, "one")
+        assert returned(again) == returned(failed)
+        assert second.sidecar.starts == 1
+        assert (second.resources / "component.one.yaml").stat() == before
+        assert (await second.get("/v1.0/state/one/key"))[0] == 204
+
+
+async def test_the_same_content_is_tried_again_only_under_a_higher_attempt(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    one, two = await start_redis(), await start_redis()
+    await two.ask("HSET", "app||who", "data", json.dumps("two"), "version", "1")
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(store(one))
+        await two.stop()
+        failed = await bed.deliver(store(two))
+        assert overall(failed) is State.FAILED
+        assert "connection refused" in said_of(failed, "statestore").evidence[-1].text
+        assert returned(failed).endswith("of delivery 1; verified")
+        await two.start()
+        starts = bed.sidecar.starts
+
+        same = await bed.deliver(store(two))
+        assert overall(same) is State.FAILED
+        assert bed.sidecar.starts == starts
+
+        assert acknowledged(await bed.deliver(store(two), attempt=2))
+        assert (await bed.get("/v1.0/state/statestore/who"))[0] == 204
+        assert two.address in (bed.resources / "component.statestore.yaml").read_text()
+
+
+async def test_a_sidecar_that_accepts_a_change_and_then_ends_in_its_window_gets_the_old_one_back(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    program, trigger = mortal_daprd(tmp_path, daprd_binary)
+    async with running_agent(tmp_path, program) as bed:
+        await bed.deliver(GOOD)
+        assert acknowledged(await bed.deliver(GOOD, OTHER, window_s=60))
+        trigger.touch()
+
+        report = await bed.said(lambda it: is_failed(it) and "; verified" in returned(it))
+
+        assert "daprd exited with code 0" in said_of(report, "other").evidence[-1].text
+        assert "of delivery 1" in returned(report)
+        assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
+
+
+async def test_a_sidecar_that_ends_after_the_window_is_reported_started_again_and_verified_without_a_return(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        verified = await bed.deliver(store(redis), window_s=1)
+        await settled(bed)
+        await redis.stop()
+        assert bed.outbox.newest is verified
+        assert bed.sidecar.process is not None
+        os.kill(bed.sidecar.process.pid, signal.SIGTERM)
+
+        ill = await bed.said(lambda it: is_failed(it) and "connection refused" in repr(it))
+        assert (bed.resources / "component.statestore.yaml").exists()
+        assert ill.sequence == 1
+        await redis.start()
+        assert acknowledged(await bed.said(acknowledged))
+        assert bed.storage.trials() == {}
+
+
+async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_process(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(GOOD)
+        first = await bed.deliver(GOOD, OTHER, window_s=60)
+        assert bed.sidecar.process is not None
+        os.kill(bed.sidecar.process.pid, signal.SIGKILL)
+
+        report = await bed.said(lambda it: acknowledged(it) and it.n > first.n)
+
+        assert bed.sidecar.starts == 2
+        assert report.sequence == 2
+        assert bed.storage.trials() == {}
+
+
+async def test_a_return_that_fails_too_is_said_and_heals_without_another_return(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(store(redis))
+        await redis.stop()
+        report = await bed.deliver(component("statestore", "state.no-such-type"))
+        assert "of delivery 1; failed: daprd exited with code 1" in returned(report)
+        before = (bed.resources / "component.statestore.yaml").stat()
+        await redis.start()
+
+        healed = await bed.said(lambda it: "; verified" in returned(it))
+
+        assert said_of(healed, "statestore") == said_of(report, "statestore")
+        assert (bed.resources / "component.statestore.yaml").stat() == before
+
+
+async def test_a_refused_delivery_changes_nothing_and_waits_for_a_higher_attempt(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(GOOD)
+        foreign = bed.resources / "mine.yaml"
+        foreign.write_bytes(resource_file(OTHER, "default").content)
+        starts = bed.sidecar.starts
+
+        report = await bed.deliver(GOOD, OTHER)
+
+        assert said_of(report, "other").state is State.FAILED
+        assert returned(report).startswith("stayed at bundle")
+        assert returned(report).endswith("of delivery 1; verified")
+        assert [each.state for each in report.workloads] == [State.RECEIVED]
+        foreign.unlink()
+        assert overall(await bed.deliver(GOOD, OTHER)) is State.FAILED
+        assert bed.sidecar.starts == starts
+        assert acknowledged(await bed.deliver(GOOD, OTHER, attempt=2))
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+async def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_window(
+    hours: int, tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(GOOD)
+        assert acknowledged(await bed.deliver(GOOD, OTHER, window_s=60))
+        bed.clock.jump(hours * 3600)
+        bed.reconciler.add("runtime")
+        await bed.outcomes.get()
+        assert bed.inbox.newest is not None
+        assert bed.ledger.standing(bed.inbox.newest) is Standing.ON_TRIAL
+
+        report = await bed.deliver(UNKNOWN, window_s=60)
+
+        assert returned(report).endswith("of delivery 2; verified")
