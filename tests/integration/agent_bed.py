@@ -15,6 +15,7 @@ from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.preflight import ThrowAway
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import SidecarSettings
@@ -97,7 +98,9 @@ class AgentBed:
         self.inbox.restore(membership)
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        platform = LocalPlatform("default", resources, [self.sidecar], clock)
+        throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
+        throw_away.sweep()
+        platform = LocalPlatform("default", resources, [self.sidecar], throw_away, clock)
         self.ledger = Ledger(self.storage)
         self.ledger.restore(membership)
         loop = Loop(self.inbox, self.outbox, platform, self.ledger, clock)

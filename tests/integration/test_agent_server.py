@@ -99,7 +99,7 @@ async def test_an_agent_joins_with_a_token_proves_its_delivery_and_follows_the_n
         assert (first.report.boot, first.report.n) < (second.report.boot, second.report.n)
         assert [each.workload for each in second.report.workloads] == ["app"]
         sources = [item.source.split()[0] for item in second.report.resources[0].evidence]
-        assert sources == ["agent", "file", "sidecar"]
+        assert sources == ["agent", "preflight", "file", "sidecar"]
 
 
 async def test_a_runtime_works_on_without_its_server_and_catches_up_when_it_is_back(
