@@ -10,7 +10,7 @@ from demo.programs import GovernorServer
 from governor.cli.exits import DONE, EXIT_CODE, NO, USAGE
 from governor.domain.reports import State
 from governor.errors import Kind
-from tests.integration.cli_bed import CommandLine, governed, profile
+from tests.integration.cli_bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,3 +94,18 @@ async def test_a_revoked_runtime_is_shown_and_can_be_invited_again(governor: Com
     assert "Revoked" in (await governor.run("describe", "runtime", "revoked")).out
     again = await governor.run("runtime", "revoke", "revoked")
     assert again.code == EXIT_CODE[Kind.PRECONDITION]
+
+
+async def test_an_explanation_has_a_line_for_each_field(governor: CommandLine) -> None:
+    governor.write("all.yaml", runtime("why"), profile("why", "why", priority=3, apply={"preflight": "off"}))
+    await governor.run("apply", "-f", "all.yaml", "--no-wait")
+    whole = await governor.run("explain", "why")
+    one = await governor.run("explain", "why", "component/store", "-o", "json")
+    lines = [line.split(maxsplit=2) for line in whole.lines]
+    assert ["spec.metadata[note].value", "one", "Profile/why version 1, priority 3"] in lines
+    assert ["preflight", "off", "Profile/why version 1, priority 3"] in lines
+    assert ["strategy", "reload", "default"] in lines
+    assert (one.code, '"apply": []' in one.out) == (DONE, True)
+    missing = await governor.run("explain", "why", "Component/other")
+    assert missing.code == EXIT_CODE[Kind.NOT_FOUND]
+    assert "Component/default/store" in missing.err

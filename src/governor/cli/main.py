@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "rollback": Entry("governor.cli.changing:rollback", "Make documents what they were at a revision; follow it."),
     "get": Entry("governor.cli.showing:get", "List runtimes, profiles or revisions, or show one of them."),
     "describe": Entry("governor.cli.showing:describe", "Show everything that is known about one thing."),
+    "explain": Entry("governor.cli.explaining:explain", "Show which profile decided each field of a runtime."),
     "history": Entry("governor.cli.showing:history", "Show the revisions, newest first, and what each one changed."),
     "runtime": Entry("governor.cli.runtimes:runtime", "Retry a runtime's newest delivery, or revoke its agent's key."),
     "token": Entry("governor.cli.tokens:token", "Make, list and revoke tokens of people, programs and agents."),

@@ -26,6 +26,7 @@ from governor.wire.rest import (
     EnrolRequest,
     Revision,
     RevisionProgress,
+    RuntimeExplanation,
     RuntimeView,
     SignedDelivery,
     TokenCreated,
@@ -106,6 +107,10 @@ class Client:
     async def runtime(self, name: str) -> RuntimeView:
         """One runtime with its state."""
         return await self._get(f"/runtimes/{_word(name)}", RuntimeView)
+
+    async def explain(self, runtime: str) -> RuntimeExplanation:
+        """Each field of a runtime's configuration with the profile that decided it."""
+        return await self._get(f"/runtimes/{_word(runtime)}/explain", RuntimeExplanation)
 
     async def retry(self, runtime: str) -> RuntimeView:
         """Have a runtime try its newest delivery once more; its state then."""

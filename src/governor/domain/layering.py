@@ -61,6 +61,7 @@ class Folded(msgspec.Struct, frozen=True):
     resources: dict[ResourceRef, Manifest]
     apply: dict[str, Any]
     origins: dict[ResourceRef, dict[Path, Origin]]
+    apply_origins: dict[Path, Origin]
     conflicts: tuple[Conflict, ...]
 
     def origin(self, resource: ResourceRef, path: Path) -> str:
@@ -95,6 +96,7 @@ def fold(layers: Iterable[Layer], default_namespace: str) -> Folded:
         {ref: place.tree for ref, place in there.items()},
         apply.tree,
         {ref: place.origins for ref, place in there.items()},
+        apply.origins,
         tuple(conflicts),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from governor.domain.bundles import Delivery
 from governor.domain.conditions import Condition, Summary
-from governor.domain.documents import DocumentRef
+from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.secret import MASK
@@ -169,6 +169,32 @@ class RuntimeView(_Answer, frozen=True):
     summary: Summary
     conditions: tuple[Condition, ...]
     report: Report | None
+
+
+class FieldExplanation(_Answer, frozen=True):
+    """One field, masked, and the profile that decided it; no profile decided a default. A removed one has no value."""
+
+    path: str
+    value: Any = None
+    profile: str = ""
+    version: int = 0
+    priority: int = 0
+
+
+class ResourceExplanation(_Answer, frozen=True):
+    """The fields of one compiled resource."""
+
+    resource: ResourceRef
+    fields: tuple[FieldExplanation, ...]
+
+
+class RuntimeExplanation(_Answer, frozen=True):
+    """Why a runtime has what it has: its compiled resources and its apply policy, field by field."""
+
+    runtime: str
+    digest: str
+    resources: tuple[ResourceExplanation, ...]
+    apply: tuple[FieldExplanation, ...]
 
 
 class RuntimeProgress(_Answer, frozen=True):

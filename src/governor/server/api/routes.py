@@ -14,6 +14,7 @@ from governor.wire.rest import (
     EnrolRequest,
     Revision,
     RevisionProgress,
+    RuntimeExplanation,
     RuntimeView,
     SignedDelivery,
     TokenCreated,
@@ -100,6 +101,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.VIEWER_OR_SELF,
         "One runtime with its state",
         answer=RuntimeView,
+    ),
+    Endpoint(
+        "GET",
+        "/runtimes/{runtime}/explain",
+        runtimes.explain,
+        Access.VIEWER,
+        "Each field of a runtime's resources and apply policy, with the profile that decided it",
+        answer=RuntimeExplanation,
     ),
     Endpoint(
         "POST",

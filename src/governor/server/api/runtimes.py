@@ -8,6 +8,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.reports import Report
 from governor.errors import invalid
 from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, whole_number
+from governor.server.explaining import read_explanation
 from governor.server.reporting import take_report
 from governor.server.runtimes import read_runtime, read_runtimes, runtime_view
 from governor.server.store.deliveries import find_delivery
@@ -33,6 +34,15 @@ async def get_runtime(call: Call) -> Answer:
     if facts is None:
         raise not_found(f"runtime {call.path['runtime']!r}")
     return Answer(runtime_view(facts, call.services.hub.presence))
+
+
+async def explain(call: Call) -> Answer:
+    """Why a runtime has what it has."""
+    name = call.path["runtime"]
+    found = await call.services.store.read(lambda connection: read_explanation(connection, name))
+    if found is None:
+        raise not_found(f"runtime {name!r}")
+    return Answer(found)
 
 
 async def retry(call: Call) -> Answer:

@@ -1,0 +1,71 @@
+"""``explain``: one line for each field of what a runtime gets, with its value and the profile that decided it."""
+
+from collections.abc import Iterable, Iterator
+
+import click
+import msgspec
+
+from governor.cli.connection import ask
+from governor.cli.options import connection_options
+from governor.cli.tables import Format, machine_text, table
+from governor.cli.words import output_option
+from governor.errors import GovernorError, Kind
+from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExplanation
+
+
+@click.command()
+@click.argument("runtime")
+@click.argument("resource", required=False, metavar="[KIND/NAME]")
+@output_option
+@connection_options()
+def explain(runtime: str, resource: str | None, output: Format) -> None:
+    """Show which profile decided each field of what RUNTIME gets, or of one of its resources.
+
+    A field that a profile took away is shown as removed; sensitive values stay masked.
+    """
+    found = ask(lambda client: client.explain(runtime))
+    shown = found if resource is None else narrowed(found, resource)
+    click.echo(explanation_text(shown) if output == "table" else machine_text(shown, output))
+
+
+def narrowed(found: RuntimeExplanation, resource: str) -> RuntimeExplanation:
+    """Only one resource, named KIND/NAME or KIND/NAMESPACE/NAME, the kind in any case; without the apply policy."""
+    meant = tuple(each for each in found.resources if resource.lower() in _names(each))
+    if not meant:
+        known = ", ".join(str(each.resource) for each in found.resources) or "none"
+        message = f"runtime {found.runtime!r} gets no resource {resource!r}; its resources: {known}"
+        raise GovernorError(Kind.NOT_FOUND, "not-found", message)
+    return msgspec.structs.replace(found, resources=meant, apply=())
+
+
+def _names(each: ResourceExplanation) -> tuple[str, str]:
+    ref = each.resource
+    return f"{ref.kind}/{ref.name}".lower(), str(ref).lower()
+
+
+def explanation_text(found: RuntimeExplanation) -> str:
+    """For people: a table for each resource, and one for the apply policy."""
+    return "\n\n".join(_parts(found)) or f"nothing is meant for runtime {found.runtime!r}"
+
+
+def _parts(found: RuntimeExplanation) -> Iterator[str]:
+    for each in found.resources:
+        yield f"{each.resource}\n{_table(each.fields)}"
+    if found.apply:
+        yield f"apply policy\n{_table(found.apply)}"
+
+
+def _table(fields: Iterable[FieldExplanation]) -> str:
+    return table(("FIELD", "VALUE", "FROM"), ((each.path or "(all)", _value(each), _origin(each)) for each in fields))
+
+
+def _value(field: FieldExplanation) -> str:
+    if field.value is None:
+        return "(removed)"
+    return field.value if isinstance(field.value, str) else msgspec.json.encode(field.value).decode()
+
+
+def _origin(field: FieldExplanation) -> str:
+    if not field.profile:
+        return "default"
+    return f"Profile/{field.profile} version {field.version}, priority {field.priority}"
