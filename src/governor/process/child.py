@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,15 +23,24 @@ _DRAIN_S: Final = 1.0
 
 
 class ChildExit(msgspec.Struct, frozen=True):
-    """How a child ended: by an exit code or by a signal (its name), and its last lines."""
+    """How a child ended: by an exit code or by a signal (its name), and its last lines.
+
+    Of a process that is not our child neither is known.
+    """
 
     code: int | None
     signal: str
     tail: tuple[str, ...]
 
     def __str__(self) -> str:
-        how = f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
-        return "\n  ".join([how, *self.tail])
+        return "\n  ".join([self.how, *self.tail])
+
+    @property
+    def how(self) -> str:
+        """The first part in words."""
+        if self.signal:
+            return f"was ended by {self.signal}"
+        return "ended" if self.code is None else f"exited with code {self.code}"
 
 
 async def start(
@@ -106,7 +116,7 @@ class Child:
     def send_signal(self, number: signal.Signals) -> None:
         """Signal the whole group; nothing happens once the child has ended."""
         if self.running:
-            _signal_group(self.pid, number)
+            signal_group(self.pid, number)
 
     async def _end(self) -> ChildExit:
         try:
@@ -114,7 +124,7 @@ class Child:
                 reading = group.create_task(self._output.read())
                 code = await self._process.wait()
                 # What the child started does not outlive it; the group's id stays taken while a member lives.
-                _signal_group(self.pid, signal.SIGKILL)
+                signal_group(self.pid, signal.SIGKILL)
                 await asyncio.wait({reading}, timeout=_DRAIN_S)
                 reading.cancel()
         except BaseException:
@@ -122,7 +132,7 @@ class Child:
             self.send_signal(signal.SIGKILL)
             await self._process.wait()
             raise
-        return _exit(code, await asyncio.to_thread(self._output.tail))
+        return exit_of(code, await asyncio.to_thread(self._output.tail))
 
 
 def start_time(pid: int) -> str:
@@ -140,17 +150,34 @@ def start_time(pid: int) -> str:
     return "" if state in ("Z", "X") else f"{boot}/{started}"
 
 
+def moment() -> str:
+    """Now, in the form of a start time."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
+    return f"{boot}/{int(ticks)}"
+
+
+def is_after(started: str, earlier: str) -> bool:
+    """Whether a start time is certainly later than a moment of the same boot; a tick is 10 ms, and within one nobody
+    knows."""
+    boot, _, ticks = started.partition("/")
+    other_boot, _, other_ticks = earlier.partition("/")
+    return bool(ticks and other_ticks) and boot == other_boot and int(ticks) > int(other_ticks)
+
+
 def same_process(pid: int, started: str) -> bool:
     """Whether the process recorded by its ``pid`` and ``start_time`` still lives."""
     return bool(started) and start_time(pid) == started
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal a process and all it started; nothing happens when none of them is left."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
 
 
-def _exit(code: int, tail: tuple[str, ...]) -> ChildExit:
+def exit_of(code: int, tail: tuple[str, ...]) -> ChildExit:
+    """How a child ended, from its exit code, or from the number of the signal below zero."""
     if code >= 0:
         return ChildExit(code, "", tail)
     return ChildExit(None, signal.Signals(-code).name, tail)

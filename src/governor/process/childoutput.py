@@ -38,9 +38,9 @@ class Output(Protocol):
 class FileOutput:
     """Appended to a file that only we may read; the child writes there itself."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, begin: int = 0) -> None:
         self._path = path
-        self._begin = 0
+        self.begin = begin
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
@@ -51,7 +51,7 @@ class FileOutput:
             message = f"cannot open the log file {self._path}: {error.strerror or error}"
             raise GovernorError(Kind.PRECONDITION, "child-log", message) from error
         try:
-            self._begin = os.fstat(descriptor).st_size
+            self.begin = os.fstat(descriptor).st_size
             yield descriptor
         finally:
             os.close(descriptor)
@@ -64,11 +64,14 @@ class FileOutput:
 
     def tail(self) -> tuple[str, ...]:
         """The last lines that this child wrote so far."""
-        with self._path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(self._begin, end - TAIL_LINES * LINE_BYTES))
-            lines = Lines()
-            found = [*lines.feed(file.read()), *lines.rest()]
+        try:
+            with self._path.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self.begin, end - TAIL_LINES * LINE_BYTES))
+                lines = Lines()
+                found = [*lines.feed(file.read()), *lines.rest()]
+        except FileNotFoundError:
+            return ()
         return tuple(found[-TAIL_LINES:])
 
 
