@@ -54,14 +54,12 @@ class Seen(msgspec.Struct, frozen=True):
         return self.last_words is None and self.said is not None and self.said.healthy
 
 
-def rehearse(
-    changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], namespace: str, app_id: str
-) -> Rehearsal:
+def rehearse(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], app_id: str) -> Rehearsal:
     """What to try when of all ``manifests`` that the sidecars are to load these have changed."""
     affected = _affected(changed, manifests)
     treatments = {ref: treatment(manifests[ref]) for ref in affected}
     tried = [ref for ref in affected if not treatments[ref].skip]
-    beside = _needed(tried, manifests, namespace)
+    beside = _needed(tried, manifests)
     return Rehearsal(
         app_id,
         {ref: stand_in(manifests[ref], app_id) for ref in tried},
@@ -79,9 +77,7 @@ def _affected(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Ma
     return sorted(refs | readers)
 
 
-def _needed(
-    tried: Sequence[ResourceRef], manifests: Mapping[ResourceRef, Manifest], namespace: str
-) -> list[ResourceRef]:
+def _needed(tried: Sequence[ResourceRef], manifests: Mapping[ResourceRef, Manifest]) -> list[ResourceRef]:
     """The Configuration, the middleware that it puts to work, and the secret stores that any of all these name."""
     if not tried:
         return []
@@ -93,7 +89,7 @@ def _needed(
         new = [ref for ref in manifests if ref.kind == "Component" and ref.name in wanted and ref not in found]
         found.update(dict.fromkeys(new))
         queue += new
-    return [ref for ref in found if ref not in set(tried) and ref.namespace == namespace]
+    return [ref for ref in found if ref not in set(tried)]
 
 
 def _named(manifest: Manifest) -> Iterator[str]:

@@ -21,6 +21,7 @@ _TRIED_CATEGORIES: Final = frozenset(
 )
 _OUTPUT_ONLY: Final = frozenset(
     {
+        "bindings.alicloud.dubbo",
         "bindings.alicloud.oss",
         "bindings.alicloud.sls",
         "bindings.alicloud.tablestore",
@@ -69,6 +70,7 @@ _SILENT: Final = frozenset(
         "bindings.huawei.obs",
         "bindings.influx",
         "bindings.localstorage",
+        "bindings.mqtt",
         "bindings.mqtt3",
         "bindings.postmark",
         "bindings.smtp",
@@ -94,7 +96,7 @@ _IDENTITIES: Final[Mapping[str, frozenset[str]]] = {
     "bindings.azure.eventhubs": frozenset({"consumerid", "consumergroup"}),
     "bindings.aws.kinesis": frozenset({"consumername"}),
     "bindings.kafka": frozenset({"clientid", "consumergroup"}),
-    "bindings.kubemq": frozenset({"clientid", "group"}),
+    "bindings.mqtt": frozenset({"consumerid"}),
     "bindings.mqtt3": frozenset({"consumerid"}),
     "bindings.rocketmq": frozenset({"consumergroup"}),
     "pubsub.azure.eventhubs": frozenset({"consumergroup"}),

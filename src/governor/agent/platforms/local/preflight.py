@@ -5,13 +5,16 @@ start. What goes in and what comes out is decided by ``agent.preflight``.
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +28,10 @@ from governor.agent.platforms.local.plan import Observed, Plan
 from governor.agent.platforms.local.proving import Superseded
 from governor.agent.preflight import Preflighted, Rehearsal, Seen, blames, judge, passed, rehearse
 from governor.agent.redaction import Redactor
+from governor.agent.resources import in_scope
 from governor.agent.settings import SidecarSettings
 from governor.agent.sidecars import SidecarApi
+from governor.agent.storage import Ports
 from governor.agent.verification import Verdict
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, resource_ref
@@ -54,7 +59,7 @@ _log = logging.get_logger(__name__)
 
 
 class ThrowAway:
-    """Starts throw-away sidecars, one after another."""
+    """Starts throw-away sidecars, one after another, below a directory of its own."""
 
     def __init__(self, launch: daprd.Launch, directory: Path, session: aiohttp.ClientSession, clock: Clock) -> None:
         self._launch = launch
@@ -76,117 +81,142 @@ class ThrowAway:
     ) -> Preflighted:
         """Try what a plan changes. Looking again when nothing is left to change finds what was found before."""
         this = (delivery.sequence, delivery.attempt)
-        changed = [each.ref for one in planned.sidecars for each in one.expected if each.changed and each.new]
+        changed = {each.ref for one in planned.sidecars for each in one.expected if each.changed and each.new}
         if not changed:
             return self._latest[1] if self._latest and self._latest[0] == this else Preflighted()
         if delivery.apply.preflight is Preflight.OFF:
-            result = self._skipped(changed)
+            result = self._off(changed)
         else:
             app_id = f"{planned.sidecars[0].app_id[:_NAME_LENGTH]}-preflight-{secrets.token_hex(4)}"
-            wanted = rehearse(changed, _loadable(planned, observed), observed.namespace, app_id)
-            result = await self._try(wanted, delivery.apply, redactor, superseded)
+            rehearsal = rehearse(changed, _loadable(planned, observed), app_id)
+            result = await self._try(rehearsal, delivery.apply, redactor, superseded)
         self._latest = this, result
         return result
 
-    def _skipped(self, changed: list[ResourceRef]) -> Preflighted:
+    def _off(self, changed: Iterable[ResourceRef]) -> Preflighted:
         evidence = Evidence(AGENT, self._clock.now(), "not preflighted: the apply policy says so")
         return Preflighted(dict.fromkeys(changed, Finding(state=State.RECEIVED, evidence=(evidence,))))
 
     async def _try(
-        self, wanted: Rehearsal, policy: ApplyPolicy, redactor: Redactor, superseded: Superseded
+        self, rehearsal: Rehearsal, policy: ApplyPolicy, redactor: Redactor, superseded: Superseded
     ) -> Preflighted:
         limit_s = min(max(policy.verify_window_seconds * _SHARE, _LEAST_S), _MOST_S)
         deadline = self._clock.monotonic() + limit_s
-        seen = await self._conclusive(wanted, deadline, superseded) if wanted.tried else Seen()
+        seen = await self._conclusive(rehearsal, deadline, superseded) if rehearsal.tried else Seen()
         if superseded():
             return Preflighted(stopped=True)
-        verdicts = judge(wanted, seen, f"not initialised within {limit_s:.0f} s")
-        return Preflighted({ref: self._finding(wanted, verdict, redactor) for ref, verdict in verdicts.items()})
+        source, now = f"preflight {rehearsal.app_id}", self._clock.now()
+        verdicts = judge(rehearsal, seen, f"not initialised within {limit_s:.0f} s")
+        return Preflighted({ref: _finding(verdict, source, now, redactor) for ref, verdict in verdicts.items()})
 
-    def _finding(self, wanted: Rehearsal, verdict: Verdict, redactor: Redactor) -> Finding:
-        evidence = Evidence(f"preflight {wanted.app_id}", self._clock.now(), redactor.clean(verdict.text))
-        return Finding(state=verdict.state, evidence=(evidence,))
-
-    async def _conclusive(self, wanted: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+    async def _conclusive(self, rehearsal: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
         """What a throw-away sidecar showed of the change; an end that may have other reasons is looked into."""
         seen = Seen()
         for _ in range(_ATTEMPTS):
-            seen = await self._run(wanted, deadline, superseded)
-            if seen.last_words is None or blames(wanted, seen.last_words) or superseded():
+            seen = await self._run(rehearsal, deadline, superseded)
+            if seen.last_words is None or blames(rehearsal, seen.last_words) or superseded():
                 return seen
-        alone = await self._run(Rehearsal(wanted.app_id), deadline, superseded)
+        alone = await self._run(Rehearsal(rehearsal.app_id), deadline, superseded)
         if alone.healthy or superseded():
             return seen
         message = f"the preflight could not run, so nothing was applied: {alone.last_words or 'daprd does not come up'}"
         raise GovernorError(Kind.UNAVAILABLE, "preflight-impossible", message)
 
-    async def _run(self, wanted: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
-        place = await asyncio.to_thread(self._prepare, wanted)
-        try:
-            ports = await asyncio.to_thread(daprd.choose_ports, SidecarSettings(wanted.app_id), None)
-            settings = SidecarSettings(wanted.app_id)
-            config = next((place / CONFIG).iterdir(), None)
-            launch = msgspec.structs.replace(self._launch, resources=place / RESOURCES)
-            words = daprd.argv(launch, settings, ports, config)
-            environment = daprd.environment(launch.namespace)
-            running = await child.start(words, env=environment, log_file=place / _LOG)
-            api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", f"http://127.0.0.1:{ports.metrics}")
+    async def _run(self, rehearsal: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+        """Start a sidecar with everything in place, look at it, end it and leave nothing behind."""
+        async with self._files(rehearsal) as place:
+            settings = SidecarSettings(rehearsal.app_id)
+            ports = await asyncio.to_thread(daprd.choose_ports, settings, None)
+            running = await self._start(settings, ports, place)
             try:
-                seen = await self._watch(wanted, running, api, deadline, superseded)
+                seen = await self._watch(rehearsal, running, ports, deadline, superseded)
             finally:
                 await running.stop(_STOP_GRACE_S)
             errors = await asyncio.to_thread(daprd.errors, place / _LOG, 0)
             warnings = await asyncio.to_thread(daprd.warnings, place / _LOG, 0)
-            return msgspec.structs.replace(seen, complaints=errors, warnings=warnings)
+        return msgspec.structs.replace(seen, complaints=errors, warnings=warnings)
+
+    @asynccontextmanager
+    async def _files(self, rehearsal: Rehearsal) -> AsyncIterator[Path]:
+        place = await asyncio.to_thread(self._make)
+        try:
+            await asyncio.to_thread(self._write, rehearsal, place)
+            yield place
         finally:
             await asyncio.to_thread(shutil.rmtree, place)
 
-    def _prepare(self, wanted: Rehearsal) -> Path:
-        """The files of a sidecar, complete before it starts, for their owner only."""
+    def _make(self) -> Path:
+        """A new directory for its owner only."""
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            place = Path(tempfile.mkdtemp(dir=self._directory))
+            return Path(tempfile.mkdtemp(dir=self._directory))
+        except OSError as error:
+            raise _unwritable(self._directory, error) from error
+
+    def _write(self, rehearsal: Rehearsal, place: Path) -> None:
+        """Everything that a sidecar will load, for its owner only, before it starts."""
+        try:
             for role in (RESOURCES, CONFIG):
-                (place / role).mkdir(mode=0o700)
-            for copy in wanted.copies:
+                (place / role).mkdir()
+            for copy in rehearsal.copies:
                 file = resource_file(copy, self._launch.namespace)
                 (place / file.key).touch(mode=0o600)
                 (place / file.key).write_bytes(file.content)
         except OSError as error:
-            message = f"cannot write below {self._directory}: {error.strerror}; free space there, or make it writable"
-            raise GovernorError(Kind.PRECONDITION, "preflight-files", message) from error
-        return place
+            raise _unwritable(place, error) from error
+
+    async def _start(self, settings: SidecarSettings, ports: Ports, place: Path) -> Child:
+        launch = msgspec.structs.replace(self._launch, resources=place / RESOURCES)
+        config = next((place / CONFIG).iterdir(), None)
+        words = daprd.argv(launch, settings, ports, config)
+        return await child.start(words, env=daprd.environment(launch.namespace), log_file=place / _LOG)
 
     async def _watch(
-        self, wanted: Rehearsal, running: Child, api: SidecarApi, deadline: float, superseded: Superseded
+        self, rehearsal: Rehearsal, running: Child, ports: Ports, deadline: float, superseded: Superseded
     ) -> Seen:
         """Ask until the sidecar is up with everything, has ended, or its time is over."""
+        api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", f"http://127.0.0.1:{ports.metrics}")
         up_since: float | None = None
         while True:
-            said = await api.ask()
+            seen = Seen(await api.ask())
             now = self._clock.monotonic()
             if not running.running:
                 return Seen(last_words=daprd.ending(await running.wait()))
-            seen = Seen(said)
-            if seen.healthy:
-                up_since = now if up_since is None else up_since
+            if up_since is None and seen.healthy:
+                up_since = now
             is_settled = up_since is not None and now - up_since > _SETTLE_S
-            if passed(wanted, seen) or is_settled or now > deadline or superseded():
+            if passed(rehearsal, seen) or is_settled or now > deadline or superseded():
                 return seen
             await self._clock.sleep(_POLL_S)
 
 
 def _loadable(planned: Plan, observed: Observed) -> Mapping[ResourceRef, Manifest]:
-    """Everything that the sidecars will find: what is delivered to any of them, and what foreign files hold."""
-    foreign = [file for key, file in observed.files.items() if key not in observed.journal.files]
-    manifests = {resource_ref(each, observed.namespace): each for file in foreign for each in file.manifests}
+    """What is delivered to any of the sidecars, and the components that they find in foreign files beside it."""
+    files = [file for key, file in observed.files.items() if key not in observed.journal.files]
+    foreign = {resource_ref(each, observed.namespace): each for file in files for each in file.manifests}
     delivered = {each.ref: each.new for one in planned.sidecars for each in one.expected if each.new}
-    return {**manifests, **delivered}
+    return {**{ref: each for ref, each in foreign.items() if _is_found(ref, each, planned, observed)}, **delivered}
+
+
+def _is_found(ref: ResourceRef, manifest: Manifest, planned: Plan, observed: Observed) -> bool:
+    mine = ref.kind == "Component" and ref.namespace == observed.namespace
+    return mine and any(in_scope(manifest, one.app_id) for one in planned.sidecars)
+
+
+def _finding(verdict: Verdict, source: str, now: datetime, redactor: Redactor) -> Finding:
+    return Finding(state=verdict.state, evidence=(Evidence(source, now, redactor.clean(verdict.text)),))
+
+
+def _unwritable(place: Path, error: OSError) -> GovernorError:
+    message = f"cannot write below {place}: {error.strerror}; free space there, or make it writable"
+    return GovernorError(Kind.PRECONDITION, "preflight-files", message)
 
 
 def _end(pid: int) -> None:
+    """Kill the group of a sidecar that is not our child, and wait for its end."""
     started = child.start_time(pid)
-    os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
     deadline = time.monotonic() + _SWEEP_S
     while child.same_process(pid, started) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
