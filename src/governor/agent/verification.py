@@ -193,7 +193,8 @@ def _subscription_obstacle(each: Expected, before: Metadata) -> str:
 def _live_doubt(before: Reading, now: Reading) -> str:
     if now.listener != before.listener:
         return "the sidecar restarted itself inside its process"
-    return _same_process_doubt(before, now)
+    doubt = _same_process_doubt(before, now)
+    return doubt or ("" if now.watches else "the sidecar does not watch the resources directory")
 
 
 def _same_process_doubt(before: Reading, now: Reading) -> str:
@@ -201,8 +202,8 @@ def _same_process_doubt(before: Reading, now: Reading) -> str:
         return "the sidecar does not answer"
     if now.process != before.process:
         return "another process answers than before the change"
-    if not now.watches:
-        return "the sidecar does not watch the resources directory"
+    if not now.loads:
+        return "nothing shows that the sidecar loads the resources directory"
     return "" if now.said.healthy else "the sidecar is not healthy"
 
 

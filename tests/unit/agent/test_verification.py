@@ -232,6 +232,14 @@ def test_what_a_process_had_shown_counts_as_long_as_it_still_lists_it() -> None:
     assert still([kept], BEFORE, reading(BEFORE.said, NEW))[kept.ref].state is State.UNPROVEN
 
 
+def test_a_process_that_cannot_reload_keeps_what_it_had_shown() -> None:
+    kept = changed(component("a"), component("a"))
+    started = reading(BEFORE.said, watches=False, loads="was started with the resources directory")
+    assert still([kept], started, started)[kept.ref].state is State.VERIFIED
+    elsewhere = reading(BEFORE.said, watches=False, loads="")
+    assert still([kept], started, elsewhere)[kept.ref].state is State.UNPROVEN
+
+
 def test_waiting_ends_when_all_is_verified_or_something_has_failed() -> None:
     proven, open_point = live([CHANGE], BEFORE, reading(AFTER)), live([CHANGE], BEFORE, BEFORE)
     broken = live([CHANGE], BEFORE, reading(None, None, ending=Ending(1, "subject")))
