@@ -76,15 +76,15 @@ def validator(world: World, schema: dict[str, Any]) -> jsonschema_rs.Draft202012
     return jsonschema_rs.Draft202012Validator({**schema, "components": world.description["components"]})
 
 
-@pytest.mark.parametrize("endpoint", CASES, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
+@pytest.mark.parametrize("endpoint", CASES, ids=lambda endpoint: f"{endpoint.method} {endpoint.route}")
 async def test_an_endpoint_takes_and_answers_what_is_described(world: World, endpoint: Any) -> None:
-    described = world.description["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
+    described = world.description["paths"][endpoint.route][endpoint.method.lower()]
     body = world.bodies.get(endpoint.path) if endpoint.method == "POST" else None
     if "requestBody" in described:
         schema = described["requestBody"]["content"]["application/json"]["schema"]
         assert validator(world, schema).is_valid(body)
     credential = world.agent.credential() if described["x-access"] == "self" else world.bed.admin_token
-    url = world.bed.url + PREFIX + endpoint.path.format(**world.names)
+    url = world.bed.url + endpoint.route.format(**world.names)
     async with (
         aiohttp.ClientSession() as session,
         session.request(

@@ -109,3 +109,18 @@ async def test_an_explanation_has_a_line_for_each_field(governor: CommandLine) -
     missing = await governor.run("explain", "why", "Component/other")
     assert missing.code == EXIT_CODE[Kind.NOT_FOUND]
     assert "Component/default/store" in missing.err
+
+
+async def test_the_file_of_the_proof_of_concept_is_imported_as_one_change(governor: CommandLine) -> None:
+    entries = [{"id": f"old-{n}", "data": profile("x", None)["spec"]["resources"][0]} for n in (1, 2)]
+    del entries[0]["data"]["spec"]["version"]
+    governor.write("poc.yaml", {"runtimes": entries})
+    done = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
+    again = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
+    assert done.code == DONE
+    assert "runtime 'old-1': component 'store' has no spec.version; v1 is taken" in done.err
+    created = {f"Profile/poc-old-{n}: created (version 1)" for n in (1, 2)}
+    assert created | {f"Runtime/old-{n}: created (version 1)" for n in (1, 2)} == set(done.lines[:4])
+    assert again.lines == ["nothing to change: every document is as it should be"]
+    governor.write("other.yaml", runtime("old-1"))
+    assert (await governor.run("import", "--poc", "other.yaml")).code == EXIT_CODE[Kind.INVALID]

@@ -31,7 +31,7 @@ async def test_health_and_figures_are_served_apart_from_the_api(start_server: St
     assert ready.status == 200
     assert 'governor_server_changes_total{outcome="accepted"} 1.0' in figures
     assert "governor_server_deliveries_total 1.0" in figures
-    assert 'governor_server_requests_total{method="POST",route="/changes",status="200"} 1.0' in figures
+    assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in figures
     assert "governor_server_open_watches 0.0" in figures
     assert not [line for line in figures if "r1" in line]
 

@@ -70,7 +70,7 @@ def apply(sources: Sequence[str], **wish: Any) -> int:
     documents that are not named stay as they are.
     """
     parsed = files.read(sources)
-    return _carry_out(ChangeRequest(documents=_trees(parsed)), parsed, Wish(**wish))
+    return carry_out(ChangeRequest(documents=_trees(parsed)), parsed, Wish(**wish))
 
 
 @click.command()
@@ -79,7 +79,7 @@ def apply(sources: Sequence[str], **wish: Any) -> int:
 @connection_options()
 def delete(documents: Sequence[DocumentRef], **wish: Any) -> int:
     """Delete documents, as one change, and follow it until it is verified in use."""
-    return _carry_out(ChangeRequest(deletions=tuple(documents)), (), Wish(**wish))
+    return carry_out(ChangeRequest(deletions=tuple(documents)), (), Wish(**wish))
 
 
 @click.command()
@@ -95,7 +95,7 @@ def rollback(target: Sequence[str], **wish: Any) -> int:
     first, names = (target[0], target[1:]) if target and target[0].isdecimal() else (None, target)
     documents = tuple(DocumentName().convert(name, None, click.get_current_context()) for name in names)
     asked = Rollback(revision=None if first is None else int(first), documents=documents)
-    return _carry_out(ChangeRequest(rollback=asked), (), Wish(**wish))
+    return carry_out(ChangeRequest(rollback=asked), (), Wish(**wish))
 
 
 @click.command()
@@ -114,7 +114,8 @@ def diff(sources: Sequence[str], allow_deletions: bool) -> int:
     return NO if change.documents else DONE
 
 
-def _carry_out(asked: ChangeRequest, parsed: Sequence[Parsed], wish: Wish) -> int:
+def carry_out(asked: ChangeRequest, parsed: Sequence[Parsed], wish: Wish) -> int:
+    """Send one change as a person wishes, and follow it; the exit code. ``parsed`` are the texts that it came from."""
     request = msgspec.structs.replace(
         asked, message=wish.message, dry_run=wish.dry_run, allow_deletions=wish.allow_deletions
     )

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "diff": Entry("governor.cli.changing:diff", "Show what `apply` would change, for documents and for runtimes."),
     "delete": Entry("governor.cli.changing:delete", "Delete documents and follow the change."),
     "rollback": Entry("governor.cli.changing:rollback", "Make documents what they were at a revision; follow it."),
+    "import": Entry("governor.cli.importing:import_documents", "Take over the file of the proof of concept."),
     "get": Entry("governor.cli.showing:get", "List runtimes, profiles or revisions, or show one of them."),
     "describe": Entry("governor.cli.showing:describe", "Show everything that is known about one thing."),
     "explain": Entry("governor.cli.explaining:explain", "Show which profile decided each field of a runtime."),

@@ -29,6 +29,7 @@ from governor.server.compiling import (
 from governor.server.consent import Loss, needs_consent
 from governor.server.deliveries import History, again, is_due, next_delivery
 from governor.server.metrics import Metrics
+from governor.server.ownership import Ownership
 from governor.server.previews import document_change, runtime_change
 from governor.server.refusals import Refusals
 from governor.server.sealing import Sealer
@@ -76,10 +77,13 @@ class Decision(msgspec.Struct, frozen=True):
 class Changes:
     """Takes changes."""
 
-    def __init__(self, store: Store, hub: Hub, sealer: Sealer, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, hub: Hub, sealer: Sealer, ownership: Ownership, clock: Clock, metrics: Metrics
+    ) -> None:
         self._store = store
         self._hub = hub
         self._sealer = sealer
+        self._ownership = ownership
         self._clock = clock
         self._metrics = metrics
 
@@ -128,7 +132,9 @@ class Changes:
         return decision, store_decision(connection, decision)
 
     def _decide(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
-        return decide(connection, submission, self._sealer, author, self._clock.now())
+        decision = decide(connection, submission, self._sealer, author, self._clock.now())
+        self._ownership.check((version.ref for version in decision.versions), author)
+        return decision
 
 
 def decide(connection: sa.Connection, submission: Submission, sealer: Sealer, author: str, time: datetime) -> Decision:

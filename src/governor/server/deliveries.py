@@ -70,5 +70,8 @@ class Dispatch:
 
     def signed(self, delivery: Delivery) -> SignedDelivery:
         """A stored delivery as it leaves."""
-        opened = tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)
-        return sign_delivery(msgspec.structs.replace(delivery, resources=opened), self._key)
+        return sign_delivery(msgspec.structs.replace(delivery, resources=self.opened(delivery)), self._key)
+
+    def opened(self, delivery: Delivery) -> tuple[Manifest, ...]:
+        """The resources of a stored delivery with their sensitive values in plain."""
+        return tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)

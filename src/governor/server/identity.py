@@ -42,18 +42,23 @@ JOIN_TTL_S: Final = 3600
 LONGEST_TTL_S: Final = 10 * 365 * 24 * 3600
 _PREFIX: Final = "rgt1."
 _NAME_CHARS: Final = 200
+_RESERVED: Final = "source:"
 
 
 _log = logging.get_logger(__name__)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whoever makes a request: a person or program with a role, or a runtime. ``credential`` ends with its streams."""
+    """Whoever makes a request: a person or program with a role, or a runtime. ``credential`` ends with its streams.
+
+    ``is_legacy`` is whoever may use the old API without any credential.
+    """
 
     name: str
     credential: str
     role: Role | None = None
     runtime: str | None = None
+    is_legacy: bool = False
 
 
 class Identity:
@@ -123,6 +128,8 @@ def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:
         raise invalid("token-purpose", "a token is for a role or for a runtime to join: give exactly one of both")
     if len(request.name) > _NAME_CHARS:
         raise invalid("token-name", f"the name of a token has at most {_NAME_CHARS} characters")
+    if request.name.startswith(_RESERVED):
+        raise invalid("token-name", f"the name of a token does not begin with {_RESERVED!r}: authors are told by it")
     ttl_s = JOIN_TTL_S if request.ttl_seconds is None and request.runtime else request.ttl_seconds
     if ttl_s is not None and not 0 < ttl_s <= LONGEST_TTL_S:
         raise invalid("token-ttl", f"ttlSeconds is from 1 to {LONGEST_TTL_S}")

@@ -25,9 +25,11 @@ from governor.server.http import HttpServer
 from governor.server.identity import Identity
 from governor.server.keys import ServerKeys, open_keys
 from governor.server.metrics import Metrics
+from governor.server.ownership import Ownership
 from governor.server.rate import Rate
 from governor.server.services import PATIENT, Services, Site, Timing
 from governor.server.settings import Settings
+from governor.server.sources.pocfile import PocFile
 from governor.server.store import versions
 from governor.server.store.sqlite import Store
 from governor.server.watch import Hub
@@ -52,6 +54,7 @@ async def serve(settings: Settings) -> int:
             components = [
                 Component("health", HealthServer(health_listener, checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
+                *sources(services, settings),
                 Component("api", http_server(services, listener, settings).run),
             ]
             # What is loaded by now stays; the collector need not look at it again and again.
@@ -65,7 +68,7 @@ async def open_services(
     settings: Settings, address: Address, clock: Clock, registry: CollectorRegistry, timing: Timing = PATIENT
 ) -> AsyncIterator[Services]:
     """Everything that requests are answered with, while the data directory is ours."""
-    metrics, hub = Metrics(registry), Hub(clock)
+    metrics, hub, ownership = Metrics(registry), Hub(clock), Ownership()
     metrics.observe_watches(hub.open_watches)
     with ExitStack() as stack:
         directory = stack.enter_context(locked(settings.data_dir.absolute()))
@@ -80,15 +83,25 @@ async def open_services(
         yield Services(
             store=store,
             hub=hub,
-            changes=Changes(store, hub, keys.sealer, clock, metrics),
+            changes=Changes(store, hub, keys.sealer, ownership, clock, metrics),
             identity=Identity(store, hub, clock),
             dispatch=Dispatch(keys.sealer, keys.delivery_key),
             clock=clock,
             metrics=metrics,
             site=site,
             timing=timing,
+            ownership=ownership,
+            legacy_open=settings.legacy_open,
             enrolments=Rate(clock, per_s=ENROLMENTS_PER_S, burst=ENROLMENT_BURST),
         )
+
+
+def sources(services: Services, settings: Settings) -> list[Component]:
+    """What the server reads documents from by itself."""
+    if settings.poc_file is None:
+        return []
+    file = PocFile(settings.poc_file.absolute(), services.changes, services.store, services.ownership, services.clock)
+    return [Component("poc-file", file.run)]
 
 
 def http_server(services: Services, listener: socket.socket, settings: Settings) -> HttpServer:

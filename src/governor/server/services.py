@@ -7,6 +7,7 @@ from governor.server.changes import Changes
 from governor.server.deliveries import Dispatch
 from governor.server.identity import Identity
 from governor.server.metrics import Metrics
+from governor.server.ownership import Ownership
 from governor.server.rate import Rate
 from governor.server.store.sqlite import Store
 from governor.server.watch import Hub
@@ -48,3 +49,5 @@ class Services(NamedTuple):
     site: Site
     timing: Timing
     enrolments: Rate
+    ownership: Ownership
+    legacy_open: bool

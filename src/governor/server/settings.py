@@ -8,7 +8,7 @@ import msgspec
 from governor.errors import invalid
 from governor.process.address import Address
 from governor.process.logging import Level
-from governor.process.tls import require_tls
+from governor.process.tls import is_loopback, require_tls
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -30,9 +30,18 @@ class Settings(msgspec.Struct, frozen=True):
         Path | None, msgspec.Meta(description="PEM file with the certificate and its chain.")
     ] = None
     tls_key: Annotated[Path | None, msgspec.Meta(description="PEM file with the key to the certificate.")] = None
+    poc_file: Annotated[
+        Path | None,
+        msgspec.Meta(description="File of the proof of concept to take runtimes from, again when it changes."),
+    ] = None
+    legacy_open: Annotated[
+        bool, msgspec.Meta(description="Answer the proof of concept's API without a token; on loopback only.")
+    ] = False
     log_level: Annotated[Level, msgspec.Meta(description="How much is logged.")] = "info"
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise invalid("settings", "tls-certificate and tls-key belong together: give both or none")
+        if self.legacy_open and not is_loopback(self.listen.host):
+            raise invalid("settings", "legacy-open gives secrets to anybody who can connect: listen on loopback only")
         require_tls(self.listen.host, protected=self.tls_certificate is not None)

@@ -197,6 +197,13 @@ class RuntimeExplanation(_Answer, frozen=True):
     apply: tuple[FieldExplanation, ...]
 
 
+class PocEntity(_Answer, frozen=True):
+    """A runtime in the API of the proof of concept: one Kubernetes object, or a List of them."""
+
+    id: str
+    data: dict[str, Any]
+
+
 class RuntimeProgress(_Answer, frozen=True):
     """How far one runtime has come with one revision; ``seconds`` counts from accepted to this state."""
 

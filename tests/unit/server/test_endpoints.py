@@ -7,7 +7,7 @@ from governor.server.api.endpoints import Access, check_access
 from governor.server.api.openapi import document
 from governor.server.api.routes import ENDPOINTS
 from governor.server.identity import Principal
-from governor.wire.rest import PREFIX, Role
+from governor.wire.rest import Role
 
 PEOPLE = {role: Principal(role, "token", role=role) for role in Role}
 SELF = Principal("runtime r1", "key", runtime="r1")
@@ -18,6 +18,7 @@ ALLOWED = {
     Access.VIEWER: {Role.VIEWER, Role.EDITOR, Role.ADMIN},
     Access.EDITOR: {Role.EDITOR, Role.ADMIN},
     Access.ADMIN: {Role.ADMIN},
+    Access.LEGACY: {"r1", Role.VIEWER, Role.EDITOR, Role.ADMIN},
 }
 
 
@@ -36,6 +37,9 @@ def test_each_access_admits_exactly_those_it_names(access: Access) -> None:
 @pytest.mark.parametrize("access", [access for access in Access if access is not Access.PUBLIC])
 @pytest.mark.parametrize("runtime", ["r2", None])
 def test_a_runtime_is_never_admitted_to_another(access: Access, runtime: str | None) -> None:
+    if access is Access.LEGACY and runtime is None:
+        check_access(access, SELF, runtime)  # the list, in which it finds itself alone
+        return
     with pytest.raises(GovernorError):
         check_access(access, SELF, runtime)
 
@@ -43,6 +47,11 @@ def test_a_runtime_is_never_admitted_to_another(access: Access, runtime: str | N
 def test_what_strangers_may_call_is_known() -> None:
     public = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.PUBLIC}
     assert public == {"/enrol", "/openapi.json"}
+
+
+def test_the_old_api_stands_at_the_root_and_nothing_else_does() -> None:
+    at_the_root = {endpoint.path for endpoint in ENDPOINTS if not endpoint.prefix}
+    assert at_the_root == {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.LEGACY}
 
 
 def test_only_the_runtime_itself_reads_opened_values() -> None:
@@ -55,4 +64,4 @@ def test_the_openapi_document_holds_every_endpoint_once() -> None:
     operations = [operation for methods in made["paths"].values() for operation in methods.values()]
     assert len(operations) == len(ENDPOINTS)
     assert len({operation["operationId"] for operation in operations}) == len(ENDPOINTS)
-    assert set(made["paths"]) == {PREFIX + endpoint.path for endpoint in ENDPOINTS}
+    assert set(made["paths"]) == {endpoint.route for endpoint in ENDPOINTS}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
@@ -11,15 +12,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process import logging
+from governor.process.tls import is_loopback
 from governor.server.api import streams
 from governor.server.api.bodies import read_body
-from governor.server.api.endpoints import JSON, Access, Answer, Call, Endpoint, Events, check_access, not_found
+from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Events, check_access, not_found
 from governor.server.identity import Principal
 from governor.server.services import Services
 from governor.values.secret import Secret
-from governor.wire.rest import PREFIX, problem
+from governor.wire.rest import problem
 
 _NOBODY: Final = Principal("nobody", "")
+_LEGACY: Final = Principal("legacy", "", is_legacy=True)
 _PROBLEM: Final = "application/problem+json"
 _EXTRA_HEADERS: Final[dict[Kind, tuple[tuple[str, str], ...]]] = {
     Kind.UNAUTHENTICATED: (("WWW-Authenticate", "Bearer"),),
@@ -33,8 +36,8 @@ def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
     """The application for a table of endpoints."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    routes = [Route(PREFIX + path, _Resource(services, path, methods)) for path, methods in by_path.items()]
+        by_path.setdefault(endpoint.route, {})[endpoint.method] = endpoint
+    routes = [Route(path, _Resource(services, path, methods)) for path, methods in by_path.items()]
     return Router(routes, redirect_slashes=False, default=_Resource(services, "", {}))
 
 
@@ -63,7 +66,7 @@ class _Resource:
         except Exception as error:  # noqa: BLE001 - the edge of the server: whatever it is, the caller is told
             refusal = _refusal(error, self._route)
             status = refusal.status
-            await _send(send, refusal, _PROBLEM)
+            await _send(send, refusal)
         self._services.metrics.requests.labels(self._known_method(scope), self._route, str(status)).inc()
 
     def _known_method(self, scope: Scope) -> str:
@@ -80,12 +83,22 @@ class _Resource:
     async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
         headers, path = Headers(scope=scope), scope["path_params"]
         principal = _NOBODY
-        if endpoint.access is not Access.PUBLIC:
+        if endpoint.access is Access.LEGACY and self._services.legacy_open and _names_loopback(headers):
+            principal = _LEGACY
+        elif endpoint.access is not Access.PUBLIC:
             principal = await self._services.identity.authenticate(_credential(headers))
             check_access(endpoint.access, principal, path.get("runtime"))
         query = _query(endpoint, scope)
         body = await read_body(endpoint, headers, receive, self._services.timing.body_s)
         return Call(self._services, principal, path, query, headers, body)
+
+
+def _names_loopback(headers: Headers) -> bool:
+    """A page in somebody's browser can reach loopback too, but under a name of its own."""
+    try:
+        return is_loopback(urlsplit(f"//{headers.get('host', '')}").hostname or "")
+    except ValueError:
+        return False
 
 
 def _credential(headers: Headers) -> Secret:
@@ -113,13 +126,13 @@ def _refusal(error: Exception, route: str) -> Answer:
     elif error.kind is Kind.INTERNAL:
         _log.error("a request failed", route=route, code=error.code, error=error.message)
     body = problem(error)
-    return Answer(body, body.status, _EXTRA_HEADERS.get(error.kind, ()))
+    return Answer(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), _PROBLEM)
 
 
-async def _send(send: Send, answer: Answer, media_type: str = JSON) -> None:
-    body = b"" if answer.body is None else msgspec.json.encode(answer.body)
+async def _send(send: Send, answer: Answer) -> None:
+    body = answer.body or b"" if isinstance(answer.body, bytes | None) else msgspec.json.encode(answer.body)
     headers: list[tuple[bytes, bytes]] = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
     if answer.body is not None:
-        headers += [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(b"content-type", answer.media_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

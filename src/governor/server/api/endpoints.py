@@ -10,7 +10,7 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.server.identity import Principal
 from governor.server.services import Services
 from governor.server.watch import Watcher
-from governor.wire.rest import Role
+from governor.wire.rest import PREFIX, Role
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -27,6 +27,7 @@ class Access(enum.StrEnum):
     VIEWER = "viewer"
     EDITOR = "editor"
     ADMIN = "admin"
+    LEGACY = "viewer or self, anybody with --legacy-open"
 
 
 _ROLES: Final[dict[Access, frozenset[Role]]] = {
@@ -36,13 +37,16 @@ _ROLES: Final[dict[Access, frozenset[Role]]] = {
     Access.VIEWER: frozenset(Role),
     Access.EDITOR: frozenset({Role.EDITOR, Role.ADMIN}),
     Access.ADMIN: frozenset({Role.ADMIN}),
+    Access.LEGACY: frozenset(Role),
 }
 
 
 def check_access(access: Access, principal: Principal, runtime: str | None) -> None:
     """Refuse a principal that this endpoint is not for; says nothing about what is there."""
     if principal.runtime is not None:
-        if access not in (Access.SELF, Access.VIEWER_OR_SELF) or principal.runtime != runtime:
+        # The old API's list is for everybody, and a runtime finds only itself in it.
+        is_own = principal.runtime == runtime or (access is Access.LEGACY and runtime is None)
+        if access not in (Access.SELF, Access.VIEWER_OR_SELF, Access.LEGACY) or not is_own:
             message = "a runtime's credential is for the runtime itself and for nothing else"
             raise GovernorError(Kind.DENIED, "not-yours", message)
     elif principal.role not in _ROLES[access]:
@@ -74,11 +78,12 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A body that becomes JSON, or nothing."""
+    """A body that becomes JSON unless it is bytes, or nothing."""
 
     body: Any = None
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    media_type: str = JSON
 
 
 class Events(NamedTuple):
@@ -122,6 +127,12 @@ class Endpoint(NamedTuple):
     query: tuple[Query, ...] = ()
     yaml: bool = False
     status: int = 200
+    prefix: str = PREFIX
+
+    @property
+    def route(self) -> str:
+        """The whole path below the server's address."""
+        return self.prefix + self.path
 
 
 def whole_number(text: str, what: str) -> int:

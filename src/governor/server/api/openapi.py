@@ -8,7 +8,7 @@ import msgspec
 
 import governor
 from governor.server.api.endpoints import EVENTS, JSON, YAML, Access, Endpoint
-from governor.wire.rest import PREFIX, Problem
+from governor.wire.rest import Problem
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _REF: Final = "#/components/schemas/{name}"
@@ -21,7 +21,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
-        paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each, schema_of)
+        paths.setdefault(each.route, {})[each.method.lower()] = _operation(each, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Runtime Governor", "version": governor.__version__},

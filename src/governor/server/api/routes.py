@@ -3,7 +3,7 @@
 from typing import Final
 
 from governor.domain.reports import Report
-from governor.server.api import changes, documents, openapi, runtimes, tokens
+from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Query
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
 from governor.wire.rest import (
@@ -12,6 +12,7 @@ from governor.wire.rest import (
     DocumentView,
     Enrolment,
     EnrolRequest,
+    PocEntity,
     Revision,
     RevisionProgress,
     RuntimeExplanation,
@@ -177,6 +178,24 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Make an agent's key the identity of its runtime",
         body=EnrolRequest,
         answer=Enrolment,
+    ),
+    Endpoint(
+        "GET",
+        "/runtimes",
+        poc.list_runtimes,
+        Access.LEGACY,
+        "All runtimes as the proof of concept gave them",
+        answer=list[PocEntity],
+        prefix="",
+    ),
+    Endpoint(
+        "GET",
+        "/runtimes/{runtime}",
+        poc.get_runtime,
+        Access.LEGACY,
+        "One runtime as the proof of concept gave it",
+        answer=PocEntity,
+        prefix="",
     ),
     Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "This description", answer=dict),
 )

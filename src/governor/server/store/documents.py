@@ -67,6 +67,13 @@ def document_version(connection: sa.Connection, ref: DocumentRef, version: int |
     return None if row is None else DocumentVersion(*row)
 
 
+def authored_by(connection: sa.Connection, author: str) -> list[DocumentRef]:
+    """The documents that are there and whose newest version this author wrote."""
+    written = frozenset(connection.scalars(sa.select(revisions.c.number).where(revisions.c.author == author)))
+    found = newest_versions(connection).items()
+    return [ref for ref, version in found if version.tree is not None and version.revision in written]
+
+
 def newest_revision(connection: sa.Connection) -> int | None:
     """The number of the newest revision."""
     newest: int | None = connection.scalar(sa.select(sa.func.max(revisions.c.number)))

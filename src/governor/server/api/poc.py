@@ -1,0 +1,74 @@
+"""Handlers of the proof of concept's API, which stays for agents that still poll it: ``{"id", "data"}`` and no more."""
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from governor.domain.bundles import Delivery
+from governor.domain.documents import DocumentRef
+from governor.server.api.endpoints import Answer, Call
+from governor.server.sources.pocformat import VERSION
+from governor.server.store.deliveries import find_delivery, newest_deliveries
+from governor.server.store.documents import document_version, newest_versions
+from governor.values.digest import digest
+from governor.values.trees import Manifest, masked
+from governor.wire.rest import PocEntity, Role
+
+_TEXT: Final = "text/plain; charset=utf-8"
+# Opened values may be in it: no cache may keep it.
+_HEADERS: Final = (("Cache-Control", "no-store"),)
+
+
+async def list_runtimes(call: Call) -> Answer:
+    """All runtimes; for a runtime's own credential only itself."""
+    found = await call.services.store.read(_read_all)
+    mine = {name: each for name, each in found.items() if call.principal.runtime in (None, name)}
+    return Answer([_entity(call, name, delivery) for name, delivery in mine.items()], headers=_HEADERS)
+
+
+async def get_runtime(call: Call) -> Answer:
+    """One runtime, or the old words for none."""
+    name = call.path["runtime"]
+    found = await call.services.store.read(lambda connection: _read(connection, name))
+    if name not in found:
+        return Answer(b"entity not found", 404, _HEADERS, _TEXT)
+    return Answer(_entity(call, name, found[name]), headers=_HEADERS)
+
+
+def _read_all(connection: sa.Connection) -> dict[str, Delivery | None]:
+    names = [each.name for each in newest_versions(connection, "Runtime").values() if each.tree is not None]
+    newest = newest_deliveries(connection, names)
+    return {name: newest.get(name) for name in names}
+
+
+def _read(connection: sa.Connection, name: str) -> dict[str, Delivery | None]:
+    version = document_version(connection, DocumentRef("Runtime", name))
+    return {} if version is None or version.tree is None else {name: find_delivery(connection, name)}
+
+
+def _entity(call: Call, name: str, delivery: Delivery | None) -> PocEntity:
+    resources: tuple[Manifest, ...] = ()
+    if delivery is not None:
+        shown = call.services.dispatch.opened(delivery) if _may_read_values(call) else masked(delivery.resources)
+        resources = tuple(shown)
+    stamp = delivery.digest if delivery else digest([])
+    return PocEntity(name, entity_data(resources, stamp))
+
+
+def _may_read_values(call: Call) -> bool:
+    """The old agent needs passwords to configure Dapr; people who may only look do not."""
+    principal = call.principal
+    return principal.role is Role.ADMIN or principal.runtime is not None or principal.is_legacy
+
+
+def entity_data(resources: tuple[Manifest, ...], stamp: str) -> dict[str, Any]:
+    """One object as it is, any other number as a List; the old agent compares the stamp of the object that it has."""
+    stamped = [_stamped(manifest, stamp) for manifest in resources]
+    if len(stamped) == 1:
+        return stamped[0]
+    return _stamped({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": stamped}, stamp)
+
+
+def _stamped(manifest: Manifest, stamp: str) -> Manifest:
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), VERSION: stamp}}}
