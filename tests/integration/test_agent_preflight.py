@@ -1,0 +1,378 @@
+"""A change is tried by a throw-away sidecar first: what fails there reaches no application. All servers are real."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from governor.agent.platforms.local import procfs
+from governor.agent.platforms.local.daprd import RESOURCES_FLAG
+from governor.agent.platforms.local.files import resource_file
+from governor.domain.documents import Preflight, Unproven
+from governor.domain.reports import Report, State, acknowledged, overall
+from governor.process.child import same_process, start_time
+from testbed.pytest_plugin import StartRedis, StartServer
+from testbed.redis import Redis
+from testbed.waiting import until
+from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
+from tests.integration.server_bed import profile, running, runtime
+from tests.integration.test_agent_server import AgentProgram, verified
+
+GONE = "127.0.0.1:1"
+"""Nobody listens there."""
+CANARY = "canary-8c2e51"
+
+
+def store(redis: Redis, **more: str) -> dict[str, Any]:
+    return component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password, **more)
+
+
+def dead(name: str = "statestore") -> dict[str, Any]:
+    return component(name, "state.redis", redisHost=GONE)
+
+
+def reading(name: str, vault: str, **metadata: str) -> dict[str, Any]:
+    """A store whose password is a secret of another."""
+    made = component(name, "state.redis", **metadata)
+    made["spec"]["metadata"].append({"name": "redisPassword", "secretKeyRef": {"name": "redis", "key": "redis"}})
+    return {**made, "auth": {"secretStore": vault}}
+
+
+def told(report: Report, name: str) -> str:
+    """What the preflight said of a resource."""
+    evidence = said_of(report, name).evidence
+    return next((item.text for item in evidence if item.source.startswith("preflight app-preflight-")), "")
+
+
+def left(directory: Path) -> list[str]:
+    """Files of throw-away sidecars."""
+    return [str(path) for path in (directory / "state" / "preflight").rglob("*")]
+
+
+def throw_aways(directory: Path) -> list[int]:
+    """The throw-away sidecars that run."""
+    places = (directory / "state" / "preflight").glob("*/resources")
+    return [pid for place in places for pid in procfs.given(place, RESOURCES_FLAG)]
+
+
+async def running_throw_away(directory: Path) -> int:
+    async def look() -> list[int]:
+        return await asyncio.to_thread(throw_aways, directory)
+
+    return (await until(look))[0]
+
+
+@asynccontextmanager
+async def trying_agent(directory: Path, program: Path) -> AsyncIterator[AgentBed]:
+    async with running_agent(directory, program) as bed:
+        bed.preflight = Preflight.SIDECAR
+        yield bed
+
+
+@asynccontextmanager
+async def asking(bed: AgentBed, path: str) -> AsyncIterator[list[int]]:
+    """Ask the sidecar again and again, as its application does; the answers."""
+    answers: list[int] = []
+
+    async def ask() -> None:
+        while True:
+            try:
+                answers.append((await bed.get(path))[0])
+            except OSError:
+                answers.append(0)
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(ask())
+    try:
+        yield answers
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def watched_daprd(directory: Path, program: Path, before: str = "") -> tuple[Path, Path]:
+    """A daprd that notes with what each throw-away sidecar is started; the program and the notes."""
+    notes = directory / "notes"
+    notes.mkdir()
+    script = directory / "watched-daprd"
+    script.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *-preflight-*)\n'
+        f"note={shlex.quote(str(notes))}/$$\n"
+        'for word in "$@"; do case "$word" in --resources-path=*) place=$(dirname "${word#*=}");; esac; done\n'
+        'echo "$NAMESPACE" > "$note.namespace"\n'
+        'printf "%s\\n" "$@" > "$note.words"\n'
+        'find "$place" -printf "%m %P\\n" | sort > "$note.files"\n'
+        f"{before}\n"
+        ";; esac\n"
+        f'exec {shlex.quote(str(program))} "$@"\n'
+    )
+    script.chmod(0o700)
+    return script, notes
+
+
+def noted(notes: Path, what: str) -> list[str]:
+    """What was noted of the only throw-away sidecar."""
+    (file,) = notes.glob(f"*.{what}")
+    return file.read_text().splitlines()
+
+
+async def test_a_good_change_is_tried_and_then_proven(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        first = await bed.deliver(component("memory", "state.in-memory"))
+        second = await bed.deliver(store(redis), component("memory", "state.in-memory"))
+
+        assert acknowledged(first)
+        assert acknowledged(second)
+        assert "does not connect at init" in told(first, "memory")
+        assert told(second, "statestore") == "initialised"
+        sources = [item.source.split()[0] for item in said_of(second, "statestore").evidence]
+        assert sources == ["agent", "preflight", "file", "sidecar"]
+        # What did not change is not tried again.
+        assert told(second, "memory") == ""
+        assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", ["daprd_binary", "daprd_1_16_binary"])
+async def test_a_dead_host_is_refused_and_no_application_notices(
+    tmp_path: Path, request: pytest.FixtureRequest, start_redis: StartRedis, version: str
+) -> None:
+    redis = await start_redis()
+    async with trying_agent(tmp_path, request.getfixturevalue(version)) as bed:
+        await bed.deliver(store(redis))
+        process = bed.sidecar.process
+        file = bed.resources / "component.statestore.yaml"
+        before = (file.read_bytes(), file.stat().st_mtime_ns)
+
+        async with asking(bed, "/v1.0/state/statestore/order") as answers:
+            report = await bed.deliver(dead(), component("other", "state.in-memory"))
+
+        assert overall(report) is State.FAILED
+        assert said_of(report, "statestore").state is State.FAILED
+        assert "connection refused" in told(report, "statestore")
+        assert said_of(report, "other").state in (State.RECEIVED, State.PREFLIGHTED)
+        assert len(answers) > 50
+        assert set(answers) == {204}
+        assert (bed.sidecar.process, bed.sidecar.starts) == (process, 1)
+        assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+        assert [path.name for path in bed.resources.iterdir()] == [file.name]
+        assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (component("bad", "state.no-such-type"), "couldn't find state store state.no-such-type"),
+        (
+            resource("Resiliency", "bad", {"policies": {"timeouts": {"short": "soon"}}, "targets": {}}),
+            "invalid duration",
+        ),
+        (resource("Configuration", "bad", {"tracing": "none"}), "error loading configuration"),
+        (reading("bad", "nowhere"), "references a secret store that isn't loaded: nowhere"),
+    ],
+    ids=["unknown-type", "resiliency", "configuration", "secret-store-missing"],
+)
+async def test_what_a_sidecar_cannot_load_is_refused_in_its_own_words(
+    tmp_path: Path, daprd_binary: Path, bad: dict[str, Any], words: str
+) -> None:
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("good", "state.in-memory"))
+
+        report = await bed.deliver(component("good", "state.in-memory"), bad)
+
+        assert said_of(report, "bad").state is State.FAILED
+        assert words in told(report, "bad")
+        assert bed.sidecar.starts == 1
+        assert [path.name for path in bed.resources.iterdir()] == ["component.good.yaml"]
+        assert left(tmp_path) == []
+
+
+async def test_a_failure_that_the_component_asks_to_ignore_is_refused_before_the_old_one_is_lost(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    bad = dead()
+    bad["spec"]["ignoreErrors"] = True
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(store(redis))
+
+        report = await bed.deliver(bad)
+
+        assert "connection refused" in told(report, "statestore")
+        assert (await bed.get("/v1.0/state/statestore/order"))[0] == 204
+
+
+async def test_secret_stores_come_along_and_their_readers_are_tried_when_they_change(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text(json.dumps({"redis": redis.password}))
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps({"redis": "wrong"}))
+    vault = component("vault", "secretstores.local.file", secretsFile=str(secrets))
+    reader = reading("statestore", "vault", redisHost=redis.address)
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(vault)
+        added = await bed.deliver(vault, reader)
+        changed = await bed.deliver(component("vault", "secretstores.local.file", secretsFile=str(wrong)), reader)
+
+        assert acknowledged(added)
+        assert told(added, "statestore") == "initialised"
+        assert "WRONGPASS" in told(changed, "statestore")
+        assert (await bed.get("/v1.0/state/statestore/order"))[0] == 204
+
+
+async def test_a_secret_store_in_a_foreign_file_comes_along_too(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text(json.dumps({"redis": redis.password}))
+    vault = component("vault", "secretstores.local.file", secretsFile=str(secrets))
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        (bed.resources / "mine.yaml").write_bytes(resource_file(vault, "default").content)
+
+        report = await bed.deliver(reading("statestore", "vault", redisHost=redis.address))
+
+        assert acknowledged(report)
+        assert told(report, "statestore") == "initialised"
+
+
+async def test_a_throw_away_sidecar_stands_apart_and_takes_no_messages(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    await redis.ask("XADD", "orders", "*", "data", "{}")
+    program, notes = watched_daprd(tmp_path, daprd_binary)
+    credentials = {"redisHost": redis.address, "redisPassword": redis.password}
+    broker = component("broker", "pubsub.redis", consumerID="orders", **credentials)
+    subscription = resource(
+        "Subscription",
+        "sub",
+        {"pubsubname": "broker", "topic": "orders", "routes": {"default": "/"}},
+        "dapr.io/v2alpha1",
+    )
+    tick = component("tick", "bindings.cron", schedule="@every 1s")
+    async with trying_agent(tmp_path, program) as bed:
+        report = await bed.deliver(broker, subscription, tick, resource("Configuration", "calm", {}))
+
+        assert told(report, "broker") == "initialised"
+        assert told(report, "tick") == "not tried: an input binding would take messages"
+        assert told(report, "sub") == "not tried: a Subscription is checked by its schema only"
+        assert noted(notes, "files") == [
+            "600 config/configuration.calm.yaml",
+            "600 daprd.log",
+            "600 resources/component.broker.yaml",
+            "700 ",
+            "700 config",
+            "700 resources",
+        ]
+        words = noted(notes, "words")
+        assert not any(word.startswith(("--app-port", "--placement", "--scheduler")) for word in words)
+        assert noted(notes, "namespace") == ["default"]
+        assert await redis.ask("XLEN", "orders") == 1
+        assert "preflight" not in repr(await redis.ask("XINFO", "GROUPS", "orders"))
+
+
+async def test_with_preflight_off_the_change_goes_straight_to_the_sidecar_and_the_report_says_so(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    program, notes = watched_daprd(tmp_path, daprd_binary)
+    async with running_agent(tmp_path, program) as bed:
+        report = await bed.deliver(component("one", "state.in-memory"))
+
+        assert acknowledged(report)
+        assert "not preflighted: the apply policy says so" in [item.text for item in said_of(report, "one").evidence]
+        assert list(notes.iterdir()) == []
+
+
+async def test_a_preflight_that_cannot_run_applies_nothing_and_is_tried_again(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    broken = tmp_path / "broken"
+    program, _notes = watched_daprd(tmp_path, daprd_binary, f"[ -e {shlex.quote(str(broken))} ] && exit 3")
+    async with trying_agent(tmp_path, program) as bed:
+        await bed.deliver(component("one", "state.in-memory"))
+        broken.touch()
+
+        report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
+
+        assert "the preflight could not run, so nothing was applied" in said_of(report, "two").evidence[-1].text
+        assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
+        assert bed.sidecar.starts == 1
+        broken.unlink()
+        assert acknowledged(await bed.said(acknowledged))
+        assert left(tmp_path) == []
+
+
+async def test_a_newer_delivery_does_not_wait_for_the_preflight_of_an_older_one(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        await bed.inbox.take(bed.sign([dead()], 60, Unproven.RESTART), bed.membership)
+        pid = await running_throw_away(tmp_path)
+        started = start_time(pid)
+
+        report = await bed.deliver(component("one", "state.in-memory"))
+
+        assert acknowledged(report)
+        assert not same_process(pid, started)
+        assert left(tmp_path) == []
+
+
+async def test_an_agent_that_stops_in_the_middle_of_a_preflight_leaves_nothing(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        await bed.inbox.take(bed.sign([dead()], 60, Unproven.RESTART), bed.membership)
+        pid = await running_throw_away(tmp_path)
+        started = start_time(pid)
+
+    assert not same_process(pid, started)
+    assert left(tmp_path) == []
+
+
+async def test_a_killed_agent_leaves_nothing_of_a_preflight_once_it_is_started_again(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), profile("orders", component("one", "state.in-memory")))
+        agent = AgentProgram(tmp_path / "agent", daprd_binary)
+        await agent.join(bed, "r1")
+        await start_server(agent)
+        await verified(bed, 1)
+        secret = component("two", "state.redis", redisHost=GONE, redisPassword=CANARY)
+        await bed.apply(profile("orders", component("one", "state.in-memory"), secret))
+        pid = await running_throw_away(agent.directory)
+        started = start_time(pid)
+        modes_while_running = [mode_of(file) for file in holding(agent.directory / "state" / "preflight", CANARY)]
+        await agent.kill()
+        assert same_process(pid, started)
+        assert left(agent.directory) != []
+
+        await bed.apply(profile("orders", component("one", "state.in-memory")))
+        await agent.start()
+        await verified(bed, 3)
+
+        assert not same_process(pid, started)
+        assert left(agent.directory) == []
+        assert modes_while_running == [0o600]
+        assert [mode for mode in map(mode_of, holding(agent.directory, CANARY)) if mode != 0o600] == []
+
+
+def holding(directory: Path, text: str) -> list[Path]:
+    """The files below a directory that hold a text."""
+    return [path for path in directory.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
