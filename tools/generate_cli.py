@@ -85,7 +85,11 @@ def _exit_codes() -> Iterator[str]:
     yield "Scripts may rely on these numbers. No error ever ends with 1, so `diff` can be used in conditions."
     rows = [
         (DONE, "done", "It is done. For `apply`: every runtime with an agent has verified the change."),
-        (NO, "no", "The answer is no: `diff` found differences; a runtime failed or could not prove what was applied."),
+        (
+            NO,
+            "no",
+            "The answer is no: `diff` or `doctor` found something; a runtime failed or proved nothing.",
+        ),
         (USAGE, "usage", "The command line is wrong; nothing was tried."),
         *((code, str(kind), _MEANING[kind]) for kind, code in EXIT_CODE.items()),
         (INTERRUPTED, "interrupted", "Ctrl-C. A change that was accepted stays accepted."),

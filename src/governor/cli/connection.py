@@ -23,13 +23,18 @@ def ask(question: "Callable[[Client], Awaitable[T]]") -> T:
     # aiohttp takes longer to import than everything else together; only a command that talks pays for it.
     from governor.client import Client  # noqa: PLC0415
 
-    server = given("server") or DEFAULT_SERVER
+    server = server_address()
 
     async def exchange() -> T:
         async with Client(server, _credential(server), ca_file=given("ca_file")) as client:
             return await question(client)
 
     return asyncio.run(exchange())
+
+
+def server_address() -> str:
+    """Where the server of the current command is."""
+    return str(given("server") or DEFAULT_SERVER)
 
 
 def read_token(path: Path) -> Secret:
@@ -57,10 +62,11 @@ def _admin_token_file(server: str) -> Path | None:
     from governor.server.settings import Settings  # noqa: PLC0415 - most people name a file
 
     file = Settings().data_dir / "admin.token"
-    return file if _is_here(server) and os.access(file, os.R_OK) else None
+    return file if is_here(server) and os.access(file, os.R_OK) else None
 
 
-def _is_here(server: str) -> bool:
+def is_here(server: str) -> bool:
+    """Whether a server can only be on this machine."""
     try:
         return is_loopback(urlsplit(server).hostname or "")
     except ValueError:  # not an address at all, which the client says better

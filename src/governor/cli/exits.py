@@ -42,8 +42,13 @@ _NEXT_BY_KIND: Final = {
 def describe(error: GovernorError) -> list[str]:
     """The lines that a person reads: what, where, what next."""
     lines = [f"error: {error.message}", *map(told, error.details)]
-    following = _NEXT_BY_CODE.get(error.code) or _NEXT_BY_KIND.get(error.kind)
+    following = next_step(error)
     return [*lines, f"next: {following}"] if following else lines
+
+
+def next_step(error: GovernorError) -> str:
+    """What a person may do about an error, if its message alone does not say it."""
+    return _NEXT_BY_CODE.get(error.code) or _NEXT_BY_KIND.get(error.kind, "")
 
 
 def told(detail: Detail) -> str:

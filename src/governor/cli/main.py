@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "history": Entry("governor.cli.showing:history", "Show the revisions, newest first, and what each one changed."),
     "runtime": Entry("governor.cli.runtimes:runtime", "Retry a runtime's newest delivery, or revoke its agent's key."),
     "token": Entry("governor.cli.tokens:token", "Make, list and revoke tokens of people, programs and agents."),
+    "doctor": Entry("governor.cli.doctor:doctor", "Find out what is wrong with this installation, and what to do."),
     "server": Entry("governor.server.commands:server", "Run the server."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
     "completion": Entry("governor.cli.completion:completion", "Print the completion script of a shell."),

@@ -28,6 +28,7 @@ from governor.wire.rest import (
     RevisionProgress,
     RuntimeExplanation,
     RuntimeView,
+    ServerStatus,
     SignedDelivery,
     TokenCreated,
     TokenRequest,
@@ -119,6 +120,10 @@ class Client:
     async def revoke_runtime(self, runtime: str) -> RuntimeView:
         """Refuse the key of a runtime's agent from now on, also on open connections; the runtime's state then."""
         return await self._post(f"/runtimes/{_word(runtime)}/revoke", None, RuntimeView)
+
+    async def status(self) -> ServerStatus:
+        """How the server is, and as whom it knows us."""
+        return await self._get("/status", ServerStatus)
 
     async def create_token(self, request: TokenRequest) -> TokenCreated:
         """Make a token; its text is in this answer and nowhere else."""

@@ -48,11 +48,10 @@ async def serve(settings: Settings) -> int:
     clock, registry = SystemClock(), program_registry("server", governor.__version__)
     with listen(settings.listen) as listener, listen(settings.health_listen) as health_listener:
         async with open_services(settings, bound_address(listener), clock, registry) as services:
-            lifecycle, checks = Lifecycle(), Checks()
-            checks.ready("lifecycle", lifecycle.not_ready)
-            checks.alive("store", services.store.not_alive)
+            lifecycle = Lifecycle()
+            services.checks.ready("lifecycle", lifecycle.not_ready)
             components = [
-                Component("health", HealthServer(health_listener, checks, registry).run),
+                Component("health", HealthServer(health_listener, services.checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
                 *sources(services, settings),
                 Component("api", http_server(services, listener, settings).run),
@@ -68,13 +67,14 @@ async def open_services(
     settings: Settings, address: Address, clock: Clock, registry: CollectorRegistry, timing: Timing = PATIENT
 ) -> AsyncIterator[Services]:
     """Everything that requests are answered with, while the data directory is ours."""
-    metrics, hub, ownership = Metrics(registry), Hub(clock), Ownership()
+    metrics, checks, hub, ownership = Metrics(registry), Checks(), Hub(clock), Ownership()
     metrics.observe_watches(hub.open_watches)
     with ExitStack() as stack:
         directory = stack.enter_context(locked(settings.data_dir.absolute()))
         await asyncio.to_thread(versions.prepare, directory / DATABASE)
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
+        checks.alive("store", store.not_alive)
         keys = await store.write(lambda connection: open_keys(connection, directory, clock.now()))
         await store.write(lambda connection: ensure_admin(connection, directory, clock))
         site = _site(settings, address, keys)
@@ -87,6 +87,7 @@ async def open_services(
             identity=Identity(store, hub, clock),
             dispatch=Dispatch(keys.sealer, keys.delivery_key),
             clock=clock,
+            checks=checks,
             metrics=metrics,
             site=site,
             timing=timing,

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
+from governor.process.health import Checks
 from governor.server.changes import Changes
 from governor.server.deliveries import Dispatch
 from governor.server.identity import Identity
@@ -45,6 +46,7 @@ class Services(NamedTuple):
     identity: Identity
     dispatch: Dispatch
     clock: Clock
+    checks: Checks
     metrics: Metrics
     site: Site
     timing: Timing

@@ -222,6 +222,16 @@ class RevisionProgress(_Answer, frozen=True):
     runtimes: tuple[RuntimeProgress, ...]
 
 
+class ServerStatus(_Answer, frozen=True):
+    """How the server is, and how it knows whoever asks; ``failing`` says by name what is not well."""
+
+    version: str
+    time: datetime
+    caller: str
+    role: Role | None
+    failing: dict[str, str]
+
+
 class TokenRequest(_Request, frozen=True):
     """A token for a person or a program, or, with ``runtime``, a one-time token for an agent to join with."""
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import governor
 from governor.domain.reports import Report
 from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Query
@@ -17,11 +18,19 @@ from governor.wire.rest import (
     RevisionProgress,
     RuntimeExplanation,
     RuntimeView,
+    ServerStatus,
     SignedDelivery,
     TokenCreated,
     TokenRequest,
     TokenView,
 )
+
+
+async def status(call: Call) -> Answer:
+    """How the server is, and as whom it knows the caller."""
+    services, caller = call.services, call.principal
+    failing = services.checks.readiness().failing
+    return Answer(ServerStatus(governor.__version__, services.clock.now(), caller.name, caller.role, failing))
 
 
 async def describe(_call: Call) -> Answer:
@@ -197,5 +206,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answer=PocEntity,
         prefix="",
     ),
+    Endpoint("GET", "/status", status, Access.VIEWER, "How the server is, and who asks", answer=ServerStatus),
     Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "This description", answer=dict),
 )
