@@ -60,4 +60,10 @@ def ensure_admin(connection: sa.Connection, path: Path, clock: Clock) -> None:
 
 def write_url(path: Path, url: str) -> None:
     """Say where the server listens, for those who started it on any free port."""
-    write_atomic(path / URL, url.encode() + b"\n", 0o644)
+    try:
+        write_atomic(path / URL, url.encode() + b"\n", 0o644)
+    except GovernorError as error:
+        if error.kind is not Kind.EXHAUSTED:
+            raise
+        # With a full disk a server that answers is worth more than this file.
+        _log.warning("cannot write the server's address", error=str(error))

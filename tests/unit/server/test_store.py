@@ -186,3 +186,26 @@ def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / "test.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+async def test_a_full_database_refuses_only_what_does_not_fit(bed: Bed) -> None:
+    def limit(connection: sa.Connection) -> None:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar() or 0
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 20}")
+
+    def too_much(connection: sa.Connection) -> None:
+        insert_server_key(connection, "too much", "k" * 1_000_000, NOW)
+
+    await bed.store.write(limit)
+    release = threading.Event()
+    blocked = asyncio.ensure_future(bed.store.write(lambda _: release.wait(10)))
+    await asyncio.sleep(0)
+    small = [asyncio.ensure_future(bed.store.write(inserting(f"small {number}"))) for number in range(4)]
+    large = asyncio.ensure_future(bed.store.write(too_much))
+    more = asyncio.ensure_future(bed.store.write(inserting("more")))
+    await asyncio.sleep(0)
+    release.set()
+    outcomes = await asyncio.gather(blocked, *small, large, more, return_exceptions=True)
+    refused = [each for each in outcomes if isinstance(each, GovernorError)]
+    assert [(each.kind, each.code) for each in refused] == [(Kind.EXHAUSTED, "store-full")]
+    assert await purposes(bed.store) == {"more", *(f"small {number}" for number in range(4))}

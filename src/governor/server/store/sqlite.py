@@ -2,7 +2,7 @@
 
 A function gets a connection and may run any statements; it runs in a thread, so it must not touch the event loop.
 Writes that wait together share one commit. Each stands in its own savepoint, so a failing one takes nothing with it,
-and none is answered before its commit is on disk.
+and none is answered before its commit is on disk. A function may run again when the commit it shared has failed.
 """
 
 import asyncio
@@ -94,6 +94,7 @@ class _Job:
         self.error: BaseException | None = None
 
     def run(self, connection: sa.Connection) -> None:
+        self.result, self.error = None, None
         savepoint = connection.begin_nested()
         try:
             with _translated():
@@ -159,16 +160,25 @@ class _Writer:
     def _commit(self, jobs: list[_Job]) -> None:
         if not jobs:
             return
-        failed: BaseException | None = None
+        failed = self._attempt(jobs)
+        if failed is not None and len(jobs) > 1:
+            # A full disk ends the transaction of all, not only the job that met it. Alone, each gets its own answer.
+            for job in jobs:
+                self._commit([job])
+            return
+        self._observe(len(jobs))
+        for job in jobs:
+            job.settle(failed)
+
+    def _attempt(self, jobs: list[_Job]) -> BaseException | None:
+        """Run jobs in one transaction; why none of it was kept, or nothing."""
         try:
             with _translated(), self._engine.begin() as connection:
                 for job in jobs:
                     job.run(connection)
-        except Exception as error:  # noqa: BLE001 - the whole group is told, and the thread must go on
-            failed = error
-        self._observe(len(jobs))
-        for job in jobs:
-            job.settle(failed)
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the thread must go on
+            return error
+        return None
 
 
 @contextmanager
