@@ -1,0 +1,70 @@
+"""Which version of Dapr takes which change how."""
+
+import pytest
+
+from governor.domain.dapr.kinds import kinds
+from governor.domain.dapr.reload import RELOAD, Reload, caution, lists, obstacle, parse, why_unwatched
+
+
+@pytest.mark.parametrize(
+    ("version", "live"),
+    [
+        ("1.12.5", set()),
+        ("1.13.0", {"Component"}),
+        ("1.14.4", {"Component", "Subscription"}),
+        ("1.16.0", {"Component", "Subscription"}),
+        ("1.18.3", {"Component", "Subscription", "MCPServer", "WorkflowAccessPolicy"}),
+        ("edge", {"Component", "Subscription", "MCPServer", "WorkflowAccessPolicy"}),
+    ],
+)
+def test_a_kind_is_taken_live_from_its_version_on(version: str, live: set[str]) -> None:
+    assert {kind for kind in kinds() if not obstacle(kind, version)} == live
+
+
+def test_the_newest_version_is_the_one_that_kinds_are_described_for() -> None:
+    assert {kind for kind in RELOAD if not obstacle(kind, "1.18.3")} == {
+        kind for kind, reload in RELOAD.items() if reload is Reload.LIVE
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("1.12.0", "Dapr 1.12.0 takes changes only when it starts"),
+        ("1.16.0", "Dapr 1.16.0 takes changes only when it starts unless its Configuration enables HotReload"),
+        ("1.18.3", "the sidecar does not watch the resources directory"),
+        ("", "the sidecar does not watch the resources directory"),
+    ],
+)
+def test_a_sidecar_that_does_not_watch_has_a_reason_by_version(version: str, reason: str) -> None:
+    assert why_unwatched(version) == reason
+
+
+def test_versions_are_read_with_and_without_decoration() -> None:
+    assert [parse(text) for text in ("1.16.0", "v1.18.0-rc.1", "1.18", "edge", "")] == [
+        (1, 16, 0),
+        (1, 18, 0),
+        (1, 18, 0),
+        None,
+        None,
+    ]
+
+
+def test_older_versions_do_not_list_every_kind() -> None:
+    assert [kind for kind in sorted(kinds()) if not lists(kind, "1.16.0")] == [
+        "MCPServer",
+        "Resiliency",
+        "WorkflowAccessPolicy",
+    ]
+    assert all(lists(kind, version) for kind in kinds() for version in ("1.18.3", "edge"))
+
+
+def test_versions_that_reload_badly_are_warned_about() -> None:
+    assert [bool(caution(version)) for version in ("1.17.4", "1.18.0", "1.18.1", "1.18.2", "1.18.3", "edge")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
