@@ -14,15 +14,17 @@ from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.platform import LocalPlatform
 from governor.agent.platforms.local.preflight import ThrowAway
+from governor.agent.platforms.local.proving import AnySidecar
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Membership, Storage
 from governor.agent.watching import Inbox
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Unproven, resource_ref
+from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strategy, Unproven, resource_ref
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.backoff import Backoff
 from governor.process.clock import SystemClock
@@ -77,7 +79,14 @@ class AgentBed:
     """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
 
     def __init__(
-        self, directory: Path, program: Path, session: aiohttp.ClientSession, membership: Membership | None
+        self,
+        directory: Path,
+        program: Path,
+        session: aiohttp.ClientSession,
+        membership: Membership | None,
+        sidecars: Sequence[SidecarSettings],
+        *,
+        leave: bool,
     ) -> None:
         self.preflight = Preflight.OFF
         self._signer = Ed25519PrivateKey.generate()
@@ -91,19 +100,23 @@ class AgentBed:
         self.clock = clock = JumpingClock()
         resources = ResourceDirectory(self.resources, self.storage)
         resources.prepare()
-        launch = daprd.Launch(program, self.resources, "default")
-        settings = SidecarSettings(app_id="app")
-        self.sidecar = Sidecar(settings, launch, self.storage, session, clock, on_change=self._wake)
+        launch = daprd.Launch(program, self.resources, "default", self.storage.directory, ends_with_agent=not leave)
+        self.sidecars: list[AnySidecar] = [
+            ExternalSidecar(each, self.resources, session, clock, on_change=self._wake)
+            if each.external
+            else Sidecar(each, launch, self.storage, session, clock, on_change=self._wake)
+            for each in sidecars
+        ]
         self.inbox = Inbox(self.storage, clock, self._wake)
         self.inbox.restore(membership)
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
         throw_away.sweep()
-        platform = LocalPlatform("default", resources, [self.sidecar], throw_away, clock)
+        self.platform = LocalPlatform("default", resources, self.sidecars, throw_away, clock)
         self.ledger = Ledger(self.storage)
         self.ledger.restore(membership)
-        loop = Loop(self.inbox, self.outbox, platform, self.ledger, clock)
+        loop = Loop(self.inbox, self.outbox, self.platform, self.ledger, clock)
         self.reconciler = Reconciler[str](
             loop.reconcile,
             clock=clock,
@@ -113,25 +126,35 @@ class AgentBed:
         self._sequence = 0
         self._resources: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def sidecar(self) -> Sidecar:
+        """The first sidecar."""
+        first = self.sidecars[0]
+        assert isinstance(first, Sidecar)
+        return first
+
     def _wake(self) -> None:
         self.reconciler.add(KEY)
 
-    async def deliver(
-        self, *resources: dict[str, Any], window_s: int = 20, unproven: Unproven = Unproven.RESTART, attempt: int = 1
-    ) -> Report:
+    async def deliver(self, *resources: dict[str, Any], attempt: int = 1, **policy: Any) -> Report:
         """Deliver these resources in place of those before, and wait for the final report."""
-        await self.inbox.take(self.sign(resources, window_s, unproven, attempt), self.membership)
+        await self.inbox.take(self.sign(resources, attempt=attempt, **policy), self.membership)
         return await self.concluded(self._sequence)
 
     def sign(
-        self, resources: Iterable[dict[str, Any]], window_s: int, unproven: Unproven, attempt: int = 1
+        self,
+        resources: Iterable[dict[str, Any]],
+        window_s: int = 20,
+        unproven: Unproven = Unproven.RESTART,
+        strategy: Strategy = Strategy.RELOAD,
+        attempt: int = 1,
     ) -> SignedDelivery:
         """The next delivery, signed."""
         wanted = tuple(resources)
         gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
         self._sequence += 1
         self._resources = wanted
-        policy = ApplyPolicy(preflight=self.preflight, verify_window_seconds=window_s, unproven=unproven)
+        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s)
         content = digest(list(wanted))
         delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, wanted, tuple(sorted(gone)), policy)
         return sign_delivery(delivery, self._signer)
@@ -163,13 +186,22 @@ class AgentBed:
 
 @asynccontextmanager
 async def running_agent(
-    directory: Path, program: Path, *, membership: Membership | None = None
+    directory: Path,
+    program: Path,
+    *,
+    membership: Membership | None = None,
+    sidecars: Sequence[SidecarSettings] = (SidecarSettings(app_id="app"),),
+    leave: bool = False,
 ) -> AsyncIterator[AgentBed]:
-    """An agent with one sidecar, ``app``, until the block ends; with a membership it takes up what was stored."""
+    """An agent with one sidecar, ``app``, until the block ends; with a membership it takes up what was stored.
+
+    With ``leave`` its sidecars go on when it ends.
+    """
     async with aiohttp.ClientSession() as session:
-        bed = AgentBed(directory, program, session, membership)
+        bed = AgentBed(directory, program, session, membership, sidecars, leave=leave)
+        await bed.platform.take_over(bed.storage.directory)
         bed.reconciler.add(KEY)
-        tasks = [asyncio.create_task(bed.sidecar.run()), asyncio.create_task(bed.reconciler.run())]
+        tasks = [asyncio.create_task(bed.platform.run()), asyncio.create_task(bed.reconciler.run())]
         try:
             yield bed
         finally:

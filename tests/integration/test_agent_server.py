@@ -30,6 +30,7 @@ class AgentProgram(Server):
         self._daprd = daprd
         self.token_file = directory / "join.token"
         self.state_dir = directory / "state"
+        self.stops_sidecars = True
 
     async def join(self, bed: AnyServer, name: str) -> None:
         async with bed.client() as admin:
@@ -44,6 +45,7 @@ class AgentProgram(Server):
             "daprd": str(self._daprd),
             "health-listen": f"127.0.0.1:{self.ports['health']}",
             "sidecars": [{"app-id": "app", "http-port": self.ports["http"]}],
+            "stop-sidecars-on-exit": self.stops_sidecars,
         }
         file = self.directory / "agent.yaml"
         file.write_text(yamltext.dump(settings))

@@ -12,8 +12,10 @@ from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.platform import LocalPlatform
 from governor.agent.platforms.local.preflight import ThrowAway
+from governor.agent.platforms.local.proving import AnySidecar
 from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
 from governor.agent.reporting import Outbox
 from governor.agent.settings import Settings
@@ -45,11 +47,11 @@ async def run(settings: Settings, storage: Storage) -> int:
     """Make the parts and run them until a signal arrives."""
     clock, lifecycle = SystemClock(), Lifecycle()
     async with aiohttp.ClientSession() as session:
-        components = _components(settings, storage, session, clock, lifecycle)
+        components = await _components(settings, storage, session, clock, lifecycle)
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
 
 
-def _components(
+async def _components(
     settings: Settings, storage: Storage, session: aiohttp.ClientSession, clock: Clock, lifecycle: Lifecycle
 ) -> list[Component]:
     key = load_or_make_key(storage.key_file)
@@ -57,7 +59,13 @@ def _components(
     token = check_token(settings.join_token, membership)
     directory = ResourceDirectory(settings.resources.absolute(), storage)
     directory.prepare()
-    launch = daprd.Launch(daprd.find_program(settings.daprd), directory.resources, settings.namespace)
+    launch = daprd.Launch(
+        daprd.find_program(settings.daprd),
+        directory.resources,
+        settings.namespace,
+        storage.directory,
+        ends_with_agent=settings.stop_sidecars_on_exit,
+    )
 
     def wake() -> None:
         reconciler.add(KEY)
@@ -66,15 +74,21 @@ def _components(
     inbox.restore(membership)
     ledger = Ledger(storage)
     ledger.restore(membership)
-    sidecars = [Sidecar(each, launch, storage, session, clock, on_change=wake) for each in settings.sidecars]
+    sidecars: list[AnySidecar] = [
+        ExternalSidecar(each, directory.resources, session, clock, on_change=wake)
+        if each.external
+        else Sidecar(each, launch, storage, session, clock, on_change=wake)
+        for each in settings.sidecars
+    ]
     throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
     throw_away.sweep()
     platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
+    await platform.take_over(storage.directory)
     loop = Loop(inbox, outbox, platform, ledger, clock)
     reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF)
     wake()
     registry = program_registry("agent", governor.__version__)
-    health = HealthServer(listen(settings.health_listen), _checks(sidecars, lifecycle, registry), registry)
+    health = HealthServer(listen(settings.health_listen), _checks(inbox, sidecars, lifecycle, registry), registry)
     return [
         Component("health", health.run),
         Component("loop-lag", LoopLag(registry, clock).run),
@@ -84,10 +98,11 @@ def _components(
     ]
 
 
-def _checks(sidecars: list[Sidecar], lifecycle: Lifecycle, registry: CollectorRegistry) -> Checks:
+def _checks(inbox: Inbox, sidecars: list[AnySidecar], lifecycle: Lifecycle, registry: CollectorRegistry) -> Checks:
     """Ready when every sidecar runs; the server need not be there, because the applications do not need it."""
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)
+    checks.ready("identity", inbox.not_alone)
     up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
     for each in sidecars:
         checks.ready(f"sidecar {each.app_id}", each.not_ready)

@@ -15,7 +15,10 @@ AppId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-
 
 
 class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """One daprd that the agent runs. A port of 0 is chosen once and kept."""
+    """One daprd that the agent runs, or with ``external`` only looks at. A port of 0 is chosen once and kept.
+
+    Of an external one the public or the HTTP port must be given; without its metrics port little can be proven.
+    """
 
     app_id: AppId
     app_port: Port = 0
@@ -24,6 +27,13 @@ class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     metrics_port: Port = 0
     public_port: Port = 0
     argv: tuple[str, ...] = ()
+    external: bool = False
+
+    def __post_init__(self) -> None:
+        if self.external and not (self.public_port or self.http_port):
+            raise ValueError(f"the external sidecar {self.app_id!r} needs its public-port or its http-port")
+        if self.external and self.argv:
+            raise ValueError(f"the external sidecar {self.app_id!r} is not started by the agent: it takes no argv")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None, msgspec.Meta(description="The daprd program; default: on the PATH, then in ~/.dapr/bin.")
     ] = None
     sidecars: tuple[SidecarSettings, ...] = ()
+    stop_sidecars_on_exit: Annotated[
+        bool, msgspec.Meta(description="End the sidecars with the agent; otherwise they go on without it.")
+    ] = False
     health_listen: Annotated[
         Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
     ] = Address("127.0.0.1", 0)

@@ -107,6 +107,8 @@ class SidecarApi:
             return None
 
     async def _metrics_text(self) -> tuple[int, bytes] | None:
+        if not self._metrics:
+            return None
         try:
             return await self._get(f"{self._metrics}/metrics", {200})
         except (OSError, aiohttp.ClientError):

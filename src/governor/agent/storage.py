@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from governor.agent.findings import Findings
+from governor.agent.verification import Proof
+from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError, Kind
 from governor.process import files
 from governor.wire.rest import Enrolment, SignedDelivery
@@ -39,10 +41,14 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """Which files are the agent's own, by their digests, and the change that has begun and not ended."""
+    """Which files are the agent's own, by their digests, and the change that has begun and not ended.
+
+    ``written`` is when the last change ended, in the form of a process's start time.
+    """
 
     owned: dict[str, str] = {}
     intent: Intent | None = None
+    written: str = ""
 
     @property
     def files(self) -> frozenset[str]:
@@ -52,14 +58,14 @@ class Journal(msgspec.Struct, frozen=True):
     def begun(self, intent: Intent) -> "Journal":
         """As it must be on disk before the first change; an unfinished change before it is carried along."""
         carried = self.intent.writes if self.intent else {}
-        return Journal({**carried, **self.owned}, intent)
+        return Journal({**carried, **self.owned}, intent, self.written)
 
-    def ended(self) -> "Journal":
+    def ended(self, now: str) -> "Journal":
         """As it is after the last change."""
         if self.intent is None:
             return self
         kept = {name: digest for name, digest in self.owned.items() if name not in self.intent.removals}
-        return Journal({**kept, **self.intent.writes})
+        return Journal({**kept, **self.intent.writes}, written=now)
 
 
 class Proven(msgspec.Struct, frozen=True):
@@ -90,17 +96,24 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """A process that was started here, told from all others by when it started."""
+    """A process that was started here, told from all others by when it started.
+
+    ``launch`` is the digest of how it was started, ``listener`` the socket on which it answered first.
+    """
 
     pid: int
     start_time: str
+    launch: str = ""
+    log_begin: int = 0
+    listener: int = 0
 
 
 class SidecarRecord(msgspec.Struct, frozen=True):
-    """What is remembered of one sidecar."""
+    """What is remembered of one sidecar: where it listens, its last process, and what that was seen to use."""
 
     ports: Ports
     process: ProcessRecord | None = None
+    proofs: tuple[tuple[ResourceRef, Proof], ...] = ()
 
 
 class Storage:

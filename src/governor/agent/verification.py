@@ -13,8 +13,9 @@ import msgspec
 
 from governor.agent.resources import listed, loaded_digest, subscription_of
 from governor.agent.sidecars import Metadata, Said
+from governor.domain.dapr.reload import caution, lists, obstacle, why_unwatched
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import State
+from governor.domain.reports import Evidence, State
 from governor.values.trees import Manifest
 
 
@@ -27,11 +28,11 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A sidecar ended though nobody asked it to; ``killed`` by a signal, which is not its own doing."""
+    """A sidecar ended though nobody asked it to; ``by_others``: not because of anything that it loaded."""
 
     number: int
     text: str
-    killed: bool = False
+    by_others: bool = False
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -80,11 +81,19 @@ class Expected(msgspec.Struct, frozen=True):
         return str(shown["spec"]["type"]) if shown and self.ref.kind == "Component" else ""
 
 
+class Proof(msgspec.Struct, frozen=True):
+    """A sidecar's present process was seen to use this content of a resource (nothing: to be without it)."""
+
+    digest: str
+    evidence: Evidence
+
+
 class Verdict(msgspec.Struct, frozen=True):
-    """What one reading says of one resource: verified, failed, or not proven yet."""
+    """What one reading says of one resource: verified, failed, or not proven yet; ``final``: nor will it be."""
 
     state: State
     text: str
+    final: bool = False
 
 
 Verdicts: TypeAlias = dict[ResourceRef, Verdict]
@@ -105,7 +114,9 @@ def live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdict
     doubt = _live_doubt(before, now)
     if doubt or before.said is None or now.said is None or now.process is None:
         return _all_unproven(expected, doubt)
-    proof = f"same process {now.process.pid} before and after, it watches the resources directory"
+    proof = _with_caution(
+        f"same process {now.process.pid} before and after, it watches the resources directory", now.said
+    )
     return {each.ref: _live_verdict(each, expected, before.said, now, now.said, proof) for each in expected}
 
 
@@ -116,7 +127,7 @@ def fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
     doubt = _fresh_doubt(after, now)
     if doubt or now.said is None or now.process is None:
         return _all_unproven(expected, doubt)
-    proof = f"process {now.process.pid} started after the write, is healthy and {now.loads}"
+    proof = _with_caution(f"process {now.process.pid} started after the write, is healthy and {now.loads}", now.said)
     return {each.ref: _fresh_verdict(each, now.said, now.complaints, proof) for each in expected}
 
 
@@ -132,7 +143,7 @@ def still(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdic
 
 def settled(verdicts: Verdicts) -> bool:
     """Whether waiting longer cannot change anything."""
-    states = {verdict.state for verdict in verdicts.values()}
+    states = {verdict.state for verdict in verdicts.values() if not verdict.final}
     return states <= {State.VERIFIED} or State.FAILED in states
 
 
@@ -144,15 +155,16 @@ def names(text: str, name: str) -> bool:
 def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
     if before is None or before.said is None or not before.said.healthy or not before.listener:
         return "the sidecar could not be asked before the change"
+    version = before.said.metadata.runtime_version
     if not before.watches:
-        return "the sidecar does not watch the resources directory"
+        return why_unwatched(version)
     if not each.changed:
         return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
     match each.ref.kind:
         case "Component":
-            return _component_obstacle(each, expected, before)
+            return obstacle("Component", version) or _component_obstacle(each, expected, before)
         case "Subscription":
-            return _subscription_obstacle(each, before.said.metadata)
+            return obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
         case kind:
             return f"a running sidecar does not show which content of a {kind} it uses"
 
@@ -253,9 +265,17 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
         if shown:
             return Verdict(State.UNPROVEN, "the sidecar still lists it")
         return Verdict(State.VERIFIED, f"not listed any more, {proof}")
+    if not shown and not lists(each.ref.kind, metadata.runtime_version):
+        text = f"Dapr {metadata.runtime_version} does not show which {each.ref.kind} it has loaded"
+        return Verdict(State.UNPROVEN, text, final=True)
     if not shown:
         return Verdict(State.UNPROVEN, "the sidecar does not list it")
     return Verdict(State.VERIFIED, f"listed as {shown}, {proof}")
+
+
+def _with_caution(proof: str, said: Said) -> str:
+    warning = caution(said.metadata.runtime_version)
+    return f"{proof}; {warning}" if warning else proof
 
 
 def _failed_to_initialise(each: Expected, complaints: Sequence[str]) -> Verdict:

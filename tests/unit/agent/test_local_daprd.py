@@ -5,6 +5,7 @@ import os
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from governor.agent.platforms.local import daprd, procfs
@@ -14,7 +15,7 @@ from governor.agent.storage import Ports
 from governor.errors import GovernorError
 from governor.process.settings import load
 
-LAUNCH = daprd.Launch(Path("/bin/daprd"), Path("/res"), "default")
+LAUNCH = daprd.Launch(Path("/bin/daprd"), Path("/res"), "default", Path("/state"))
 PORTS = Ports(1, 2, 3, 4, 5)
 
 
@@ -41,7 +42,7 @@ def test_everything_but_service_invocation_listens_on_loopback_only() -> None:
 def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOVERNOR_AGENT_JOIN_TOKEN", "secret")
     monkeypatch.setenv("DAPR_API_TOKEN", "theirs")
-    environment = daprd.environment("blue")
+    environment = daprd.environment(msgspec.structs.replace(LAUNCH, namespace="blue"))
     assert environment["NAMESPACE"] == "blue"
     assert environment["DAPR_API_TOKEN"] == "theirs"
     assert "GOVERNOR_AGENT_JOIN_TOKEN" not in environment

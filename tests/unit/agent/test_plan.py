@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.agent.platforms.local.files import file_key, resource_file
-from governor.agent.platforms.local.plan import FileSeen, Observed, Plan, Proof, Refusal, SidecarSeen, Way, plan
+from governor.agent.platforms.local.plan import FileSeen, Observed, Plan, Refusal, SidecarSeen, Way, plan
 from governor.agent.resources import loaded_digest
 from governor.agent.sidecars import Counters, LoadedComponent, Metadata, Said
 from governor.agent.storage import Intent, Journal
-from governor.agent.verification import Process, Reading
+from governor.agent.verification import Process, Proof, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Evidence
@@ -205,7 +205,7 @@ def test_following_a_plan_leaves_exactly_what_was_delivered(
     left = {key: file.digest for key, file in seen.files.items() if key not in made.removals}
     left |= {each.key: each.digest for each in made.writes}
     assert left == {key: file.digest for key, file in on_disk(*new).items()}
-    assert seen.journal.begun(made.intent).ended().owned == left
+    assert seen.journal.begun(made.intent).ended("").owned == left
     assert all(seen.files[each.key].digest != each.digest for each in made.writes if each.key in seen.files)
 
 

@@ -13,14 +13,14 @@ def test_a_journal_owns_what_was_written_and_what_may_have_been() -> None:
     journal = Journal({"a": "1"})
     begun = journal.begun(Intent(2, {"b": "2"}, ("a",)))
     assert begun.files == {"a", "b"}
-    assert begun.ended() == Journal({"b": "2"})
+    assert begun.ended("now") == Journal({"b": "2"}, written="now")
 
 
 def test_a_second_change_carries_along_the_files_of_one_that_was_cut_off() -> None:
     cut_off = Journal({"a": "1"}).begun(Intent(2, {"b": "2"}, ()))
     again = cut_off.begun(Intent(3, {"c": "3"}, ("b",)))
     assert again.files == {"a", "b", "c"}
-    assert again.ended() == Journal({"a": "1", "c": "3"})
+    assert again.ended("now").owned == {"a": "1", "c": "3"}
 
 
 def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from governor.process.child import ChildExit
 
 RESOURCES_FLAG: Final = "--resources-path"
 _OWN_VARIABLES: Final = "GOVERNOR_"
+OWNER_VARIABLE: Final = "GOVERNOR_SIDECAR_OF"
+_PORT_TAKEN: Final = "address already in use"
 _PORT_RANGE: Final = range(10_000, 32_768)
 """Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
 _ERROR_LEVELS: Final = ("error", "fatal")
@@ -32,6 +34,9 @@ class Launch(msgspec.Struct, frozen=True):
     program: Path
     resources: Path
     namespace: str
+    owner: Path
+    """The agent's state directory; every process that it starts is marked with it."""
+    ends_with_agent: bool = False
 
 
 def find_program(given: Path | None) -> Path:
@@ -62,6 +67,23 @@ def choose_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
         public=port(settings.public_port, kept.public if kept else 0),
         metrics=port(settings.metrics_port, kept.metrics if kept else 0),
     )
+
+
+def free_ports(settings: SidecarSettings, kept: Ports) -> Ports:
+    """The kept ports, with others for those that were not given and have been taken by another program."""
+    free = {name: port if _is_free(port) else 0 for name, port in msgspec.structs.asdict(kept).items()}
+    return choose_ports(settings, Ports(**free))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As daprd does: connections that have just ended are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_port(taken: set[int]) -> int:
@@ -102,10 +124,13 @@ def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path |
     ]
 
 
-def environment(namespace: str) -> Mapping[str, str]:
-    """Ours without what is the agent's own, and always a namespace: without one equal names in two would clash."""
+def environment(launch: Launch) -> Mapping[str, str]:
+    """Ours without what is the agent's own; marked, and always with a namespace.
+
+    Without a namespace equal names in two would clash. By the mark a later agent finds what a killed one has left.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
-    return {**inherited, "NAMESPACE": namespace}
+    return {**inherited, "NAMESPACE": launch.namespace, OWNER_VARIABLE: str(launch.owner)}
 
 
 class _Line(msgspec.Struct):
@@ -133,8 +158,16 @@ def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, .
 
 def ending(ended: ChildExit) -> str:
     """How daprd ended, with its last words."""
-    how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
-    return f"{how}: {last_words(ended.tail)}"
+    return f"daprd {ended.how}: {last_words(ended.tail)}"
+
+
+def was_ended_by_others(ended: ChildExit) -> bool:
+    """Whether nothing that daprd loaded can be to blame: it was killed, or another program had its port.
+
+    How the process of an earlier agent ended is not known, but one that gave up itself has said so.
+    """
+    complained = any(_read(line).level in _ERROR_LEVELS for line in ended.tail)
+    return bool(ended.signal) or _PORT_TAKEN in last_words(ended.tail) or (ended.code is None and not complained)
 
 
 def last_words(tail: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, conten
 from governor.agent.platforms.local.plan import FileSeen, Plan
 from governor.agent.storage import Journal, Storage
 from governor.errors import GovernorError, Kind
-from governor.process import files, logging
+from governor.process import child, files, logging
 from governor.values.trees import Manifest
 from governor.yamltext import load
 
@@ -66,7 +66,7 @@ class ResourceDirectory:
             files.write_atomic(self.path(file.key), file.content)
         for key in plan.removals:
             files.remove_durable(self.path(key))
-        self._storage.save_journal(begun.ended())
+        self._storage.save_journal(begun.ended(child.moment()))
 
 
 def _seen(path: Path) -> FileSeen:

@@ -44,6 +44,11 @@ def file_key(ref: ResourceRef) -> str:
     return f"{directory}/{ref.kind.lower()}.{ref.name}.yaml"
 
 
+def is_config(key: str) -> bool:
+    """Whether this is the file of a Configuration."""
+    return key.startswith(f"{CONFIG}/")
+
+
 def resource_file(manifest: Manifest, namespace: str) -> ResourceFile:
     """The file of a resource."""
     ref = resource_ref(manifest, namespace)

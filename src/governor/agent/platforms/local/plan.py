@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from governor.agent.platforms.local.files import CONFIG, RESOURCES, ResourceFile, file_key, resource_file
+from governor.agent.platforms.local.files import RESOURCES, ResourceFile, file_key, is_config, resource_file
 from governor.agent.resources import in_scope, loaded_digest
 from governor.agent.storage import Intent, Journal
-from governor.agent.verification import Expected, Reading, live_obstacles
+from governor.agent.verification import Expected, Proof, Reading, live_obstacles
 from governor.domain.bundles import Delivery
 from governor.domain.dapr.kinds import kind_of
-from governor.domain.documents import ResourceRef, Unproven, resource_ref
-from governor.domain.reports import Evidence
+from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven, resource_ref
 from governor.values.trees import Manifest
 
 
@@ -26,17 +25,11 @@ class FileSeen(msgspec.Struct, frozen=True):
     manifests: tuple[Manifest, ...]
 
 
-class Proof(msgspec.Struct, frozen=True):
-    """A sidecar's present process was seen to use this content of a resource (nothing: to be without it)."""
-
-    digest: str
-    evidence: Evidence
-
-
 class SidecarSeen(msgspec.Struct, frozen=True):
     """One sidecar before the change; ``current`` when its process started after the last file was written.
 
-    ``released``: if it does not run, it ended by itself and will be started again by itself.
+    ``released``: if it does not run, it ended by itself and will be started again by itself. ``external``: it is not
+    ours to restart.
     """
 
     app_id: str
@@ -44,6 +37,7 @@ class SidecarSeen(msgspec.Struct, frozen=True):
     current: bool = False
     proofs: Mapping[ResourceRef, Proof] = {}
     released: bool = False
+    external: bool = False
 
     @property
     def running(self) -> bool:
@@ -71,6 +65,8 @@ class Way(enum.StrEnum):
     """Its present process, or the next if there is none, is newer than the files; only the proof is missing."""
     START = "start"
     """It is started after the write, and ended before it if it runs."""
+    ROLL = "roll"
+    """It is restarted after the write, when those before it in line have taken the change."""
 
 
 class SidecarPlan(msgspec.Struct, frozen=True):
@@ -112,9 +108,9 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Refusal:
     # not wanted any more.
     removals = tuple(sorted(observed.journal.files - keys))
     intent = Intent(delivery.sequence, {each.key: each.digest for each in wanted}, removals)
-    config = next((key for key in keys if key.startswith(f"{CONFIG}/")), None)
+    config = next(filter(is_config, keys), None)
     sidecars = tuple(
-        _sidecar_plan(each, _expected(each.app_id, wanted, delivery, observed), delivery.apply.unproven)
+        _sidecar_plan(each, _expected(each.app_id, wanted, delivery, observed), delivery.apply)
         for each in observed.sidecars
     )
     return Plan(writes, removals, intent, config, sidecars)
@@ -184,7 +180,9 @@ def _own(wanted: Sequence[ResourceFile], observed: Observed) -> Iterator[tuple[R
             yield resource_ref(manifest, observed.namespace), manifest
 
 
-def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: Unproven) -> SidecarPlan:
+def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: ApplyPolicy) -> SidecarPlan:
+    if sidecar.external:
+        return _external_plan(sidecar, expected)
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     open_points = tuple(each for each in expected if each.ref not in kept)
     if not sidecar.running:
@@ -195,10 +193,25 @@ def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: 
         return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
     if sidecar.current and not any(each.changed for each in expected):
         return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
+    if policy.strategy is Strategy.ROLLING:
+        return SidecarPlan(sidecar.app_id, Way.ROLL, expected, sidecar.before)
     obstacles = {**live_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
-    if obstacles and policy is Unproven.RESTART:
+    if obstacles and policy.unproven is Unproven.RESTART:
         return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
     return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, obstacles)
+
+
+def _external_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...]) -> SidecarPlan:
+    """It shows what it can while it runs; the rest waits for its owner to restart it."""
+    kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
+    open_points = tuple(each for each in expected if each.ref not in kept)
+    if not open_points:
+        return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
+    if not sidecar.running or (sidecar.current and not any(each.changed for each in expected)):
+        return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
+    obstacles = {**live_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
+    needed = {ref: f"restart needed: {reason}" for ref, reason in obstacles.items()}
+    return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, needed)
 
 
 def _overtaken(points: Sequence[Expected], sidecar: SidecarSeen) -> dict[ResourceRef, str]:

@@ -5,22 +5,25 @@ The order of acts is here; what to do is decided by ``plan`` and whether it work
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from governor.agent import findings
 from governor.agent.findings import Findings
 from governor.agent.platforms.local.directory import ResourceDirectory
-from governor.agent.platforms.local.files import CONFIG
+from governor.agent.platforms.local.files import is_config
 from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
 from governor.agent.platforms.local.preflight import ThrowAway
-from governor.agent.platforms.local.proving import Prover, Shown, Superseded
+from governor.agent.platforms.local.proving import AnySidecar, Prover, Shown, Superseded
 from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.platforms.local.strays import end_strays
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Reading
+from governor.agent.verification import Process, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
-from governor.domain.reports import Evidence, State
+from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError
+from governor.process.child import is_after
 from governor.process.clock import Clock
 
 _POLL_S: Final = 0.02
@@ -37,7 +40,7 @@ class LocalPlatform:
         self,
         namespace: str,
         directory: ResourceDirectory,
-        sidecars: Sequence[Sidecar],
+        sidecars: Sequence[AnySidecar],
         throw_away: ThrowAway,
         clock: Clock,
     ) -> None:
@@ -45,6 +48,7 @@ class LocalPlatform:
         self._throw_away = throw_away
         self._directory = directory
         self._sidecars = {each.app_id: each for each in sidecars}
+        self._own = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
         self._clock = clock
         self._redactor = Redactor()
         self._written_at: dict[str, int] = {}
@@ -55,8 +59,20 @@ class LocalPlatform:
         """The app ids of the sidecars."""
         return tuple(self._sidecars)
 
+    async def take_over(self, owner: Path) -> None:
+        """Go on with what an earlier agent left running, and end what nobody goes on with; before anything else."""
+        config = self._present_config()
+        await asyncio.gather(*(each.take_over(config) for each in self._own.values()))
+        await end_strays(owner, {each.process.pid for each in self._own.values() if each.process})
+
+    def _present_config(self) -> Path | None:
+        return self._config_path(next((key for key in self._directory.journal().owned if is_config(key)), None))
+
+    def _config_path(self, key: str | None) -> Path | None:
+        return self._directory.path(key) if key else None
+
     async def run(self) -> None:
-        """Keep the sidecars alive until cancelled; they end side by side."""
+        """Keep the sidecars alive until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._sidecars.values():
                 group.create_task(each.run(), name=f"sidecar {each.app_id}")
@@ -64,10 +80,10 @@ class LocalPlatform:
 
     def start(self) -> None:
         """Let all sidecars run with what is on disk; those that run are left alone."""
-        config = next((key for key in self._directory.journal().owned if key.startswith(f"{CONFIG}/")), None)
-        for each in self._sidecars.values():
+        config = self._present_config()
+        for each in self._own.values():
             if not each.is_released:
-                each.release(self._directory.path(config) if config else None)
+                each.release(config)
 
     async def converge(
         self, delivery: Delivery, received: Evidence, progress: Progress, superseded: Superseded
@@ -103,15 +119,28 @@ class LocalPlatform:
     async def _observe(self) -> Observed:
         files = await asyncio.to_thread(self._directory.look)
         journal = await asyncio.to_thread(self._directory.journal)
-        seen = await asyncio.gather(*(self._seen(each) for each in self._sidecars.values()))
+        seen = await asyncio.gather(*(self._seen(each, journal.written) for each in self._sidecars.values()))
         return Observed(self._namespace, files, journal, seen)
 
-    async def _seen(self, sidecar: Sidecar) -> SidecarSeen:
+    async def _seen(self, sidecar: AnySidecar, written: str) -> SidecarSeen:
         before = await self._settled(sidecar)
-        current = before.process is not None and before.process.number > self._written_at.get(sidecar.app_id, 0)
-        return SidecarSeen(sidecar.app_id, before, current, sidecar.proofs(before), sidecar.is_released)
+        own = self._own.get(sidecar.app_id)
+        return SidecarSeen(
+            sidecar.app_id,
+            before,
+            current=self._is_current(sidecar.app_id, before.process, written),
+            proofs=sidecar.proofs(before),
+            released=own is not None and own.is_released,
+            external=own is None,
+        )
 
-    async def _settled(self, sidecar: Sidecar) -> Reading:
+    def _is_current(self, app_id: str, process: Process | None, written: str) -> bool:
+        """Whether a process started after the last write: by our own count, or by the kernel's clock."""
+        if process is None:
+            return False
+        return process.number > self._written_at.get(app_id, 0) or is_after(process.start_time, written)
+
+    async def _settled(self, sidecar: AnySidecar) -> Reading:
         """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""
         deadline = self._clock.monotonic() + _SETTLE_S
         while True:
@@ -124,15 +153,15 @@ class LocalPlatform:
     async def _change(self, planned: Plan) -> None:
         """Write while the sidecars that must restart are down, so that none of them takes half of a change."""
         journal = await asyncio.to_thread(self._directory.journal)
-        starting = [self._sidecars[each.app_id] for each in planned.sidecars if each.way is Way.START]
+        starting = [self._own[each.app_id] for each in planned.sidecars if each.way is Way.START]
         try:
             await asyncio.gather(*(each.hold() for each in starting))
             await asyncio.to_thread(self._directory.change, planned, journal)
             if planned.writes or planned.removals:
-                self._written_at = {each.app_id: each.starts for each in self._sidecars.values()}
+                self._written_at = {each.app_id: each.starts for each in self._own.values()}
         finally:
             for each in starting:
-                each.release(self._directory.path(planned.config) if planned.config else None)
+                each.release(self._config_path(planned.config))
 
     def _written_evidence(self, planned: Plan, delivery: Delivery) -> Evidence:
         """When the files of this delivery were written; looking again later does not change it."""
@@ -143,9 +172,28 @@ class LocalPlatform:
         return self._written[1]
 
     async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, Shown]:
-        async def prove(each: SidecarPlan) -> Shown:
+        async def prove(each: SidecarPlan, after: int | None = None) -> Shown:
             prover = Prover(self._sidecars[each.app_id], policy, superseded, self._clock)
-            return await prover.prove(each, self._written_at.get(each.app_id, 0), self._redactor)
+            number = self._written_at.get(each.app_id, 0) if after is None else after
+            return await prover.prove(each, number, self._redactor)
 
-        shown = await asyncio.gather(*map(prove, planned.sidecars))
-        return {each.app_id: found for each, found in zip(planned.sidecars, shown, strict=True)}
+        rolling = [each for each in planned.sidecars if each.way is Way.ROLL]
+        others = [each for each in planned.sidecars if each.way is not Way.ROLL]
+        shown = dict(zip((each.app_id for each in others), await asyncio.gather(*map(prove, others)), strict=True))
+        for each in rolling:
+            stopper = next((app_id for app_id, found in shown.items() if not _all_verified(found)), None)
+            if stopper is not None or superseded():
+                shown[each.app_id] = self._not_reached(each, stopper)
+                continue
+            restarted = await self._own[each.app_id].restart(self._config_path(planned.config))
+            shown[each.app_id] = await prove(each, restarted)
+        return shown
+
+    def _not_reached(self, planned: SidecarPlan, stopper: str | None) -> Shown:
+        reason = f"{stopper} has not shown the change" if stopper else "a newer delivery is there"
+        evidence = Evidence(f"sidecar {planned.app_id}", self._clock.now(), f"not restarted: {reason}")
+        return {each.ref: Finding(state=State.UNPROVEN, evidence=(evidence,)) for each in planned.expected}
+
+
+def _all_verified(shown: Shown) -> bool:
+    return all(each.state is State.VERIFIED for each in shown.values())

@@ -5,8 +5,6 @@ start. What goes in and what comes out is decided by ``agent.preflight``.
 """
 
 import asyncio
-import contextlib
-import os
 import secrets
 import shutil
 import signal
@@ -90,7 +88,8 @@ class ThrowAway:
             app_id = f"{planned.sidecars[0].app_id[:_NAME_LENGTH]}-preflight-{secrets.token_hex(4)}"
             rehearsal = rehearse(changed, _loadable(planned, observed), app_id)
             result = await self._try(rehearsal, delivery.apply, redactor, superseded)
-        self._latest = this, result
+        if result.passed:
+            self._latest = this, result
         return result
 
     def _off(self, changed: Iterable[ResourceRef]) -> Preflighted:
@@ -157,7 +156,7 @@ class ThrowAway:
         """Everything that a sidecar will load, for its owner only, before it starts."""
         try:
             for role in (RESOURCES, CONFIG):
-                (place / role).mkdir()
+                (place / role).mkdir(mode=0o700)
             for copy in rehearsal.copies:
                 file = resource_file(copy, self._launch.namespace)
                 (place / file.key).touch(mode=0o600)
@@ -169,7 +168,7 @@ class ThrowAway:
         launch = msgspec.structs.replace(self._launch, resources=place / RESOURCES)
         config = next((place / CONFIG).iterdir(), None)
         words = daprd.argv(launch, settings, ports, config)
-        return await child.start(words, env=daprd.environment(launch.namespace), log_file=place / _LOG)
+        return await child.start(words, env=daprd.environment(launch), log_file=place / _LOG)
 
     async def _watch(
         self, rehearsal: Rehearsal, running: Child, ports: Ports, deadline: float, superseded: Superseded
@@ -215,8 +214,7 @@ def _unwritable(place: Path, error: OSError) -> GovernorError:
 def _end(pid: int) -> None:
     """Kill the group of a sidecar that is not our child, and wait for its end."""
     started = child.start_time(pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    child.signal_group(pid, signal.SIGKILL)
     deadline = time.monotonic() + _SWEEP_S
     while child.same_process(pid, started) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -46,6 +46,12 @@ def listener(pid: int, port: int) -> int:
     return next((int(number) for number in numbers if f"socket:[{number}]" in held), 0)
 
 
+def listening(port: int) -> int:
+    """The process that listens on a port of this machine; 0 when none can be seen."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return next((pid for pid in pids if listener(pid, port)), 0)
+
+
 def was_given(pid: int, directory: Path, flag: str) -> bool:
     """Whether a word of the process's command line gives this very directory to ``flag``, as the process sees it."""
     try:

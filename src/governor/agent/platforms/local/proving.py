@@ -8,10 +8,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from governor.agent.platforms.local.plan import Proof, SidecarPlan, Way
+from governor.agent.platforms.local.external import ExternalSidecar
+from governor.agent.platforms.local.plan import SidecarPlan, Way
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Expected, Reading, Verdict, Verdicts, fresh, live, settled, still
+from governor.agent.verification import Expected, Proof, Reading, Verdict, Verdicts, fresh, live, settled, still
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Evidence, Finding, State
 from governor.process.clock import Clock
@@ -21,6 +22,7 @@ _LONGEST_PAUSE_S: Final = 0.25
 _PAUSE_GROWTH: Final = 1.3
 
 Superseded: TypeAlias = Callable[[], bool]
+AnySidecar: TypeAlias = Sidecar | ExternalSidecar
 Shown: TypeAlias = Mapping[ResourceRef, Finding]
 
 
@@ -34,10 +36,11 @@ class Seen(msgspec.Struct, frozen=True):
 class Prover:
     """Proves one sidecar's part of one delivery."""
 
-    def __init__(self, sidecar: Sidecar, policy: ApplyPolicy, superseded: Superseded, clock: Clock) -> None:
+    def __init__(self, sidecar: AnySidecar, policy: ApplyPolicy, superseded: Superseded, clock: Clock) -> None:
         self._sidecar = sidecar
         self._window_s = float(policy.verify_window_seconds)
-        self._may_restart = policy.unproven is Unproven.RESTART
+        own = sidecar if isinstance(sidecar, Sidecar) else None
+        self._restartable = own if policy.unproven is Unproven.RESTART else None
         self._superseded = superseded
         self._clock = clock
 
@@ -45,14 +48,14 @@ class Prover:
         """What the sidecar shows of each resource in its scope; ``after`` numbers its starts before the write."""
         seen = await self._prove(planned, after)
         ending = seen.reading.ending
-        if ending is not None and ending.killed and Verdict(State.FAILED, ending.text) in seen.verdicts.values():
-            # Whoever killed it, the change did not: the next process may show it. One that is killed too has failed.
+        if ending is not None and ending.by_others and Verdict(State.FAILED, ending.text) in seen.verdicts.values():
+            # Whoever ended it, the change did not: the next process may show it. If that is ended too, it has failed.
             seen = await self._prove_fresh(planned.expected, ending.number, self._window_s)
-        return self._conclude(planned, seen, redactor)
+        return await self._conclude(planned, seen, redactor)
 
     async def _prove(self, planned: SidecarPlan, after: int) -> Seen:
         before = planned.before
-        if before is None or planned.way is Way.START:
+        if before is None or planned.way in (Way.START, Way.ROLL):
             return await self._prove_fresh(planned.expected, after, self._window_s)
         if planned.way is Way.AWAIT:
             # Earlier processes may have ended; that is not this one's failure.
@@ -63,12 +66,12 @@ class Prover:
     async def _prove_live(self, planned: SidecarPlan, before: Reading) -> Seen:
         kept = [each for each in planned.expected if each.ref in planned.kept]
         changed = [each for each in planned.expected if each.ref not in {*planned.kept, *planned.obstacles}]
-        window_s = self._window_s / 2 if self._may_restart else self._window_s
+        window_s = self._window_s / 2 if self._restartable else self._window_s
         seen = await self._ask(lambda now: {**live(changed, before, now), **still(kept, before, now)}, window_s)
-        if settled(seen.verdicts) or not self._may_restart or self._superseded():
+        if settled(seen.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return Seen(seen.reading, {**seen.verdicts, **blocked})
-        return await self._prove_fresh(planned.expected, await self._sidecar.restart(), window_s)
+        return await self._prove_fresh(planned.expected, await self._restartable.renew(), window_s)
 
     async def _prove_fresh(self, expected: tuple[Expected, ...], after: int, window_s: float) -> Seen:
         return await self._ask(lambda now: fresh(expected, after, now), window_s)
@@ -84,7 +87,7 @@ class Prover:
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
-    def _conclude(self, planned: SidecarPlan, seen: Seen, redactor: Redactor) -> Shown:
+    async def _conclude(self, planned: SidecarPlan, seen: Seen, redactor: Redactor) -> Shown:
         """A finding for everything expected; what was verified is remembered for this process."""
         had = self._sidecar.proofs(seen.reading)
         shown: dict[ResourceRef, Finding] = {}
@@ -97,5 +100,5 @@ class Prover:
                 proofs[each.ref] = had.get(each.ref, new) if each.ref in planned.kept else new
                 evidence = proofs[each.ref].evidence
             shown[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
-        self._sidecar.keep_proofs(seen.reading, proofs)
+        await self._sidecar.keep_proofs(seen.reading, proofs)
         return shown

@@ -1,30 +1,29 @@
 """One daprd that the agent runs: kept alive with backoff, held and released around a change, and looked at.
 
-It decides nothing about deliveries. The process of an agent that was killed is ended before a new one starts.
+It decides nothing about deliveries. The process outlives the agent; the next agent goes on with it.
 """
 
 import asyncio
-import os
 import random
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import aiohttp
+import msgspec
 
-from governor.agent.platforms.local import daprd, procfs
-from governor.agent.platforms.local.plan import Proof
+from governor.agent.platforms.local import daprd
+from governor.agent.platforms.local.sight import Place, Sight
 from governor.agent.settings import SidecarSettings
-from governor.agent.sidecars import Said, SidecarApi
 from governor.agent.storage import Ports, ProcessRecord, SidecarRecord, Storage
-from governor.agent.verification import Ending, Process, Reading
+from governor.agent.verification import Ending, Process, Proof, Reading
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
-from governor.process import child, logging
+from governor.process import lasting, logging
 from governor.process.backoff import Backoff, Retries
-from governor.process.child import Child
 from governor.process.clock import Clock
+from governor.process.lasting import Lasting
+from governor.values.digest import digest
 
 STOP_GRACE_S: Final = 10.0
 _BACKOFF: Final = Backoff(first_s=0.5, most_s=30.0)
@@ -33,7 +32,6 @@ _STEADY_S: Final = 30.0
 _LOG_BYTES: Final = 16 * 1024 * 1024
 _POLL_S: Final = 0.02
 _PAUSE_GROWTH: Final = 1.3
-_HOT_RELOAD: Final = "HotReload"
 
 _log = logging.get_logger(__name__)
 
@@ -57,40 +55,26 @@ class Sidecar:
         self._settings = settings
         self._launch = launch
         self._storage = storage
+        self._session = session
         self._clock = clock
         self._on_change = on_change
-        record = storage.sidecar(settings.app_id)
-        self._leftover = record.process if record else None
-        self.ports: Ports = daprd.choose_ports(settings, record.ports if record else None)
-        self._api = SidecarApi(
-            session, f"http://127.0.0.1:{self.ports.public}", f"http://127.0.0.1:{self.ports.metrics}"
-        )
+        self._record = storage.sidecar(settings.app_id)
+        self.ports: Ports = daprd.choose_ports(settings, self._record.ports if self._record else None)
+        self._sight = self._make_sight()
         self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - spreads restarts, guards nothing
-        self._child: Child | None = None
+        self._running: Lasting | None = None
         self._config: Path | None = None
         self._ending: Ending | None = None
         self._released = asyncio.Event()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._hurry = asyncio.Event()
-        self._first_listener = 0
         self._came_up = False
-        self._log_begin = 0
-        self._proofs: dict[ResourceRef, Proof] = {}
-        self._proofs_of: Process | None = None
 
     @property
     def log_file(self) -> Path:
         """Where daprd's output goes."""
         return self._storage.log_directory / f"{self.app_id}.log"
-
-    def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
-        """What the process of a reading was seen to use; a new process has shown nothing yet."""
-        return self._proofs if reading.process is not None and reading.process == self._proofs_of else {}
-
-    def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
-        """Remember what the process of a reading was seen to use."""
-        self._proofs, self._proofs_of = dict(proofs), reading.process
 
     @property
     def is_released(self) -> bool:
@@ -108,24 +92,49 @@ class Sidecar:
         # Its last words may hold secrets, and whoever asks for health may be anybody.
         return f"daprd ended, see {self.log_file}" if self._ending else "daprd is not started"
 
+    def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
+        """What the process of a reading was seen to use; a new process has shown nothing yet."""
+        return self._sight.proofs(reading.process)
+
+    async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
+        """Remember what the process of a reading was seen to use, for the next agent too."""
+        if proofs != self.proofs(reading):
+            self._sight.keep(reading.process, proofs)
+            await self._remember()
+
+    async def take_over(self, config: Path | None) -> None:
+        """Go on with the process of an earlier agent, if it was started as it would be now; otherwise end it."""
+        record = self._record.process if self._record else None
+        found = record and lasting.find(record.pid, record.start_time, self.log_file, record.log_begin)
+        if record is None or not found or self._record is None:
+            return
+        if record.launch != self._launch_digest(config):
+            _log.info("ending a sidecar whose settings have changed", app_id=self.app_id, pid=found.pid)
+            await found.stop(STOP_GRACE_S)
+            return
+        self.process = Process(self.starts, found.pid, found.start_time)
+        self._sight.restore(self.process, record.listener, dict(self._record.proofs))
+        self._running, self._config = found, config
+        self._at_rest.clear()
+        self._released.set()
+        _log.info("going on with a sidecar that runs", app_id=self.app_id, pid=found.pid)
+
     async def run(self) -> None:
-        """Keep a process alive while released, until cancelled; then end it gracefully."""
-        await self._end_leftover()
+        """Keep a process alive while released, until cancelled; it goes on then, unless it shall end with the agent."""
         try:
             while True:
                 await self._released.wait()
                 await self._live_once()
         finally:
-            if self._child is not None:
-                await self._child.stop(STOP_GRACE_S)
-                self._forget()
+            if self._running is not None:
+                await self._leave(self._running)
 
     async def hold(self) -> None:
         """End the process gracefully and keep it ended until released."""
         self._released.clear()
         self._hurry.set()
-        if self._child is not None:
-            await self._child.stop(STOP_GRACE_S)
+        if self._running is not None:
+            await self._running.stop(STOP_GRACE_S)
         await self._at_rest.wait()
 
     def release(self, config: Path | None) -> None:
@@ -135,42 +144,34 @@ class Sidecar:
         self._released.set()
         self._hurry.set()
 
-    async def restart(self) -> int:
+    async def restart(self, config: Path | None) -> int:
         """Replace the process gracefully by a new one; any process with a number beyond the one returned is new."""
         await self.hold()
         before = self.starts
-        self.release(self._config)
+        self.release(config)
         return before
+
+    async def renew(self) -> int:
+        """Restart with the configuration that it has."""
+        return await self.restart(self._config)
 
     async def read(self) -> Reading:
         """What is seen of the sidecar now."""
         process = self.process
-        said = await self._api.ask() if process else None
-        if process is None or process != self.process:
+        reading = await self._sight.read(process, self._ending) if process else None
+        if reading is None or process != self.process:
             return Reading(self._clock.now(), ending=self._ending)
-        listener, watches, given = await asyncio.to_thread(self._look_at, process.pid)
-        self._first_listener = self._first_listener or listener
-        return Reading(
-            self._clock.now(),
-            process,
-            listener,
-            reused=listener != self._first_listener,
-            said=said if said and said.metadata.id == self.app_id else None,
-            loads=self._loads(said, watches=watches, given=given),
-            watches=watches,
-            ending=self._ending,
-            complaints=await self._complaints(said),
-        )
+        return msgspec.structs.replace(reading, complaints=await self._complaints(reading))
 
     async def _live_once(self) -> None:
-        """Start a process and wait for its end; after an end that nobody asked for, wait longer each time."""
+        """Have a process and wait for its end; after an end that nobody asked for, wait longer each time."""
         self._at_rest.clear()
         self._hurry.clear()
         began = self._clock.monotonic()
         try:
             ending = await self._start_and_wait()
         finally:
-            if self._child is None:
+            if self._running is None:
                 self._at_rest.set()
         if not self._released.is_set():
             return
@@ -183,61 +184,80 @@ class Sidecar:
         await self._pause(delay_s)
 
     async def _start_and_wait(self) -> Ending:
-        unasked = self._retries.failures > 0
-        self.starts += 1
-        try:
-            self._child = await self._spawn()
-        except GovernorError as error:
-            return Ending(self.starts, str(error))
-        running = self._child
+        if self._running is None:
+            try:
+                await self._start()
+            except GovernorError as error:
+                return Ending(self.starts, str(error))
+        running = self._running
+        assert running is not None  # noqa: S101 - started here, or taken over before
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
-        self._first_listener, self._came_up = 0, False
-        self.process = Process(self.starts, running.pid, running.start_time)
-        _log.info("sidecar started", app_id=self.app_id, pid=running.pid, http_port=self.ports.http)
-        await self._remember(ProcessRecord(running.pid, running.start_time))
-        if unasked:
-            self._on_change()
         async with asyncio.TaskGroup() as group:
             coming_up = group.create_task(self._come_up(running.pid))
             ended = await running.wait()
             coming_up.cancel()
-        self._forget()
-        how = f"daprd was ended by {ended.signal}" if ended.signal else f"daprd exited with code {ended.code}"
-        return Ending(self.starts, f"{how}: {daprd.last_words(ended.tail)}", killed=bool(ended.signal))
+        self._running = self.process = None
+        return Ending(self.starts, daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
+
+    async def _start(self) -> None:
+        unasked = self._retries.failures > 0
+        self.starts += 1
+        await asyncio.to_thread(self._turn_log_over)
+        self.ports = await asyncio.to_thread(daprd.free_ports, self._settings, self.ports)
+        self._sight = self._make_sight()
+        words = daprd.argv(self._launch, self._settings, self.ports, self._config)
+        self._running = await lasting.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
+        self.process = Process(self.starts, self._running.pid, self._running.start_time)
+        self._came_up = False
+        _log.info("sidecar started", app_id=self.app_id, pid=self._running.pid, http_port=self.ports.http)
+        await self._remember()
+        if unasked:
+            self._on_change()
 
     async def _come_up(self, pid: int) -> None:
-        """Note on which socket a new process answers first, before it can restart itself, and when it is healthy."""
+        """Note on which socket a new process answers first, and when it is healthy."""
         pause_s = _POLL_S
         while not self._came_up:
             await asyncio.sleep(pause_s)
-            listener = await asyncio.to_thread(procfs.listener, pid, self.ports.public)
-            self._first_listener = self._first_listener or listener
-            said = await self._api.ask()
+            await self._sight.note_listener(pid)
+            said = await self._sight.ask()
             self._came_up = said is not None and said.healthy
             pause_s = min(_PAUSE_GROWTH * pause_s, 1.0)
 
-    def _forget(self) -> None:
-        self._child = None
-        self.process = None
+    async def _leave(self, running: Lasting) -> None:
+        if self._launch.ends_with_agent:
+            await running.stop(STOP_GRACE_S)
+        else:
+            running.let_go()
+        self._running = self.process = None
 
-    async def _spawn(self) -> Child:
-        await asyncio.to_thread(self._turn_log_over)
-        words = daprd.argv(self._launch, self._settings, self.ports, self._config)
-        return await child.start(words, env=daprd.environment(self._launch.namespace), log_file=self.log_file)
+    def _make_sight(self) -> Sight:
+        place = Place(self.app_id, self.ports.public, self.ports.metrics, self._launch.resources)
+        return Sight(place, self._session, self._clock)
+
+    def _launch_digest(self, config: Path | None) -> str:
+        """Two processes with the same one were started alike."""
+        return digest([daprd.argv(self._launch, self._settings, self.ports, config), self._launch.namespace])
 
     def _turn_log_over(self) -> None:
-        """Begin a new log when the old one is large; where the new process's part begins is remembered."""
-        size = self.log_file.stat().st_size if self.log_file.exists() else 0
-        if size > _LOG_BYTES:
+        """Begin a new log when the old one is large."""
+        if self.log_file.exists() and self.log_file.stat().st_size > _LOG_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
-        self._log_begin = 0 if size > _LOG_BYTES else size
 
-    async def _remember(self, process: ProcessRecord | None) -> None:
+    async def _remember(self) -> None:
+        """Leave a record for the next agent; a process without one is ended by it."""
+        process, running = self.process, self._running
+        if process is None or running is None:
+            return
+        own = ProcessRecord(
+            running.pid, running.start_time, self._launch_digest(self._config), running.log_begin, self._sight.listener
+        )
+        record = SidecarRecord(self.ports, own, tuple(self._sight.proofs(process).items()))
         try:
-            await asyncio.to_thread(self._storage.save_sidecar, self.app_id, SidecarRecord(self.ports, process))
+            await asyncio.to_thread(self._storage.save_sidecar, self.app_id, record)
         except GovernorError as error:
-            # A full disk must not take the application's sidecar down; only a kill of the agent would leave it behind.
+            # A full disk must not take the application's sidecar down; the next agent would start it anew.
             _log.error("cannot remember the sidecar's process", app_id=self.app_id, error=str(error))
 
     async def _pause(self, seconds: float) -> None:
@@ -247,44 +267,9 @@ class Sidecar:
         except TimeoutError:
             return
 
-    async def _end_leftover(self) -> None:
-        left = self._leftover
-        if left is None or not child.same_process(left.pid, left.start_time):
-            return await self._remember(None)
-        _log.warning("ending the sidecar that an earlier agent left behind", app_id=self.app_id, pid=left.pid)
-        for number, grace_s in ((signal.SIGTERM, STOP_GRACE_S), (signal.SIGKILL, STOP_GRACE_S)):
-            if await _ended_by(left, number, grace_s):
-                break
-        return await self._remember(None)
-
-    def _look_at(self, pid: int) -> tuple[int, bool, bool]:
-        directory = self._launch.resources
-        listener = procfs.listener(pid, self.ports.public)
-        return listener, procfs.watches(pid, directory), procfs.was_given(pid, directory, daprd.RESOURCES_FLAG)
-
-    def _loads(self, said: Said | None, *, watches: bool, given: bool) -> str:
-        """How the process is known to load the directory; its own words count only where it cannot watch."""
-        if watches:
-            return "watches the resources directory"
-        can_watch = said is not None and _HOT_RELOAD in said.metadata.enabled_features
-        return "was started with the resources directory" if given and said and not can_watch else ""
-
-    async def _complaints(self, said: Said | None) -> tuple[str, ...]:
+    async def _complaints(self, reading: Reading) -> tuple[str, ...]:
         """The errors in the log of the present process, where there must be some."""
-        if said is None or said.counters is None or not said.counters.failed:
+        said, running = reading.said, self._running
+        if running is None or said is None or said.counters is None or not said.counters.failed:
             return ()
-        return await asyncio.to_thread(daprd.errors, self.log_file, self._log_begin)
-
-
-async def _ended_by(process: ProcessRecord, number: signal.Signals, grace_s: float) -> bool:
-    """Signal the whole group of a process that is not our child, and wait for its end."""
-    try:
-        os.killpg(process.pid, number)
-        async with asyncio.timeout(grace_s):
-            while child.same_process(process.pid, process.start_time):  # noqa: ASYNC110 - nobody tells us its end
-                await asyncio.sleep(_POLL_S)
-    except ProcessLookupError:
-        return True
-    except TimeoutError:
-        return False
-    return True
+        return await asyncio.to_thread(daprd.errors, self.log_file, running.log_begin)
