@@ -114,6 +114,7 @@ class GovernorAgent(Program):
             "daprd": str(self._daprd),
             "health-listen": f"127.0.0.1:{self.ports['health']}",
             "sidecars": [sidecar],
+            "stop-sidecars-on-exit": True,
         }
 
     def command(self) -> list[str]:
