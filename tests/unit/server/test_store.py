@@ -111,8 +111,15 @@ async def test_a_reader_sees_one_moment_while_others_write(bed: Bed) -> None:
 
 
 async def test_a_cancelled_write_that_has_not_begun_is_not_done(bed: Bed) -> None:
-    release = threading.Event()
-    first = asyncio.ensure_future(bed.store.write(lambda _: release.wait(10)))
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(_: sa.Connection) -> None:
+        begun.set()
+        release.wait(10)
+
+    first = asyncio.ensure_future(bed.store.write(wait))
+    # Submitted sooner, the unwanted one could still join the first one's commit and so have begun.
+    assert await asyncio.to_thread(begun.wait, 10)
     unwanted = asyncio.ensure_future(bed.store.write(lambda c: insert_server_key(c, "unwanted", "k", NOW)))
     await asyncio.sleep(0)
     unwanted.cancel()
