@@ -131,7 +131,8 @@ def _runtime_progress(facts: ProgressFacts, presence_of: PresenceOf, now: dateti
         sequence=issued.sequence,
         summary=summarise(_conditions(name, facts, issued, heard, presence_of)),
         done=facts.acknowledged is not None,
-        seconds=(moment - facts.first.time).total_seconds(),
+        # The clock may have been set back in between.
+        seconds=max(0.0, (moment - facts.first.time).total_seconds()),
     )
 
 
