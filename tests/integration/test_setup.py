@@ -79,9 +79,10 @@ def interrupt_at(words: str, copy: Copy, *argv: str) -> str:
         assert process.stderr is not None
         printed = ""
         for line in process.stderr:
-            printed += line
-            if words in line:
+            if words in line and words not in printed:
+                # Once: the step shows its progress in lines of the same words, and a second interrupt stops the clean-up.
                 os.killpg(process.pid, signal.SIGINT)
+            printed += line
     return printed
 
 
