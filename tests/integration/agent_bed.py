@@ -112,7 +112,6 @@ class AgentBed:
         self.outbox = Outbox(clock)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
-        throw_away.sweep()
         self.platform = LocalPlatform("default", resources, self.sidecars, throw_away, clock)
         self.ledger = Ledger(self.storage)
         self.ledger.restore(membership)

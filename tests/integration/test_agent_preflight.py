@@ -56,8 +56,9 @@ def left(directory: Path) -> list[str]:
 
 def throw_aways(directory: Path) -> list[int]:
     """The throw-away sidecars that run."""
-    places = (directory / "state" / "preflight").glob("*/resources")
-    return [pid for place in places for pid in procfs.given(place, RESOURCES_FLAG)]
+    places = list((directory / "state" / "preflight").glob("*/resources"))
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for place in places for pid in pids if procfs.was_given(pid, place, RESOURCES_FLAG)]
 
 
 async def running_throw_away(directory: Path) -> int:
@@ -176,9 +177,13 @@ async def test_a_dead_host_is_refused_and_no_application_notices(
             "invalid duration",
         ),
         (resource("Configuration", "bad", {"tracing": "none"}), "error loading configuration"),
+        (
+            resource("MCPServer", "bad", {"endpoint": {"streamableHTTP": {"url": f"http://{GONE}"}}}),
+            "failed to connect",
+        ),
         (reading("bad", "nowhere"), "references a secret store that isn't loaded: nowhere"),
     ],
-    ids=["unknown-type", "resiliency", "configuration", "secret-store-missing"],
+    ids=["unknown-type", "resiliency", "configuration", "mcp-server", "secret-store-missing"],
 )
 async def test_what_a_sidecar_cannot_load_is_refused_in_its_own_words(
     tmp_path: Path, daprd_binary: Path, bad: dict[str, Any], words: str
@@ -292,6 +297,15 @@ async def test_with_preflight_off_the_change_goes_straight_to_the_sidecar_and_th
 
         assert acknowledged(report)
         assert "not preflighted: the apply policy says so" in [item.text for item in said_of(report, "one").evidence]
+        assert list(notes.iterdir()) == []
+
+
+async def test_what_is_in_no_sidecars_scope_is_not_tried(tmp_path: Path, daprd_binary: Path) -> None:
+    program, notes = watched_daprd(tmp_path, daprd_binary)
+    async with trying_agent(tmp_path, program) as bed:
+        report = await bed.deliver(component("one", "state.no-such-type", scopes=["elsewhere"]))
+
+        assert acknowledged(report)
         assert list(notes.iterdir()) == []
 
 

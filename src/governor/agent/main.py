@@ -81,7 +81,6 @@ async def _components(
         for each in settings.sidecars
     ]
     throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
-    throw_away.sweep()
     platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
     await platform.take_over(storage.directory)
     loop = Loop(inbox, outbox, platform, ledger, clock)

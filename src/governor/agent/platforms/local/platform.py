@@ -64,6 +64,7 @@ class LocalPlatform:
         config = self._present_config()
         await asyncio.gather(*(each.take_over(config) for each in self._own.values()))
         await end_strays(owner, {each.process.pid for each in self._own.values() if each.process})
+        await asyncio.to_thread(self._throw_away.sweep)
 
     def _present_config(self) -> Path | None:
         return self._config_path(next((key for key in self._directory.journal().owned if is_config(key)), None))

@@ -1,15 +1,13 @@
 """A throw-away daprd on this machine that loads a change before any application's sidecar does.
 
-One at a time, in a directory of its own, for a bounded time; whatever a killed agent leaves of it is swept at the next
-start. What goes in and what comes out is decided by ``agent.preflight``.
+One at a time, in a directory of its own, for a bounded time. The process of a killed agent is ended as any stray at the
+next start, then its directory is swept. What goes in and what comes out is decided by ``agent.preflight``.
 """
 
 import asyncio
 import secrets
 import shutil
-import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -20,7 +18,7 @@ import aiohttp
 import msgspec
 
 from governor.agent.findings import AGENT
-from governor.agent.platforms.local import daprd, procfs
+from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, resource_file
 from governor.agent.platforms.local.plan import Observed, Plan
 from governor.agent.platforms.local.proving import Superseded
@@ -35,7 +33,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError, Kind
-from governor.process import child, logging
+from governor.process import child
 from governor.process.child import Child
 from governor.process.clock import Clock
 from governor.values.trees import Manifest
@@ -49,11 +47,8 @@ _POLL_S: Final = 0.015
 _SETTLE_S: Final = 0.5
 """How long a sidecar that says it is up may take until it lists everything, or ends."""
 _STOP_GRACE_S: Final = 2.0
-_SWEEP_S: Final = 5.0
 _NAME_LENGTH: Final = 32
 _LOG: Final = "daprd.log"
-
-_log = logging.get_logger(__name__)
 
 
 class ThrowAway:
@@ -67,11 +62,8 @@ class ThrowAway:
         self._latest: tuple[tuple[int, int], Preflighted] | None = None
 
     def sweep(self) -> None:
-        """End what an agent that was killed has left running here, and remove its files. Blocking."""
+        """Remove what an agent that was killed has left here, once its processes are ended. Blocking."""
         for place in self._directory.iterdir() if self._directory.exists() else ():
-            for pid in procfs.given(place / RESOURCES, daprd.RESOURCES_FLAG):
-                _log.warning("ending a throw-away sidecar that an earlier agent left behind", pid=pid)
-                _end(pid)
             shutil.rmtree(place)
 
     async def check(
@@ -209,12 +201,3 @@ def _finding(verdict: Verdict, source: str, now: datetime, redactor: Redactor) -
 def _unwritable(place: Path, error: OSError) -> GovernorError:
     message = f"cannot write below {place}: {error.strerror}; free space there, or make it writable"
     return GovernorError(Kind.PRECONDITION, "preflight-files", message)
-
-
-def _end(pid: int) -> None:
-    """Kill the group of a sidecar that is not our child, and wait for its end."""
-    started = child.start_time(pid)
-    child.signal_group(pid, signal.SIGKILL)
-    deadline = time.monotonic() + _SWEEP_S
-    while child.same_process(pid, started) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)

@@ -62,12 +62,6 @@ def was_given(pid: int, directory: Path, flag: str) -> bool:
     return any(_is_same(pid, path, wanted) for path in _values(words, flag))
 
 
-def given(directory: Path, flag: str) -> list[int]:
-    """The processes whose command line gives this very directory to ``flag``."""
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in numbers if was_given(pid, directory, flag)]
-
-
 def _each(directory: Path, read: Callable[[Path], str]) -> set[str]:
     """What is read of each entry; a process opens and closes files all the time, so any may be gone already."""
     found = set()
