@@ -13,6 +13,7 @@ import pytest
 from governor.agent.platforms.local import procfs
 from governor.agent.platforms.local.daprd import RESOURCES_FLAG
 from governor.agent.platforms.local.files import resource_file
+from governor.agent.settings import SidecarSettings
 from governor.domain.documents import Preflight, Unproven
 from governor.domain.reports import Report, State, acknowledged, overall
 from governor.process.child import same_process, start_time
@@ -21,6 +22,7 @@ from testbed.redis import Redis
 from testbed.waiting import until
 from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
 from tests.integration.server_bed import profile, running, runtime
+from tests.integration.test_agent_return import settled
 from tests.integration.test_agent_server import AgentProgram, verified
 
 GONE = "127.0.0.1:1"
@@ -296,8 +298,36 @@ async def test_with_preflight_off_the_change_goes_straight_to_the_sidecar_and_th
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "not preflighted: the apply policy says so" in [item.text for item in said_of(report, "one").evidence]
+        assert "goes to the sidecars without a preflight" in [item.text for item in said_of(report, "one").evidence]
         assert list(notes.iterdir()) == []
+
+
+async def test_what_is_known_to_work_is_repaired_without_a_preflight(tmp_path: Path, daprd_binary: Path) -> None:
+    program, notes = watched_daprd(tmp_path, daprd_binary)
+    async with trying_agent(tmp_path, program) as first:
+        await first.deliver(component("one", "state.in-memory"), window_s=1)
+        await settled(first)
+    (first.resources / "component.one.yaml").unlink()
+
+    async with running_agent(tmp_path, program, membership=first.membership) as second:
+        report = await second.concluded(1)
+
+        assert acknowledged(report)
+        assert (second.resources / "component.one.yaml").exists()
+        assert len(noted(notes, "namespace")) == 1
+
+
+async def test_one_throw_away_sidecar_tries_for_all_sidecars(tmp_path: Path, daprd_binary: Path) -> None:
+    program, notes = watched_daprd(tmp_path, daprd_binary)
+    both = [SidecarSettings(app_id="one"), SidecarSettings(app_id="two")]
+    async with running_agent(tmp_path, program, sidecars=both) as bed:
+        bed.preflight = Preflight.SIDECAR
+        mine = [component(f"for-{name}", "state.in-memory", scopes=[name]) for name in ("one", "two")]
+
+        assert acknowledged(await bed.deliver(*mine))
+
+        loaded = [line for line in noted(notes, "files") if "resources/" in line]
+        assert loaded == ["600 resources/component.for-one.yaml", "600 resources/component.for-two.yaml"]
 
 
 async def test_what_is_in_no_sidecars_scope_is_not_tried(tmp_path: Path, daprd_binary: Path) -> None:

@@ -44,6 +44,8 @@ class Loop:
 
     async def reconcile(self, _key: str) -> Outcome:
         """Bring about the newest delivery, or what worked before it if it is known to fail."""
+        if self._inbox.unstored is not None:
+            self._tell_failure(*self._inbox.unstored)
         delivery = self._inbox.newest
         if delivery is None:
             return self._without_delivery()
@@ -81,7 +83,9 @@ class Loop:
             if self._outbox.state_of(delivery) not in (State.FAILED, State.UNPROVEN):
                 self._outbox.put(delivery, found)
 
-        return await self._platform.converge(delivery, received, applied, lambda: self._is_superseded(delivery))
+        # What has worked before is repaired at once: a store that is down for a while must not keep it away for good.
+        wanted = _unchecked(delivery) if self._ledger.standing(delivery) is Standing.KNOWN else delivery
+        return await self._platform.converge(wanted, received, applied, lambda: self._is_superseded(delivery))
 
     async def _settle(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.standing(delivery) is Standing.ON_TRIAL

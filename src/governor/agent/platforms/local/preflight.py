@@ -85,7 +85,7 @@ class ThrowAway:
         return result
 
     def _off(self, changed: Iterable[ResourceRef]) -> Preflighted:
-        evidence = Evidence(AGENT, self._clock.now(), "not preflighted: the apply policy says so")
+        evidence = Evidence(AGENT, self._clock.now(), "goes to the sidecars without a preflight")
         return Preflighted(dict.fromkeys(changed, Finding(state=State.RECEIVED, evidence=(evidence,))))
 
     async def _try(
