@@ -44,8 +44,6 @@ class Loop:
 
     async def reconcile(self, _key: str) -> Outcome:
         """Bring about the newest delivery, or what worked before it if it is known to fail."""
-        if self._inbox.unstored is not None:
-            self._tell_failure(*self._inbox.unstored)
         delivery = self._inbox.newest
         if delivery is None:
             return self._without_delivery()
