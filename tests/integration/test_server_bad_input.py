@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import PREFIX, Problem
+from governor.wire.problems import Problem
+from governor.wire.rest import PREFIX
 from tests.integration.server_bed import ServerBed, component, profile, running, runtime
 
 STORE = component("store", redisHost="a:1")

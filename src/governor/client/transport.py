@@ -20,7 +20,8 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.process import tls
 from governor.process.address import Address
 from governor.values.secret import Secret
-from governor.wire.rest import PREFIX, Problem, error_of
+from governor.wire.problems import Problem, error_of
+from governor.wire.rest import PREFIX
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Bodies of the server's REST API and its problem format. The server's OpenAPI is made from these structs.
+"""Bodies of the server's REST API; the OpenAPI document is made from these structs. Errors are in ``problems``.
 
 Nouns come from ``domain``; here is only what exists because of the API.
 """
@@ -13,26 +13,10 @@ from governor.domain.bundles import Delivery
 from governor.domain.conditions import Condition, Summary
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
-from governor.errors import Detail, GovernorError, Kind
 from governor.values.secret import MASK
 from governor.values.treediff import Difference
 
 PREFIX: Final = "/api/v1alpha1"
-
-HTTP_STATUS: Final[dict[Kind, int]] = {
-    Kind.INVALID: 400,
-    Kind.NOT_FOUND: 404,
-    Kind.EXISTS: 409,
-    Kind.CONFLICT: 409,
-    Kind.PRECONDITION: 412,
-    Kind.UNAUTHENTICATED: 401,
-    Kind.DENIED: 403,
-    Kind.EXHAUSTED: 507,
-    Kind.UNAVAILABLE: 503,
-    Kind.DEADLINE: 504,
-    Kind.UNIMPLEMENTED: 501,
-    Kind.INTERNAL: 500,
-}
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,26 +25,6 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Request(_Answer, frozen=True, forbid_unknown_fields=True):
     """What the server is sent. A field that it does not know is refused: a wish passed over looks granted."""
-
-
-class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """application/problem+json; ``title`` is the message, ``type`` the stable code."""
-
-    type: str
-    title: str
-    status: int
-    kind: Kind
-    details: tuple[Detail, ...] = ()
-
-
-def problem(error: GovernorError) -> Problem:
-    """An error as it travels."""
-    return Problem(error.code, error.message, HTTP_STATUS[error.kind], error.kind, error.details)
-
-
-def error_of(problem: Problem) -> GovernorError:
-    """The error on the other side."""
-    return GovernorError(problem.kind, problem.type, problem.title, problem.details)
 
 
 class Role(enum.StrEnum):

@@ -50,9 +50,9 @@ class Server:
             yield step
 
 
-async def followed(server: Server, timeout_s: float = 10) -> list[Standing]:
+async def followed(server: Server, timeout_s: float = 10, only: str | None = None) -> list[Standing]:
     seen: list[Standing] = []
-    await Follower(7, seen.append).follow(cast("Client", server), timeout_s)
+    await Follower(7, seen.append, only).follow(cast("Client", server), timeout_s)
     return seen
 
 
@@ -70,6 +70,12 @@ async def test_waiting_ends_when_a_runtime_rests_without_proof(state: str) -> No
 async def test_waiting_goes_on_while_another_runtime_is_on_its_way() -> None:
     steps = [progress(at("r1", "Failed"), at("r2", "Applied")), progress(at("r1", "Failed"), at("r2", "V", done=True))]
     assert len(await followed(Server([*steps]))) == 2
+
+
+async def test_who_follows_one_runtime_does_not_wait_for_another() -> None:
+    steps = [progress(at("r1", "Pending"), at("r2", "Failed")), progress(at("r1", "V", done=True), at("r2", "Failed"))]
+    seen = await followed(Server([*steps, progress(at("r1", "Never"))]), only="r1")
+    assert [[each.runtime for each in standing.progress.runtimes] for standing in seen] == [["r1"], ["r1"]]
 
 
 async def test_nobody_waits_for_a_runtime_that_no_agent_serves() -> None:

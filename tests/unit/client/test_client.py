@@ -16,8 +16,8 @@ from governor.domain.reports import Report
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.values.secret import Secret
 from governor.wire import events
+from governor.wire.problems import HTTP_STATUS, problem
 from governor.wire.rest import (
-    HTTP_STATUS,
     PREFIX,
     Change,
     ChangeRequest,
@@ -26,7 +26,6 @@ from governor.wire.rest import (
     DocumentView,
     RevisionProgress,
     SignedDelivery,
-    problem,
 )
 
 TOKEN = "rg-very-secret"

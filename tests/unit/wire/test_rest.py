@@ -20,7 +20,8 @@ from governor.errors import Detail, GovernorError, Kind
 from governor.values.treediff import Difference, Operation
 from governor.wire import rest
 from governor.wire.identity import sign_delivery
-from governor.wire.rest import HTTP_STATUS, Problem, delivery_payload, error_of, problem
+from governor.wire.problems import HTTP_STATUS, Problem, error_of, problem
+from governor.wire.rest import delivery_payload
 from tests.unit.values.strategies import texts, thorough
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,7 +19,7 @@ from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Events
 from governor.server.identity import Principal
 from governor.server.services import Services
 from governor.values.secret import Secret
-from governor.wire.rest import problem
+from governor.wire.problems import problem
 
 _NOBODY: Final = Principal("nobody", "")
 _LEGACY: Final = Principal("legacy", "", is_legacy=True)

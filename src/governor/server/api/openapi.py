@@ -8,7 +8,7 @@ import msgspec
 
 import governor
 from governor.server.api.endpoints import EVENTS, JSON, YAML, Access, Endpoint
-from governor.wire.rest import Problem
+from governor.wire.problems import Problem
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _REF: Final = "#/components/schemas/{name}"
