@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import shlex
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -356,6 +358,30 @@ async def test_a_preflight_that_cannot_run_applies_nothing_and_is_tried_again(
         broken.unlink()
         assert acknowledged(await bed.said(acknowledged))
         assert left(tmp_path) == []
+
+
+async def test_a_throw_away_sidecar_that_somebody_killed_is_no_judgement(tmp_path: Path, daprd_binary: Path) -> None:
+    once = tmp_path / "once"
+    once.touch()
+    program, notes = watched_daprd(tmp_path, daprd_binary, f"rm {shlex.quote(str(once))} 2>&- && kill -9 $$")
+    async with trying_agent(tmp_path, program) as bed:
+        report = await bed.deliver(component("one", "state.in-memory"))
+
+        assert acknowledged(report)
+        assert len(list(notes.glob("*.words"))) == 2
+
+
+async def test_what_a_preflight_found_stays_in_the_report_when_the_sidecar_shows_all_anew(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with trying_agent(tmp_path, daprd_binary) as bed:
+        first = await bed.deliver(component("one", "state.in-memory"), window_s=60)
+        assert bed.sidecar.process is not None
+        os.kill(bed.sidecar.process.pid, signal.SIGKILL)
+
+        second = await bed.said(lambda report: acknowledged(report) and report.n > first.n)
+
+        assert told(second, "one") == told(first, "one") != ""
 
 
 async def test_a_newer_delivery_does_not_wait_for_the_preflight_of_an_older_one(

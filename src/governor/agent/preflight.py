@@ -41,10 +41,14 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A throw-away sidecar at one moment. ``last_words`` are there once it has ended."""
+    """A throw-away sidecar at one moment.
+
+    ``last_words`` are there once it has ended; ``by_others`` when nothing that it loaded can be to blame for that.
+    """
 
     said: Said | None = None
     last_words: str | None = None
+    by_others: bool = False
     complaints: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -133,10 +137,12 @@ def judge(rehearsal: Rehearsal, seen: Seen, why_not: str) -> Verdicts:
     return {**verdicts, **skipped}
 
 
-def blames(rehearsal: Rehearsal, text: str) -> bool:
-    """Whether a sidecar's last words speak of something that it was given."""
+def conclusive(rehearsal: Rehearsal, seen: Seen) -> bool:
+    """Whether what was seen is about the change: the sidecar lived, or its last words speak of what it was given."""
+    if seen.last_words is None:
+        return True
     refs = (*rehearsal.tried, *rehearsal.beside)
-    return any(_speaks_of(text, ref) for ref in refs)
+    return not seen.by_others and any(_speaks_of(seen.last_words, ref) for ref in refs)
 
 
 def _speaks_of(text: str, ref: ResourceRef) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from governor.agent import findings
-from governor.agent.preflight import Preflighted, Rehearsal, Seen, blames, judge, passed, rehearse
+from governor.agent.preflight import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
 from governor.agent.sidecars import LoadedComponent, Metadata, Named, Said
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, State
@@ -139,19 +139,23 @@ def test_last_words_that_name_only_what_stood_beside_blame_all_that_was_tried() 
     rehearsal = rehearse([ref("one")], manifests, APP)
     words = "process component vault error: no such file"
 
-    assert blames(rehearsal, words)
+    assert conclusive(rehearsal, Seen(last_words=words))
     assert judge(rehearsal, Seen(last_words=words), "")[ref("one")].state is State.FAILED
 
 
 def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> None:
-    assert not blames(tried(component("one")), "bind: address already in use")
+    rehearsal = tried(component("one"))
+
+    assert not conclusive(rehearsal, Seen(last_words="daprd exited with code 1: no memory"))
+    assert not conclusive(rehearsal, Seen(last_words="daprd was ended by SIGKILL: loaded one", by_others=True))
+    assert conclusive(rehearsal, Seen())
 
 
 def test_a_configuration_that_cannot_be_loaded_is_blamed_though_daprd_does_not_name_it() -> None:
     rehearsal = tried(resource("calm", "Configuration", {}), component("one"))
     words = "error loading configuration: yaml: line 3"
 
-    assert blames(rehearsal, words)
+    assert conclusive(rehearsal, Seen(last_words=words))
     states = {ref.name: each.state for ref, each in judge(rehearsal, Seen(last_words=words), "").items()}
     assert states == {"calm": State.FAILED, "one": State.RECEIVED}
 

@@ -22,7 +22,7 @@ from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, resource_file
 from governor.agent.platforms.local.plan import Observed, Plan
 from governor.agent.platforms.local.proving import Superseded
-from governor.agent.preflight import Preflighted, Rehearsal, Seen, blames, judge, passed, rehearse
+from governor.agent.preflight import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
 from governor.agent.redaction import Redactor
 from governor.agent.resources import in_scope
 from governor.agent.settings import SidecarSettings
@@ -105,7 +105,7 @@ class ThrowAway:
         seen = Seen()
         for _ in range(_ATTEMPTS):
             seen = await self._run(rehearsal, deadline, superseded)
-            if seen.last_words is None or blames(rehearsal, seen.last_words) or superseded():
+            if conclusive(rehearsal, seen) or superseded():
                 return seen
         alone = await self._run(Rehearsal(rehearsal.app_id), deadline, superseded)
         if alone.healthy or superseded():
@@ -172,7 +172,8 @@ class ThrowAway:
             seen = Seen(await api.ask())
             now = self._clock.monotonic()
             if not running.running:
-                return Seen(last_words=daprd.ending(await running.wait()))
+                ended = await running.wait()
+                return Seen(last_words=daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
             if up_since is None and seen.healthy:
                 up_since = now
             is_settled = up_since is not None and now - up_since > _SETTLE_S
