@@ -125,7 +125,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     problems = [each for each in diagnosis.findings if each.is_problem]
     steps = [f"next: {each.subject}: {each.next}" for each in problems if each.next]
     count = f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'} found" if problems else "all is well"
-    return "\n".join([table(("", "SUBJECT", "REASON", "MESSAGE"), rows), "", *steps, count])
+    return "\n".join([table(("STATUS", "SUBJECT", "REASON", "MESSAGE"), rows), "", *steps, count])
 
 
 def _about_version(status: ServerStatus) -> Finding:
