@@ -80,7 +80,7 @@ def interrupt_at(words: str, copy: Copy, *argv: str) -> str:
         printed = ""
         for line in process.stderr:
             if words in line and words not in printed:
-                # Once: the step shows its progress in lines of the same words, and a second interrupt stops the clean-up.
+                # Once: progress is shown in the same words, and a second interrupt would stop the clean-up.
                 os.killpg(process.pid, signal.SIGINT)
             printed += line
     return printed
