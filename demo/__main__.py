@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from demo import good_path
+from demo import broken_path, good_path
+from demo.broken_path import BROKEN_PATH
 from demo.good_path import GOOD_PATH
 from demo.scenario import NotObservedError, Step, Story
 from demo.world import World
@@ -20,7 +21,7 @@ from governor.errors import GovernorError
 from testbed.errors import TestbedError
 from testbed.recipes import provide
 
-STEPS = GOOD_PATH
+STEPS = (*GOOD_PATH, *BROKEN_PATH)
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -51,7 +52,7 @@ async def _play(directory: Path, binaries: dict[str, Path]) -> int:
         if os.environ.get("KEEP") == "1":
             _show_addresses(story)
             await _interrupted()
-    print(f"\n{good_path.result(story)}.")
+    print(f"\n{good_path.result(story)}; {broken_path.result(story)}.")
     return 0
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.good_path import GOOD_PATH, result
+from demo import good_path
+from demo.__main__ import STEPS
 from demo.scenario import NotObservedError, Story, expect
 from demo.world import World
 from testbed.waiting import until
@@ -40,17 +41,17 @@ async def read_until(process: asyncio.subprocess.Process, text: str) -> str:
     return seen
 
 
-async def test_every_step_of_the_good_path_observes_what_it_is_about(
+async def test_every_step_observes_what_it_is_about(
     tmp_path: Path, redis_binary: Path, daprd_binary: Path, server_logs: list[Path]
 ) -> None:
     async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
         story = Story(world)
-        for step in GOOD_PATH:
+        for step in STEPS:
             lines = await step.run(story)
             server_logs[:] = tmp_path.rglob("*.log")
             assert lines, step.name
 
-    assert [step.name for step in GOOD_PATH] == [
+    assert [step.name for step in STEPS] == [
         "start-stores",
         "start-server",
         "configure",
@@ -59,9 +60,14 @@ async def test_every_step_of_the_good_path_observes_what_it_is_about(
         "show-orders",
         "repoint",
         "show-proof",
+        "broken-change",
+        "without-preflight",
+        "restart",
+        "bad-documents",
     ]
     assert story.seconds > 0
-    assert f"{story.seconds:.2f} s" in result(story)
+    assert story.protected_requests > 0
+    assert f"{story.seconds:.2f} s" in good_path.result(story)
     assert processes_below(tmp_path) == []
 
 
