@@ -1,7 +1,5 @@
 """The server's data directory: who may use it, and the files in it that people read. Blocking; used at the start."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.clock import Clock
 from governor.process.files import remove_durable, write_atomic
+from governor.process.lock import exclusive
 from governor.server.identity import is_active_admin, new_token
 from governor.server.store.identities import all_tokens, insert_token
 from governor.wire.rest import Role, TokenRequest
@@ -30,19 +29,13 @@ def locked(path: Path) -> Iterator[Path]:
     """The directory, made if needed, for one server alone: a second writer would break what was promised."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         message = f"the data directory {path} cannot be used: {error.strerror or error}"
         raise GovernorError(Kind.PRECONDITION, "data-dir", message) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    message = f"another server uses the data directory {path}; stop it or choose another directory"
+    with exclusive(path / _LOCK, GovernorError(Kind.CONFLICT, "data-dir-in-use", message)):
         remove_durable(path / URL)
         yield path
-    except BlockingIOError as error:
-        message = f"another server uses the data directory {path}; stop it or choose another directory"
-        raise GovernorError(Kind.CONFLICT, "data-dir-in-use", message) from error
-    finally:
-        os.close(descriptor)
 
 
 def ensure_admin(connection: sa.Connection, path: Path, clock: Clock) -> None:
