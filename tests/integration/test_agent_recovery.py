@@ -8,6 +8,7 @@ from governor.agent.storage import Intent, ProcessRecord, SidecarRecord
 from governor.domain.documents import Unproven
 from governor.domain.reports import acknowledged
 from governor.process.child import same_process, start
+from governor.process.files import stage
 from testbed.waiting import until
 from tests.integration.agent_bed import component, running_agent, said_of
 
@@ -85,3 +86,21 @@ async def test_a_sidecar_that_died_is_started_again_and_must_show_everything_ane
         assert newest is not None
         assert bed.sidecar.starts == 2
         assert said_of(newest, "one").evidence[-1].time > said_of(first, "one").evidence[-1].time
+
+
+async def test_half_written_files_of_a_killed_agent_are_swept_and_foreign_ones_are_not(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        await first.deliver(component("one", "state.in-memory"))
+    state = first.storage.directory
+    for place in (first.resources / "component.one.yaml", state / "newest.json", state / "sidecars" / "app.json"):
+        stage(place, b"half of a secr")
+    foreign = first.resources / ".mine.tmp"
+    foreign.write_text("of somebody else")
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        assert acknowledged(await second.concluded(1))
+
+        left = [path.name for place in (first.resources, state) for path in place.rglob("*.tmp")]
+        assert left == [".mine.tmp"]

@@ -58,15 +58,30 @@ def test_a_lasting_process_outlives_the_event_loop_and_is_found_again(run: Run, 
         found = lasting.find(pid, started, log, begin)
         assert found is not None
         assert os.getsid(pid) == pid
-        assert await found.stop(PATIENCE_S) == ChildExit(None, "", ("up",))
+        assert await found.stop(PATIENCE_S) == ChildExit(None, "SIGTERM", ("up",))
         assert lasting.find(pid, started, log, begin) is None
 
     run(first())
     assert child.same_process(records[0][0], records[0][1])
     run(second())
-    # It is a child of this test after all, so somebody must take note of its end.
-    os.waitpid(records[0][0], 0)
     assert not child.same_process(records[0][0], records[0][1])
+
+
+def test_of_a_process_that_is_no_child_only_the_end_is_known(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scenario() -> None:
+        parent = await lasting.start(shell("setsid sleep 600 & echo $!; wait"), env=ENV, log_file=log)
+        await written(log)
+        pid = int(log.read_text())
+        found = lasting.find(pid, child.start_time(pid), log, 0)
+        assert found is not None
+        os.kill(pid, signal.SIGKILL)
+        ended = await found.wait()
+        assert (ended.code, ended.signal, ended.how) == (None, "", "ended")
+        await parent.wait()
+
+    run(scenario())
 
 
 def test_the_end_of_an_own_process_is_told_with_code_or_signal_and_its_last_lines(run: Run, tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ class Loop:
 
     async def reconcile(self, _key: str) -> Outcome:
         """Bring about the newest delivery, or what worked before it if it is known to fail."""
+        if self._inbox.unstored is not None:
+            # Nothing is done about it, so the sidecars stay as they are.
+            self._tell_failure(*self._inbox.unstored)
+            return Done()
         delivery = self._inbox.newest
         if delivery is None:
             return self._without_delivery()
@@ -68,11 +72,15 @@ class Loop:
         try:
             found = await self._converge(delivery, received)
         except GovernorError as error:
-            failure = Evidence(AGENT, self._clock.now(), str(error))
-            failed = findings.everywhere(State.FAILED, refs, self._platform.workloads, received, failure)
-            self._outbox.put(delivery, failed)
+            self._tell_failure(delivery, error, received)
             raise
         return Done() if self._is_superseded(delivery) else await self._settle(delivery, found)
+
+    def _tell_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
+        """Something of the agent's own went wrong; it is not the delivery's fault and will be tried again."""
+        failure = Evidence(AGENT, self._clock.now(), f"{error.kind}: {error}")
+        refs = self._platform.refs(delivery)
+        self._outbox.put(delivery, findings.everywhere(State.FAILED, refs, self._platform.workloads, *history, failure))
 
     async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
         def applied(found: Findings) -> None:

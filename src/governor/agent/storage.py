@@ -3,8 +3,6 @@
 Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Every file is for its owner only.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from governor.agent.verification import Proof
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError, Kind
 from governor.process import files
+from governor.process.lock import exclusive
 from governor.wire.rest import Enrolment, SignedDelivery
 
 T = TypeVar("T")
@@ -124,24 +123,24 @@ class Storage:
         self.key_file = directory / "identity.key"
         self.config_directory = directory / "config"
         self.log_directory = directory / "logs"
+        self._sidecars = directory / "sidecars"
 
     def prepare(self) -> None:
         """Make the directories, for their owner only."""
-        for each in (self.directory, self.config_directory, self.log_directory, self.directory / "sidecars"):
+        for each in (self.directory, self.config_directory, self.log_directory, self._sidecars):
             _make_private(each)
+
+    def sweep(self) -> None:
+        """Remove what a killed agent has left half-written; only while ``locked``."""
+        for each in (self.directory, self.config_directory, self._sidecars):
+            files.sweep(each)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other agents out: a second one would take the sidecars of the first for its own leftovers."""
-        descriptor = os.open(self.directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        message = f"another agent uses the state directory {self.directory}: stop it, or give this one its own"
+        with exclusive(self.directory / "agent.lock", GovernorError(Kind.CONFLICT, "state-dir-in-use", message)):
             yield
-        except BlockingIOError as error:
-            message = f"another agent uses the state directory {self.directory}: stop it, or give this one its own"
-            raise GovernorError(Kind.CONFLICT, "state-dir-in-use", message) from error
-        finally:
-            os.close(descriptor)
 
     def membership(self) -> Membership | None:
         """Which server was joined."""

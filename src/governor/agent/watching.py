@@ -36,6 +36,8 @@ class Inbox:
         self.newest: Delivery | None = None
         self.signed: SignedDelivery | None = None
         self.received_at = clock.now()
+        self.unstored: tuple[Delivery, GovernorError] | None = None
+        """A newer delivery that could not be remembered, and why; it is asked for again."""
         self._rival = ""
 
     def opened(self) -> None:
@@ -64,8 +66,13 @@ class Inbox:
             message = f"delivery {_age(delivery)} is not newer than {_age(self.newest)}, which the agent has"
             raise GovernorError(Kind.CONFLICT, "delivery-old", message)
         received_at = self._clock.now()
-        await asyncio.to_thread(self._storage.save_newest, signed)
-        self.newest, self.signed, self.received_at = delivery, signed, received_at
+        try:
+            await asyncio.to_thread(self._storage.save_newest, signed)
+        except GovernorError as error:
+            self.unstored = delivery, error
+            self._on_delivery()
+            raise
+        self.newest, self.signed, self.received_at, self.unstored = delivery, signed, received_at, None
         _log.info("delivery received", sequence=delivery.sequence, attempt=delivery.attempt, digest=delivery.digest)
         self._on_delivery()
 

@@ -5,6 +5,7 @@ Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Wh
 
 import errno
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Final
@@ -12,26 +13,63 @@ from typing import Final
 from governor.errors import GovernorError, Kind
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_READ_BY_OTHERS: Final = (".yaml", ".yml")
+_SUFFIX: Final = ".tmp"
+_RANDOM_BYTES: Final = 4
+_TEMPORARY: Final = re.compile(rf"\..+\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(_SUFFIX)}")
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o600, suffix: str = ".tmp") -> None:
-    """Replace ``path`` durably by ``data`` with exactly ``mode``, whatever the umask.
+class Staged:
+    """New content of a file, durable under a temporary name; nothing is changed until it is committed."""
 
-    The temporary file stands in the same directory under a hidden name that ends in ``suffix``, which must not be one
-    that programs watching the directory would read.
+    def __init__(self, path: Path, temporary: Path) -> None:
+        self._path = path
+        self._temporary = temporary
+
+    def commit(self) -> None:
+        """Replace the file durably; this needs no space on the disk."""
+        try:
+            self._temporary.replace(self._path)
+            _sync_directory(self._path.parent)
+        except OSError as error:
+            raise _translated(error, "write", self._path) from error
+
+    def discard(self) -> None:
+        """Leave nothing behind if it was not committed."""
+        self._temporary.unlink(missing_ok=True)
+
+
+def stage(path: Path, data: bytes, mode: int = 0o600) -> Staged:
+    """Write ``data`` beside ``path`` with exactly ``mode``, whatever the umask.
+
+    The temporary name is hidden and ends in something that no program watching the directory would read.
     """
-    if not suffix.startswith(".") or suffix.endswith(_READ_BY_OTHERS):
-        raise ValueError(f"a temporary file must not be taken for a finished one: suffix {suffix!r}")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{suffix}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{_SUFFIX}")
+    staged = Staged(path, temporary)
     try:
         _write(temporary, data, mode)
-        temporary.replace(path)
-        _sync_directory(path.parent)
     except OSError as error:
+        staged.discard()
         raise _translated(error, "write", path) from error
+    return staged
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace ``path`` durably by ``data`` with exactly ``mode``, whatever the umask."""
+    staged = stage(path, data, mode)
+    try:
+        staged.commit()
     finally:
-        temporary.unlink(missing_ok=True)
+        staged.discard()
+
+
+def sweep(directory: Path) -> None:
+    """Remove the temporary files that a killed program left in a directory; only one program may write there."""
+    try:
+        for entry in directory.iterdir():
+            if _TEMPORARY.fullmatch(entry.name) and entry.is_file():
+                entry.unlink(missing_ok=True)
+    except OSError as error:
+        raise _translated(error, "sweep", directory) from error
 
 
 def remove_durable(path: Path) -> bool:

@@ -34,7 +34,7 @@ async def start(argv: Sequence[str], *, env: Mapping[str, str], log_file: Path) 
         except OSError as error:
             message = f"cannot start {argv[0]}: {error.strerror or error}"
             raise GovernorError(Kind.PRECONDITION, "child-start", message) from error
-    return Lasting(pid, output, is_child=True)
+    return Lasting(pid, output)
 
 
 def _spawn(argv: list[str], env: Mapping[str, str], files: list[tuple[object, ...]]) -> int:
@@ -44,7 +44,7 @@ def _spawn(argv: list[str], env: Mapping[str, str], files: list[tuple[object, ..
 def find(pid: int, started: str, log_file: Path, log_begin: int) -> "Lasting | None":
     """The process that an earlier run recorded by ``pid`` and ``start_time``; None when it has ended."""
     try:
-        found = Lasting(pid, FileOutput(log_file, log_begin), is_child=False)
+        found = Lasting(pid, FileOutput(log_file, log_begin))
     except ProcessLookupError:
         return None
     # Asked only now: since its descriptor is held, the number cannot pass to another process unnoticed.
@@ -71,13 +71,12 @@ def with_variable(name: str, value: str) -> Iterator[int]:
 class Lasting:
     """A process with its group, watched by its descriptor; ``pid`` and ``start_time`` tell it from all others."""
 
-    def __init__(self, pid: int, output: FileOutput, *, is_child: bool) -> None:
+    def __init__(self, pid: int, output: FileOutput) -> None:
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
         self.start_time = start_time(pid)
         self.log_begin = output.begin
         self._output = output
-        self._is_child = is_child
         self._ended: asyncio.Future[ChildExit] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._descriptor, self._end)
 
@@ -111,7 +110,7 @@ class Lasting:
             signal_group(self.pid, number)
 
     def _end(self) -> None:
-        ended = _reaped(self._descriptor) if self._is_child else ChildExit(None, "", ())
+        ended = _reaped(self._descriptor)
         # What it started does not outlive it; the group's id stays taken while a member lives.
         signal_group(self.pid, signal.SIGKILL)
         self._close()
@@ -123,7 +122,10 @@ class Lasting:
 
 
 def _reaped(descriptor: int) -> ChildExit:
-    """How a child that has ended did so."""
-    result = os.waitid(os.P_PIDFD, descriptor, os.WEXITED)
+    """How a process that has ended did so; only its parent is told."""
+    try:
+        result = os.waitid(os.P_PIDFD, descriptor, os.WEXITED)
+    except ChildProcessError:
+        return ChildExit(None, "", ())
     assert result is not None  # noqa: S101 - only with WNOHANG there may be none
     return exit_of(result.si_status if result.si_code == os.CLD_EXITED else -result.si_status, ())

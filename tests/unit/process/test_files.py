@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.process.files import remove_durable, write_atomic
+from governor.process.files import remove_durable, stage, sweep, write_atomic
 
 
 def test_a_write_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -74,19 +74,34 @@ def test_a_missing_directory_is_an_error_that_names_the_file(tmp_path: Path) -> 
     assert caught.value.kind is Kind.PRECONDITION
 
 
-@pytest.mark.parametrize("suffix", [".yaml", ".tmp.yml", "tmp"])
-def test_a_temporary_name_that_a_watcher_would_read_is_refused(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(ValueError, match="suffix"):
-        write_atomic(tmp_path / "state", b"x", suffix=suffix)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_temporary_file_is_hidden_and_beside_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda _descriptor: seen.extend(tmp_path.iterdir()))
-    write_atomic(tmp_path / "pubsub.yaml", b"x", suffix=".part")
+    write_atomic(tmp_path / "pubsub.yaml", b"x")
     assert seen[0].name.startswith(".pubsub.yaml.")
-    assert seen[0].suffix == ".part"
+    assert seen[0].suffix not in (".yaml", ".yml")
+
+
+def test_what_is_staged_changes_nothing_until_it_is_committed(tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    write_atomic(target, b"old")
+    staged = stage(target, b"new")
+    assert target.read_bytes() == b"old"
+    staged.commit()
+    staged.discard()
+    assert target.read_bytes() == b"new"
+    stage(target, b"newer").discard()
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
+
+
+def test_sweeping_removes_what_was_left_half_written_and_nothing_else(tmp_path: Path) -> None:
+    stage(tmp_path / "a.yaml", b"secret")
+    others = {".hidden", ".a.yaml.swp", "a.yaml.0123abcd.tmp", ".a.0123ABCD.tmp", ".a.yaml.0123abcd.tmp.yaml"}
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / ".directory.0123abcd.tmp").mkdir()
+    sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*others, ".directory.0123abcd.tmp"}
 
 
 def test_removing_says_whether_there_was_something(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The journal is on disk before the first change and says what will be written and
 is carried on by planning again, because the journal still knows which files are the agent's.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,11 @@ class ResourceDirectory:
             message = f"cannot make the resources directory {self.resources}: {error.strerror}"
             raise GovernorError(Kind.PRECONDITION, "directory", message) from error
 
+    def sweep(self) -> None:
+        """Remove what a killed agent has left half-written."""
+        self._storage.sweep()
+        files.sweep(self.resources)
+
     def path(self, key: str) -> Path:
         """The path of a file."""
         role, _, name = key.partition("/")
@@ -56,14 +62,29 @@ class ResourceDirectory:
             message = f"cannot read {error.filename}: {error.strerror}; a sidecar could not either, so make it readable"
             raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
 
-    def change(self, plan: Plan, journal: Journal) -> None:
+    def stage(self, plan: Plan) -> tuple[files.Staged, ...]:
+        """The new files of a plan, beside those that they replace: a full disk shows before anything is changed."""
+        staged: list[files.Staged] = []
+        try:
+            staged.extend(files.stage(self.path(file.key), file.content) for file in plan.writes)
+        except BaseException:
+            self.discard(staged)
+            raise
+        return tuple(staged)
+
+    def discard(self, staged: Iterable[files.Staged]) -> None:
+        """Leave nothing behind of what was not written."""
+        for each in staged:
+            each.discard()
+
+    def change(self, plan: Plan, staged: Sequence[files.Staged], journal: Journal) -> None:
         """Write, then remove, under the journal; nothing at all when there is nothing to change."""
         if not plan.writes and not plan.removals and journal.intent is None:
             return
         begun = journal.begun(plan.intent)
         self._storage.save_journal(begun)
-        for file in plan.writes:
-            files.write_atomic(self.path(file.key), file.content)
+        for each in staged:
+            each.commit()
         for key in plan.removals:
             files.remove_durable(self.path(key))
         self._storage.save_journal(begun.ended(child.moment()))

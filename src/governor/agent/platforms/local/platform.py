@@ -61,6 +61,7 @@ class LocalPlatform:
 
     async def take_over(self, owner: Path) -> None:
         """Go on with what an earlier agent left running, and end what nobody goes on with; before anything else."""
+        await asyncio.to_thread(self._directory.sweep)
         config = self._present_config()
         await asyncio.gather(*(each.take_over(config) for each in self._own.values()))
         await end_strays(owner, {each.process.pid for each in self._own.values() if each.process})
@@ -155,14 +156,16 @@ class LocalPlatform:
         """Write while the sidecars that must restart are down, so that none of them takes half of a change."""
         journal = await asyncio.to_thread(self._directory.journal)
         starting = [self._own[each.app_id] for each in planned.sidecars if each.way is Way.START]
+        staged = await asyncio.to_thread(self._directory.stage, planned)
         try:
             await asyncio.gather(*(each.hold() for each in starting))
-            await asyncio.to_thread(self._directory.change, planned, journal)
+            await asyncio.to_thread(self._directory.change, planned, staged, journal)
             if planned.writes or planned.removals:
                 self._written_at = {each.app_id: each.starts for each in self._own.values()}
         finally:
             for each in starting:
                 each.release(self._config_path(planned.config))
+            self._directory.discard(staged)
 
     def _written_evidence(self, planned: Plan, delivery: Delivery) -> Evidence:
         """When the files of this delivery were written; looking again later does not change it."""
