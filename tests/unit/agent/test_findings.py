@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from governor.agent.findings import conclude, everywhere, refused
+from governor.agent.findings import conclude, everywhere, refused, taken_back
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, State
 
@@ -57,3 +57,17 @@ def test_a_refusal_fails_what_is_at_fault_and_leaves_the_rest_received() -> None
 def test_one_state_can_be_said_of_everything() -> None:
     found = everywhere(State.APPLIED, [ONE, TWO], ["app"], RECEIVED)
     assert {each.state for each in (*found.resources, *found.workloads)} == {State.APPLIED}
+
+
+def test_what_is_taken_back_is_failed_where_it_failed_and_says_what_is_used_instead() -> None:
+    shown = {"app": {ONE: finding(State.FAILED, "it broke"), TWO: finding(State.VERIFIED)}}
+    found = taken_back(conclude([ONE, TWO], shown, NOW, RECEIVED), NOW, "returned to another bundle; verified")
+    assert [each.state for each in found.resources] == [State.FAILED, State.RECEIVED]
+    assert [each.evidence[-1].text for each in found.resources] == ["it broke", "returned to another bundle; verified"]
+    assert found.workloads[0].state is State.FAILED
+    assert [each.text for each in found.workloads[0].evidence] == ["it broke", "returned to another bundle; verified"]
+
+
+def test_a_refusal_that_is_taken_back_leaves_the_workloads_untouched() -> None:
+    found = taken_back(refused({ONE: "it is foreign"}, [ONE], ["app"], NOW), NOW, "stayed at another bundle")
+    assert (found.resources[0].state, found.workloads[0].state) == (State.FAILED, State.RECEIVED)

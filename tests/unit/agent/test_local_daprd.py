@@ -13,6 +13,7 @@ from governor.agent.redaction import Redactor
 from governor.agent.settings import Settings, SidecarSettings
 from governor.agent.storage import Ports
 from governor.errors import GovernorError
+from governor.process.child import ChildExit
 from governor.process.settings import load
 
 LAUNCH = daprd.Launch(Path("/bin/daprd"), Path("/res"), "default", Path("/state"))
@@ -110,3 +111,40 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
     assert settings.resources == Path("/s/resources")
     with pytest.raises(GovernorError, match="'one' is there twice"):
         Settings(state_dir=Path("/s"), sidecars=(SidecarSettings(app_id="one"), SidecarSettings(app_id="one")))
+
+
+@pytest.mark.parametrize(
+    ("ended", "by_others"),
+    [
+        (ChildExit(1, "", (line("fatal", "Fatal error from runtime"),)), False),
+        (ChildExit(0, "", (line("info", "shutdown"),)), False),
+        (ChildExit(None, "SIGKILL", (line("error", "something before"),)), True),
+        (ChildExit(1, "", (line("fatal", "listen tcp 127.0.0.1:1: bind: address already in use"),)), True),
+        (ChildExit(None, "", (line("info", "running"),)), True),
+        (ChildExit(None, "", (line("fatal", "Fatal error from runtime"),)), False),
+    ],
+    ids=["gave up", "left", "killed", "port taken", "found again and killed", "found again and gave up"],
+)
+def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, by_others: bool) -> None:
+    assert daprd.was_ended_by_others(ended) is by_others
+
+
+def test_a_kept_port_that_another_program_has_taken_is_replaced_unless_it_was_given() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        kept = Ports(http=port, grpc=port, internal_grpc=1, public=2, metrics=3)
+        found = daprd.free_ports(SidecarSettings(app_id="app", http_port=port), kept)
+        assert found.http == port
+        assert found.grpc != port
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{app-id: a, external: true}", "{app-id: a, external: true, http-port: 1, argv: [x]}"]
+)
+def test_an_external_sidecar_is_found_by_its_port_and_not_started(tmp_path: Path, wrong: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"state-dir: {tmp_path}\nsidecars: [{wrong}]\n")
+    with pytest.raises(GovernorError, match="external sidecar 'a'"):
+        load(Settings, "agent", config=file, environ={})

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from governor.agent.sidecars import Counters, LoadedComponent, Metadata, Said
 from governor.agent.storage import Intent, Journal
 from governor.agent.verification import Process, Proof, Reading
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
+from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven
 from governor.domain.reports import Evidence
 
 Manifest = dict[str, Any]
@@ -169,6 +170,31 @@ def test_a_label_changes_the_file_and_not_what_was_proven() -> None:
 def test_a_process_that_started_after_the_last_write_must_only_be_asked() -> None:
     seen = observed(component("one"), sidecars=[running("app", current=True)])
     assert way(delivery(component("one")), seen) is Way.AWAIT
+
+
+def test_a_sidecar_that_ended_by_itself_is_waited_for_unless_something_changes() -> None:
+    ended = SidecarSeen("app", Reading(NOW), released=True)
+    assert way(delivery(component("one")), observed(component("one"), sidecars=[ended])) is Way.AWAIT
+    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[ended])) is Way.START
+
+
+def test_a_rolling_strategy_restarts_whom_a_change_concerns_and_nobody_else() -> None:
+    seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
+    scoped = component("two", scopes=["other"])
+    made = planned(delivery(component("one"), scoped, strategy=Strategy.ROLLING), seen)
+    assert [each.way for each in made.sidecars] == [Way.KEEP, Way.ROLL]
+
+
+@pytest.mark.parametrize("policy", [{}, {"strategy": Strategy.ROLLING}], ids=["reload", "rolling"])
+def test_a_sidecar_of_others_is_never_restarted_but_told_to_be(policy: dict[str, Any]) -> None:
+    theirs = msgspec.structs.replace(running("app", component("one")), external=True)
+    made = planned(
+        delivery(component("one"), resiliency("calm"), **policy), observed(component("one"), sidecars=[theirs])
+    )
+    assert made.sidecars[0].way is Way.LIVE
+    assert [reason.split(":")[0] for reason in made.sidecars[0].obstacles.values()] == ["restart needed"]
+    absent = SidecarSeen("app", Reading(NOW), external=True)
+    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[absent])) is Way.AWAIT
 
 
 def test_an_unproven_resource_that_does_not_change_needs_a_fresh_process() -> None:

@@ -244,3 +244,31 @@ def test_waiting_ends_when_all_is_verified_or_something_has_failed() -> None:
     proven, open_point = live([CHANGE], BEFORE, reading(AFTER)), live([CHANGE], BEFORE, BEFORE)
     broken = live([CHANGE], BEFORE, reading(None, None, ending=Ending(1, "subject")))
     assert (settled(proven), settled(open_point), settled(broken), settled({})) == (True, False, True, True)
+
+
+def of_version(given: Said, version: str) -> Said:
+    return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, runtime_version=version))
+
+
+def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacle() -> None:
+    subscription = changed(SUBSCRIPTION, None)
+    old = reading(of_version(said(), "1.13.2"))
+    assert obstacle(subscription, before=old) == "Dapr 1.13.2 takes a changed Subscription only when it starts"
+    assert obstacle(subscription, before=reading(of_version(said(), "1.14.0"))) == ""
+    unwatching = msgspec.structs.replace(old, watches=False)
+    assert "unless its Configuration enables HotReload" in obstacle(CHANGE, before=unwatching)
+
+
+def test_nobody_waits_for_what_a_version_never_shows() -> None:
+    calm = changed(manifest("Resiliency", {}), None)
+    now = fresh([calm], 1, reading(of_version(said(), "1.16.0"), NEW))
+    assert now[calm.ref].state is State.UNPROVEN
+    assert settled(now)
+    assert not settled(fresh([calm], 1, reading(of_version(said(), "1.18.3"), NEW)))
+
+
+def test_a_proof_by_a_version_that_reloads_badly_says_so() -> None:
+    gone = Expected(ref("Component"), None, None)
+    verdict = fresh([gone], 0, reading(of_version(said(), "1.18.1"), NEW))[gone.ref]
+    assert verdict.state is State.VERIFIED
+    assert "use 1.18.2 or newer" in verdict.text
