@@ -141,6 +141,14 @@ def still(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdic
     return {each.ref: _shown(each, now.said.metadata, f"same process {now.process.pid} as before") for each in expected}
 
 
+def running(changed: Sequence[Expected], kept: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+    """Judge a change by one process: what changed is to be proven, what it had shown before must still be there."""
+    if now.ending and before.process and now.ending.number == before.process.number:
+        # Judged together, so that what did not change is blamed only if daprd names it.
+        return _ended([*changed, *kept], now.ending.text)
+    return {**live(changed, before, now), **still(kept, before, now)}
+
+
 def settled(verdicts: Verdicts) -> bool:
     """Whether waiting longer cannot change anything."""
     states = {verdict.state for verdict in verdicts.values() if not verdict.final}

@@ -8,7 +8,18 @@ import pytest
 
 from governor.agent.resources import marked, marker
 from governor.agent.sidecars import Counters, LoadedComponent, LoadedSubscription, Metadata, Named, Rule, Said
-from governor.agent.verification import Ending, Expected, Process, Reading, fresh, live, live_obstacles, settled, still
+from governor.agent.verification import (
+    Ending,
+    Expected,
+    Process,
+    Reading,
+    fresh,
+    live,
+    live_obstacles,
+    running,
+    settled,
+    still,
+)
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import State
 
@@ -272,3 +283,11 @@ def test_a_proof_by_a_version_that_reloads_badly_says_so() -> None:
     verdict = fresh([gone], 0, reading(of_version(said(), "1.18.1"), NEW))[gone.ref]
     assert verdict.state is State.VERIFIED
     assert "use 1.18.2 or newer" in verdict.text
+
+
+def test_an_end_that_names_what_changed_is_not_blamed_on_what_did_not() -> None:
+    kept = changed(component("a", name="kept"), component("a", name="kept"))
+    dead = reading(None, None, ending=Ending(1, "process component subject error"))
+    told = running([CHANGE], [kept], BEFORE, dead)
+    assert (told[CHANGE.ref].state, told[kept.ref].state) == (State.FAILED, State.UNPROVEN)
+    assert running([CHANGE], [], BEFORE, reading(AFTER)) == live([CHANGE], BEFORE, reading(AFTER))

@@ -12,7 +12,7 @@ from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.plan import SidecarPlan, Way
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Expected, Proof, Reading, Verdict, Verdicts, fresh, live, settled, still
+from governor.agent.verification import Expected, Proof, Reading, Verdict, Verdicts, fresh, running, settled
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Evidence, Finding, State
 from governor.process.clock import Clock
@@ -67,7 +67,7 @@ class Prover:
         kept = [each for each in planned.expected if each.ref in planned.kept]
         changed = [each for each in planned.expected if each.ref not in {*planned.kept, *planned.obstacles}]
         window_s = self._window_s / 2 if self._restartable else self._window_s
-        seen = await self._ask(lambda now: {**live(changed, before, now), **still(kept, before, now)}, window_s)
+        seen = await self._ask(lambda now: running(changed, kept, before, now), window_s)
         if settled(seen.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return Seen(seen.reading, {**seen.verdicts, **blocked})
