@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from governor.agent.ledger import Standing
 from governor.agent.platforms.local.files import resource_file
+from governor.agent.verification import Process
 from governor.domain.reports import Report, State, acknowledged, overall
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
@@ -33,6 +35,12 @@ def returned(report: Report) -> str:
 
 def is_failed(report: Report) -> bool:
     return overall(report) is State.FAILED
+
+
+async def started(bed: AgentBed, number: int) -> Process | None:
+    """The process of one start, while it lives."""
+    process = bed.sidecar.process
+    return process if process is not None and process.number == number else None
 
 
 async def settled(bed: AgentBed) -> None:
@@ -168,18 +176,21 @@ async def test_a_sidecar_that_ends_after_the_window_is_reported_started_again_an
         assert bed.storage.trials() == {}
 
 
+@pytest.mark.parametrize("times", [1, 2])
 async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_process(
-    tmp_path: Path, daprd_binary: Path
+    tmp_path: Path, daprd_binary: Path, times: int
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(GOOD)
         first = await bed.deliver(GOOD, OTHER, window_s=60)
-        assert bed.sidecar.process is not None
-        os.kill(bed.sidecar.process.pid, signal.SIGKILL)
+        for number in range(1, times + 1):
+            process = await until(partial(started, bed, number))
+            assert process is not None
+            os.kill(process.pid, signal.SIGKILL)
 
-        report = await bed.said(lambda it: acknowledged(it) and it.n > first.n)
+        report = await bed.said(lambda it: acknowledged(it) and it.n > first.n and bed.sidecar.starts == times + 1)
 
-        assert bed.sidecar.starts == 2
+        assert bed.sidecar.starts == times + 1
         assert report.sequence == 2
         assert bed.storage.trials() == {}
 

@@ -12,7 +12,7 @@ from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.plan import SidecarPlan, Way
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Expected, Proof, Reading, Verdict, Verdicts, fresh, running, settled
+from governor.agent.verification import Ending, Expected, Proof, Reading, Verdict, Verdicts, fresh, running, settled
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Evidence, Finding, State
 from governor.process.clock import Clock
@@ -20,6 +20,9 @@ from governor.process.clock import Clock
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.25
 _PAUSE_GROWTH: Final = 1.3
+
+_MOST_ENDED_BY_OTHERS: Final = 3
+"""A process that is killed more often than this may be killed for what it loaded, for example by a lack of memory."""
 
 Superseded: TypeAlias = Callable[[], bool]
 AnySidecar: TypeAlias = Sidecar | ExternalSidecar
@@ -47,9 +50,11 @@ class Prover:
     async def prove(self, planned: SidecarPlan, after: int, redactor: Redactor) -> Shown:
         """What the sidecar shows of each resource in its scope; ``after`` numbers its starts before the write."""
         seen = await self._prove(planned, after)
-        ending = seen.reading.ending
-        if ending is not None and ending.by_others and Verdict(State.FAILED, ending.text) in seen.verdicts.values():
-            # Whoever ended it, the change did not: the next process may show it. If that is ended too, it has failed.
+        for _ in range(_MOST_ENDED_BY_OTHERS):
+            ending = seen.reading.ending
+            if ending is None or not ending.by_others or not _blames(seen, ending):
+                break
+            # Whoever ended it, the change did not: the next process may show it.
             seen = await self._prove_fresh(planned.expected, ending.number, self._window_s)
         return await self._conclude(planned, seen, redactor)
 
@@ -102,3 +107,7 @@ class Prover:
             shown[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
         await self._sidecar.keep_proofs(seen.reading, proofs)
         return shown
+
+
+def _blames(seen: Seen, ending: Ending) -> bool:
+    return Verdict(State.FAILED, ending.text) in seen.verdicts.values()
