@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from governor.agent.resources import listed, loaded_digest, subscription_of
+from governor.agent.resources import listed, loaded_digest
 from governor.agent.sidecars import Metadata, Said
-from governor.domain.dapr.reload import caution, lists, obstacle, why_unwatched
+from governor.domain.dapr.reload import caution, lists
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, State
 from governor.values.trees import Manifest
@@ -99,14 +99,6 @@ class Verdict(msgspec.Struct, frozen=True):
 Verdicts: TypeAlias = dict[ResourceRef, Verdict]
 
 
-def live_obstacles(
-    points: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
-) -> dict[ResourceRef, str]:
-    """Why a running process could not be shown to take each of ``points``; nothing for those where it could."""
-    found = {each.ref: _live_obstacle(each, expected, before) for each in points}
-    return {ref: reason for ref, reason in found.items() if reason}
-
-
 def live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
     """Judge changes by one process that was asked ``before`` the change and ``now``."""
     if now.ending and before.process and now.ending.number == before.process.number:
@@ -158,56 +150,6 @@ def settled(verdicts: Verdicts) -> bool:
 def names(text: str, name: str) -> bool:
     """Whether a text speaks of the resource of this name."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
-
-
-def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
-    if before is None or before.said is None or not before.said.healthy or not before.listener:
-        return "the sidecar could not be asked before the change"
-    version = before.said.metadata.runtime_version
-    if not before.watches:
-        return why_unwatched(version)
-    if not each.changed:
-        return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
-    match each.ref.kind:
-        case "Component":
-            return obstacle("Component", version) or _component_obstacle(each, expected, before)
-        case "Subscription":
-            return obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
-        case kind:
-            return f"a running sidecar does not show which content of a {kind} it uses"
-
-
-def _never_there(each: Expected) -> bool:
-    return each.old is None and each.ref.kind != "Subscription"
-
-
-def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Reading) -> str:
-    kind = each.component_type
-    if kind.startswith("middleware."):
-        return "a sidecar does not count the initialisations of middleware"
-    if each.new is None:
-        return ""
-    if before.said is None or before.said.counters is None:
-        return "the sidecar's metrics are off"
-    if before.reused:
-        return "the sidecar has restarted itself inside its process, so its counters are no evidence"
-    if kind.startswith("secretstores.") and any(_reads_from(other, each.ref.name) for other in expected):
-        return "what reads secrets from it keeps the old ones while the process lives"
-    alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
-    if kind.startswith("bindings.") and len(alike) > 1:
-        return f"a binding may count twice, so one counter cannot tell {len(alike)} changed {kind} apart"
-    return ""
-
-
-def _reads_from(each: Expected, store: str) -> bool:
-    return each.new is not None and (each.new.get("auth") or {}).get("secretStore") == store
-
-
-def _subscription_obstacle(each: Expected, before: Metadata) -> str:
-    if each.new is None:
-        return "" if each.old and subscription_of(each.old) in before.subscriptions else "it was not listed before"
-    same = subscription_of(each.new) in before.subscriptions
-    return "it was listed in the same words before the change" if same else ""
 
 
 def _live_doubt(before: Reading, now: Reading) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from governor.agent.obstacles import live_obstacles
 from governor.agent.resources import marked, marker
 from governor.agent.sidecars import Counters, LoadedComponent, LoadedSubscription, Metadata, Named, Rule, Said
 from governor.agent.verification import (
@@ -15,7 +16,6 @@ from governor.agent.verification import (
     Reading,
     fresh,
     live,
-    live_obstacles,
     running,
     settled,
     still,
