@@ -17,7 +17,7 @@ from governor.domain.reports import Report, State, acknowledged, overall
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent_bed import AgentBed, component, running_agent, said_of
+from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
 
 GOOD = component("one", "state.in-memory")
 UNKNOWN = component("one", "state.no-such-type")
@@ -193,6 +193,27 @@ async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_proce
         assert bed.sidecar.starts == times + 1
         assert report.sequence == 2
         assert bed.storage.trials() == {}
+
+
+async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken_back(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    # As the kernel does when memory runs out: at each start with the new component.
+    script = tmp_path / "doomed-daprd"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"[ ! -e {shlex.quote(str(tmp_path / 'resources' / 'component.other.yaml'))} ] || kill -KILL $$\n"
+        f'exec {shlex.quote(str(daprd_binary))} "$@"\n'
+    )
+    script.chmod(0o700)
+    async with running_agent(tmp_path, script) as bed:
+        await bed.deliver(GOOD)
+
+        report = await bed.deliver(GOOD, OTHER, resource("Resiliency", "calm", {"policies": {}, "targets": {}}))
+
+        assert "daprd was ended by SIGKILL" in repr(report.resources)
+        assert returned(report).endswith("of delivery 1; verified")
+        assert bed.sidecar.starts == 1 + 4 + 1
 
 
 async def test_a_return_that_fails_too_is_said_and_heals_without_another_return(
