@@ -64,10 +64,10 @@ async def test_the_scenario_survives_kill_9_in_every_step(
                 await step.run(story)
         server_logs[:] = tmp_path.rglob("*.log")
         for step in STEPS:
-            acknowledged = await world.api.revisions()
+            acknowledged = await world.api.revisions(limit=500)
             await _step_with_kill(story, step, victim)
             await _converge(story, step)
-            revisions = await world.api.revisions()
+            revisions = await world.api.revisions(limit=500)
             assert set(acknowledged) <= set(revisions), step.name
             survived.append((step.name, victim))
         assert temporary_files(tmp_path) == []
@@ -184,12 +184,12 @@ async def test_two_hundred_kills_at_random_moments(tmp_path: Path, redis_binary:
             await step.run(story)
         orders = ("foo", "bar")
         for number in range(1, 201):
-            acknowledged = await world.api.revisions()
+            acknowledged = await world.api.revisions(limit=500)
             await world.point("runtime-2", world.stores[number % 2], f"change {number}")
             await asyncio.sleep(chance.uniform(0, 0.5))
             await _kill(world, chance.choice(VICTIMS))
             await until(_decided(story, "Verified"), within_s=300)
             await until(_answers(world, "runtime-2", orders[number % 2]), within_s=60)
-            assert set(acknowledged) <= set(await world.api.revisions()), number
+            assert set(acknowledged) <= set(await world.api.revisions(limit=500)), number
         assert temporary_files(tmp_path) == []
     assert processes_below(tmp_path) == []
