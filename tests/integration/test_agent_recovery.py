@@ -55,7 +55,7 @@ async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
-        await first.deliver()
+        await first.deliver(component("one", "state.in-memory"))
     left = await start(["sleep", "1000"])
     record = first.storage.sidecar("app")
     assert record is not None
