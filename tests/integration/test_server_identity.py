@@ -149,6 +149,21 @@ async def test_a_join_token_works_once_for_its_runtime_and_in_its_time(tmp_path:
     assert "expired" in expired.message
 
 
+async def test_an_agent_that_lost_the_answer_may_ask_again_with_its_key_and_nobody_else(tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"))
+        join = await join_secret(bed, "r1")
+        await enrol(bed, "r1", join.secret, key)
+        await enrol(bed, "r1", join.secret, key)
+        stranger = await refusal(enrol(bed, "r1", join.secret))
+        async with bed.client() as admin:
+            await admin.revoke_runtime("r1")
+        revoked = await refusal(enrol(bed, "r1", join.secret, key))
+    assert "it works once" in stranger.message
+    assert revoked.kind is Kind.UNAUTHENTICATED
+
+
 async def test_a_join_token_needs_an_existing_runtime(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         assert (await refusal(join_secret(bed, "nope"))).code == "runtime-unknown"

@@ -194,18 +194,24 @@ def _revoke_runtime(connection: sa.Connection, runtime: str, now: datetime) -> R
 
 
 def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) -> RuntimeKey | None:
-    """Use up the join token and store the key; returns the key that was replaced."""
+    """Use up the join token and store the key; returns the key that was replaced.
+
+    Asking again with the same key is answered as before: an agent may be killed before it has kept the first answer.
+    """
     token_id, _, secret = request.secret.partition(".")
-    token = check_token(find_token(connection, token_id), secret, key.enrolled)
+    found = find_token(connection, token_id)
+    present = find_runtime_key(connection, request.runtime)
+    if found is not None and found.used is not None and present is not None and present.key_id == key.key_id:
+        found = msgspec.structs.replace(found, used=None)
+    token = check_token(found, secret, key.enrolled)
     if token.runtime != request.runtime:
         raise _refused("the join token is for another runtime")
     _require_runtime(connection, request.runtime)
     if is_revoked(connection, key.key_id):
         raise _refused("this key was revoked; let the agent make another one in an empty state directory")
     mark_used(connection, token.id, key.enrolled)
-    replaced = find_runtime_key(connection, request.runtime)
     put_runtime_key(connection, key)
-    return replaced
+    return present
 
 
 def _require_runtime(connection: sa.Connection, runtime: str) -> None:
