@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from demo.good_path import GOOD_PATH
+from demo.__main__ import STEPS
 from demo.scenario import Story
 from demo.world import World
 
@@ -81,7 +81,7 @@ async def test_secrets_are_only_in_private_files_of_whom_they_are_for(
     printed = []
     async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
         story = Story(world)
-        for step in GOOD_PATH:
+        for step in STEPS:
             printed += await step.run(story)
         printed += [await command(world, *words) for words in READING]
         back_up(world)
