@@ -36,7 +36,12 @@ def test_the_operators_flags_override_ours_and_our_configuration_still_comes_las
 
 def test_everything_but_service_invocation_listens_on_loopback_only() -> None:
     words = daprd.argv(LAUNCH, SidecarSettings(app_id="app"), PORTS, None)
-    flags = ("--dapr-listen-addresses", "--dapr-public-listen-address", "--metrics-listen-address")
+    flags = (
+        "--dapr-listen-addresses",
+        "--dapr-internal-grpc-listen-address",
+        "--dapr-public-listen-address",
+        "--metrics-listen-address",
+    )
     assert all(f"{flag}=127.0.0.1" in words for flag in flags)
 
 

@@ -115,6 +115,7 @@ def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path |
         f"--dapr-public-port={ports.public}",
         f"--metrics-port={ports.metrics}",
         "--dapr-listen-addresses=127.0.0.1",
+        "--dapr-internal-grpc-listen-address=127.0.0.1",
         "--dapr-public-listen-address=127.0.0.1",
         "--metrics-listen-address=127.0.0.1",
         "--enable-mtls=false",
