@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from demo import good_path
 from demo.__main__ import STEPS
-from demo.scenario import NotObservedError, Story, expect
-from demo.world import World
+from demo.scenario import NotObservedError, expect
 from testbed.waiting import until
 from tests.e2e.leftovers import processes_below
 
@@ -41,16 +39,7 @@ async def read_until(process: asyncio.subprocess.Process, text: str) -> str:
     return seen
 
 
-async def test_every_step_observes_what_it_is_about(
-    tmp_path: Path, redis_binary: Path, daprd_binary: Path, server_logs: list[Path]
-) -> None:
-    async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
-        story = Story(world)
-        for step in STEPS:
-            lines = await step.run(story)
-            server_logs[:] = tmp_path.rglob("*.log")
-            assert lines, step.name
-
+def test_the_demo_is_a_list_of_named_steps() -> None:
     assert [step.name for step in STEPS] == [
         "start-stores",
         "start-server",
@@ -65,10 +54,6 @@ async def test_every_step_observes_what_it_is_about(
         "restart",
         "bad-documents",
     ]
-    assert story.seconds > 0
-    assert story.protected_requests > 0
-    assert f"{story.seconds:.2f} s" in good_path.result(story)
-    assert processes_below(tmp_path) == []
 
 
 async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) -> None:
@@ -76,6 +61,7 @@ async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) 
     output = (await process.communicate())[0].decode()
 
     assert process.returncode == 0, output
+    assert [title for title in (step.title for step in STEPS) if title not in output] == []
     assert output.rstrip().splitlines()[-1].startswith("Runtime 2 was re-pointed to Redis 1 by one central change")
     assert processes_below(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
