@@ -12,6 +12,7 @@ import secrets
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from demo.broken_path import BROKEN_PATH
 from demo.good_path import GOOD_PATH
 from demo.scenario import RUNTIMES, NotObservedError, Step, Story
-from demo.world import World
+from demo.world import Runtime, World
 from governor.errors import GovernorError
 from governor.process.child import start_time
 from governor.wire.rest import Revision
@@ -179,11 +180,11 @@ async def _converge(story: Story, step: Step) -> None:
 
 async def _store(world: World) -> None:
     for runtime, order in zip(world.runtimes, ("foo", "bar"), strict=True):
+        await until(partial(_stored, world, runtime, order), within_s=60)
 
-        async def stored(runtime=runtime, order=order) -> bool:  # type: ignore[no-untyped-def]
-            return bool(await world.new_order(runtime, "", order) == order)
 
-        await until(stored, within_s=60)
+async def _stored(world: World, runtime: Runtime, order: str) -> bool:
+    return await world.new_order(runtime, "", order) == order
 
 
 def _answers(world: World, name: str, order: str) -> Callable[[], Awaitable[bool]]:
