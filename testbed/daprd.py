@@ -5,14 +5,13 @@ none of the modules that a module proxy was seen to refuse.
 """
 
 import asyncio
-import json
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import cache
-from testbed.golang import GO, environment
+from testbed.golang import GO, download, environment
 from testbed.recipe import Recipe
 from testbed.server import Server
 from testbed.steps import Argv, Steps
@@ -89,9 +88,8 @@ def _version_of(binary: str) -> str:
 
 def _copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
     """A writable copy: the module's replace directives bar building it in place."""
-    download: Argv = [go, "mod", "download", "-json", f"{_MODULE}@v{version}"]
-    module = json.loads(steps.output("download the module", download, environment=environment()))
-    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module["Dir"], source])
+    module = download(steps, go, _MODULE, version)
+    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module, source])
 
 
 def _keep_components(directory: Path) -> None:

