@@ -6,8 +6,8 @@ Waiting for events and keeping what they say is the reflector's; deciding what t
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -15,58 +15,33 @@ from yarl import URL
 
 from governor.errors import GovernorError, Kind
 from governor.kube.access import Access
+from governor.kube.discovery import Discovery
 from governor.kube.errors import ApiError, status_of
 from governor.kube.objects import ApiResource, Object, ref_of
+from governor.kube.transport import JSON, TIMEOUT_S, Answer, Request, Transport
+from governor.process.clock import SystemClock
 
-JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
-TIMEOUT_S: Final = 30.0
+PAGE: Final = 500
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One request; ``repeatable`` says whether sending it twice does the same as sending it once."""
-
-    method: str
-    path: str
-    query: Mapping[str, str] = {}
-    body: bytes = b""
-    content_type: str = JSON
-    repeatable: bool = True
-    timeout_s: float = TIMEOUT_S
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
+__all__ = ["APPLY", "JSON", "MERGE_PATCH", "TIMEOUT_S", "Answer", "Client", "Request", "Transport"]
 
 
-class Transport:
-    """The connections of one program to all its clusters."""
+class _Page(msgspec.Struct, frozen=True):
+    items: list[Object]
+    metadata: "_PageMetadata"
 
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """Made at first use: it belongs to the running event loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-            )
-        return self._session
+class _PageMetadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
+    more: str = ""
 
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+_decode_page = msgspec.json.Decoder(_Page).decode
 
 
 class Client:
@@ -76,9 +51,14 @@ class Client:
         self._transport = transport
         self._access = access
         self._context = _context(access)
+        self.discovery = Discovery(self.exchange, SystemClock(), transport.tables)
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer; a refusal is an ``ApiError``, no answer is UNAVAILABLE or DEADLINE."""
+        return (await self.exchange(request)).body
+
+    async def exchange(self, request: Request) -> Answer:
+        """The whole answer; a refusal is an ``ApiError``, no answer is UNAVAILABLE or DEADLINE."""
         try:
             async with asyncio.timeout(request.timeout_s), self._open(request) as response:
                 body: bytes = await response.read()
@@ -91,7 +71,7 @@ class Client:
             ) from error
         if response.status >= 400:
             raise ApiError(str(request), response.status, status_of(body))
-        return body
+        return Answer(response.status, body, response.headers.get("ETag", ""))
 
     async def lines(self, request: Request) -> AsyncIterator[bytes]:
         """The lines of a streamed answer as they come; ends when the server ends it."""
@@ -103,6 +83,23 @@ class Client:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     yield line
+
+    async def objects(
+        self, resource: ApiResource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Object]:
+        """All objects of a kind, in one namespace or in all, that fit the selectors; read page by page."""
+        query = {"limit": str(PAGE)}
+        query |= {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        more = ""
+        while True:
+            page_query = query | {"continue": more} if more else query
+            page = _decode_page(await self.send(Request("GET", resource.path(namespace), page_query)))
+            for item in page.items:
+                # The server leaves out of a list's items what is the same in all of them.
+                yield {"apiVersion": resource.api_version, "kind": resource.kind} | item
+            more = page.metadata.more
+            if not more:
+                return
 
     async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """One object."""
@@ -173,7 +170,9 @@ class Client:
 
     def _open(self, request: Request) -> Any:
         url = URL(self._access.server + request.path, encoded=True)
-        headers = {"Accept": JSON}
+        headers = {"Accept": request.accept}
+        if request.etag:
+            headers["If-None-Match"] = request.etag
         if request.body:
             headers["Content-Type"] = request.content_type
         if self._access.token:

@@ -20,6 +20,7 @@ class ApiResource(msgspec.Struct, frozen=True):
     plural: str
     namespaced: bool
     verbs: frozenset[str] = frozenset()
+    subresources: frozenset[str] = frozenset()
 
     @property
     def api_version(self) -> str:

@@ -1,0 +1,132 @@
+"""Which kinds one cluster serves, asked when first needed and kept for a while.
+
+A kind that is not there is asked for anew, because it may have come with a definition a moment ago; but not again and
+again, because it may never come. How the documents read is in ``served``.
+"""
+
+import asyncio
+import hashlib
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.errors import ApiError
+from governor.kube.objects import ApiResource
+from governor.kube.served import GroupVersion, Served, merge, read_root, read_version, unread
+from governor.kube.transport import NOT_MODIFIED, Answer, Request
+from governor.process.clock import Clock
+
+LASTS_S: Final = 600.0
+"""How long an answer is used."""
+MISS_S: Final = 10.0
+"""How long after an answer a kind that it lacks is believed not to be there."""
+
+_AGGREGATED: Final = ",".join(
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
+)
+_ACCEPT: Final = f"{_AGGREGATED},application/json"
+_ROOTS: Final = ("/api", "/apis")
+
+Exchange: TypeAlias = Callable[[Request], Awaitable[Answer]]
+Tables: TypeAlias = weakref.WeakValueDictionary[bytes, Served]
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What is below one root, and the mark by which the server knows that answer again."""
+
+    served: Served
+    etag: str
+
+
+class Discovery:
+    """The kinds of one cluster; ``tables`` is shared with other clusters, most of which serve the same."""
+
+    def __init__(self, exchange: Exchange, clock: Clock, tables: Tables) -> None:
+        self._exchange = exchange
+        self._clock = clock
+        self._tables = tables
+        self._turn = asyncio.Lock()
+        self._parts: tuple[_Part, ...] = ()
+        self._read_s = -LASTS_S
+
+    async def find(self, group: str, kind: str, version: str = "") -> ApiResource:
+        """One kind in one version, or in the one that the server prefers; NOT_FOUND if it is not served."""
+        for lasts_s in (LASTS_S, MISS_S):
+            for part in await self._fresh(lasts_s):
+                if found := part.served.find(group, kind, version):
+                    return found
+        raise _missing(group, kind, version, stale=group in await self.stale())
+
+    async def all(self) -> tuple[ApiResource, ...]:
+        """Every kind once, in the version that the server prefers."""
+        return tuple(each for part in await self._fresh(LASTS_S) for each in part.served.preferred())
+
+    async def stale(self) -> frozenset[str]:
+        """Groups whose own server does not answer the API server, so that ``all`` may lack their kinds."""
+        return frozenset(group for part in await self._fresh(LASTS_S) for group in part.served.stale)
+
+    def forget(self) -> None:
+        """Ask the server at the next call."""
+        self._read_s = self._clock.monotonic() - LASTS_S
+
+    async def _fresh(self, lasts_s: float) -> tuple[_Part, ...]:
+        async with self._turn:
+            if self._clock.monotonic() - self._read_s >= lasts_s:
+                known = self._parts or (None,) * len(_ROOTS)
+                self._parts = tuple([await self._read(*each) for each in zip(_ROOTS, known, strict=True)])
+                self._read_s = self._clock.monotonic()
+            return self._parts
+
+    async def _read(self, path: str, known: _Part | None) -> _Part:
+        answer = await self._exchange(Request("GET", path, accept=_ACCEPT, etag=known.etag if known else ""))
+        if known and answer.status == NOT_MODIFIED:
+            return known
+        with _readable(path):
+            root = read_root(answer.body)
+        if isinstance(root, Served):
+            return _Part(self._shared(root, answer.body), answer.etag)
+        documents = [await self._document(where) for where in root]
+        served = merge(map(_version, root, documents))
+        return _Part(self._shared(served, *(document or b"" for document in documents)), "")
+
+    async def _document(self, where: GroupVersion) -> bytes | None:
+        """Nothing if the group's own server is away: it must not hide all other groups."""
+        try:
+            return (await self._exchange(Request("GET", where.path))).body
+        except ApiError as error:
+            if error.kind is not Kind.UNAVAILABLE:
+                raise
+            return None
+
+    def _shared(self, served: Served, *documents: bytes) -> Served:
+        key = hashlib.sha256(b"\0".join(documents)).digest()
+        return self._tables.setdefault(key, served)
+
+
+def _version(where: GroupVersion, document: bytes | None) -> Served:
+    if document is None:
+        return unread(where)
+    with _readable(where.path):
+        return read_version(where, document)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except msgspec.MsgspecError as error:
+        message = f"GET {path}: the answer is no discovery document ({error}); is this address an API server's?"
+        raise GovernorError(Kind.INTERNAL, "kube-discovery", message) from error
+
+
+def _missing(group: str, kind: str, version: str, *, stale: bool) -> GovernorError:
+    name = f"{kind}.{version}.{group}".strip(".") if version else f"{kind}.{group}".strip(".")
+    if stale:
+        message = f"{name} is not known: the server of the API group {group} does not answer; look at its APIService"
+        return GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
+    message = f"the cluster does not serve {name}; install its CustomResourceDefinition, or name another version"
+    return GovernorError(Kind.NOT_FOUND, "kube-kind-unknown", message)
