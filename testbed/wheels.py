@@ -1,5 +1,6 @@
-"""Tools that come as a wheel from PyPI, pinned and hashed in ``requirements/``."""
+"""Tools and libraries that come as wheels from PyPI, pinned and hashed in ``requirements/``."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,11 +22,24 @@ def pinned_version(requirements: Path) -> str:
 
 def from_wheel(name: str, executable: str, find: Callable[[], Path | None] = nowhere) -> Recipe:
     """The recipe of the tool that ``requirements/NAME.txt`` pins."""
-    requirements = REPOSITORY / "requirements" / f"{name}.txt"
+    return _recipe(name, pinned_version(_requirements(name)), executable, find)
+
+
+def from_wheels(name: str, package: str) -> Recipe:
+    """The recipe of one package and all that ``requirements/NAME.txt`` pins with it, for this version of Python."""
+    major, minor, *_ = sys.version_info
+    return _recipe(name, f"python{major}.{minor}", package, nowhere)
+
+
+def _recipe(name: str, version: str, file: str, find: Callable[[], Path | None]) -> Recipe:
+    requirements = _requirements(name)
 
     def build(result: Path, steps: Steps) -> None:
         install: Argv = [VENV_PYTHON, "-m", "pip", "install", "--no-deps", "--require-hashes", "--target", result]
         steps.run("install from PyPI", [*install, "-r", requirements])
 
-    inputs = (requirements.read_text(encoding="utf-8"),)
-    return Recipe(name, pinned_version(requirements), executable, build, inputs, find=find)
+    return Recipe(name, version, file, build, (requirements.read_text(encoding="utf-8"),), find=find)
+
+
+def _requirements(name: str) -> Path:
+    return REPOSITORY / "requirements" / f"{name}.txt"

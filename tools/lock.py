@@ -14,6 +14,7 @@ _COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--gene
 _SOURCES = {
     "runtime": ("pyproject.toml",),
     "dev": ("pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"),
+    "bench": ("--group", "bench", "--constraints", "requirements/runtime.txt"),
     "go": ("--group", "go"),
     "uv": ("--group", "uv"),
 }
