@@ -5,17 +5,18 @@ it shows that it is ready) is the subclass's business.
 """
 
 import asyncio
+import os
 import random
+import signal
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from testbed.errors import TestbedError, tail
 from testbed.waiting import until
 
-READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 _ATTEMPTS = 5
 
@@ -43,6 +44,8 @@ def _is_free(port: int) -> bool:
 
 class Server(ABC):
     """A server that is started with ``async with`` or ``start``, and may be stopped and started again."""
+
+    ready_within_s: ClassVar[float] = 30.0
 
     def __init__(self, name: str, directory: Path, port_names: Sequence[str]) -> None:
         self.name = name
@@ -92,7 +95,7 @@ class Server(ABC):
             return process.returncode is not None or await self.is_ready()
 
         try:
-            await until(is_settled, within_s=READY_WITHIN_S)
+            await until(is_settled, within_s=self.ready_within_s)
         except TimeoutError:
             await self.stop()
         except BaseException:
@@ -122,6 +125,7 @@ class Server(ABC):
         if process is None or process.returncode is not None:
             return
         process.terminate()
+        process.send_signal(signal.SIGCONT)  # one that is paused would not hear it
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await process.wait()
@@ -135,6 +139,14 @@ class Server(ABC):
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+
+    def pause(self) -> None:
+        """Stop it where it is, as a machine without processor time would; its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """End a pause."""
+        os.kill(self.pid, signal.SIGCONT)
 
     async def __aenter__(self) -> Self:
         return await self.start()
