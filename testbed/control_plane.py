@@ -10,7 +10,7 @@ import ssl
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -218,7 +218,6 @@ class ControlPlane:
             self.servers.append(self._companion(Scheduler, binaries["kube-scheduler"]))
         self._kubectl = binaries["kubectl"]
         self._context = self.authority.client_context(self.admin)
-        self._running = AsyncExitStack()
 
     def _companion(self, kind: type[Companion], binary: Path) -> Companion:
         return kind(binary, self.directory / binary.name, self.api, self.authority)
@@ -235,21 +234,24 @@ class ControlPlane:
 
     async def start(self) -> Self:
         """Start all servers, each when those before it are ready."""
-        async with AsyncExitStack() as stack:
+        try:
             for server in self.servers:
-                await stack.enter_async_context(server)
-            self._running = stack.pop_all()
+                await server.start()
+        except BaseException:
+            await self.end()
+            raise
         return self
 
-    async def stop(self) -> None:
-        """Stop all servers, the last first."""
-        await self._running.aclose()
+    async def end(self) -> None:
+        """End all servers at once: nobody needs what a graceful stop of them would take a second for."""
+        for server in reversed(self.servers):
+            await server.kill()
 
     async def __aenter__(self) -> Self:
         return await self.start()
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await self.end()
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """The decoded answer to one request of the administrator; a refusal is an error."""

@@ -1,5 +1,6 @@
 """Fixtures: each starts real servers for one test, keeps their logs for its report, and stops them.
 
+Only ``control_plane`` is shared by all tests of one process, which keep out of each other's way by names of their own.
 A server that cannot be provided or started is an error of the test that asked for it, never a skip.
 """
 
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
+import pytest_asyncio
 
+from testbed.control_plane import PROGRAMS, ControlPlane, Options
 from testbed.daprd import Daprd, Sidecar
 from testbed.errors import tail
 from testbed.recipes import provide
@@ -32,6 +35,13 @@ class StartServer(Protocol):
         """The server, ready."""
 
 
+class StartControlPlane(Protocol):
+    """Starts a control plane, which is stopped when the test has ended."""
+
+    async def __call__(self, options: Options | None = None) -> ControlPlane:
+        """The control plane, ready."""
+
+
 @pytest.fixture(scope="session")
 def redis_binary() -> Path:
     """The redis-server in use."""
@@ -48,6 +58,12 @@ def daprd_binary() -> Path:
 def daprd_1_16_binary() -> Path:
     """A daprd that does not reload what has changed."""
     return provide(["daprd-1.16"])["daprd-1.16"]
+
+
+@pytest.fixture(scope="session")
+def kubernetes_binaries() -> dict[str, Path]:
+    """The programs of a control plane in use, by name."""
+    return provide(PROGRAMS)
 
 
 @pytest.fixture
@@ -88,6 +104,37 @@ def start_daprd(daprd_binary: Path, tmp_path: Path, start_server: StartServer) -
     """Starts any number of sidecars, each alone."""
     numbers = count(1)
     return lambda sidecar: start_server(Daprd(daprd_binary, tmp_path / f"daprd-{next(numbers)}", sidecar))
+
+
+@pytest.fixture
+async def start_control_plane(
+    kubernetes_binaries: dict[str, Path], tmp_path: Path, server_logs: list[Path]
+) -> AsyncIterator[StartControlPlane]:
+    """Starts any number of control planes, each empty: for tests that break theirs or need more than objects."""
+    numbers = count(1)
+    async with AsyncExitStack() as stack:
+
+        async def start(options: Options | None = None) -> ControlPlane:
+            plane = ControlPlane(kubernetes_binaries, tmp_path / f"control-plane-{next(numbers)}", options)
+            server_logs.extend(server.log for server in plane.servers)
+            return await stack.enter_async_context(plane)
+
+        yield start
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _shared_control_plane(
+    kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ControlPlane]:
+    async with ControlPlane(kubernetes_binaries, tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def control_plane(_shared_control_plane: ControlPlane, server_logs: list[Path]) -> ControlPlane:
+    """The etcd and kube-apiserver of all tests of this process; nobody may stop, pause or reconfigure them."""
+    server_logs.extend(server.log for server in _shared_control_plane.servers)
+    return _shared_control_plane
 
 
 @pytest.hookimpl(wrapper=True)
