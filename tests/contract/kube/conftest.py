@@ -12,7 +12,7 @@ from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.control_plane import ControlPlane
 from testbed.pytest_plugin import StartControlPlane
-from tests.contract.kube.kube_bed import admin_of
+from tests.contract.kube.kube_bed import FaultyApi, admin_of
 
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 
@@ -40,6 +40,13 @@ async def transport() -> AsyncIterator[Transport]:
 def client(api: ControlPlane, transport: Transport) -> Client:
     """The client of the shared server's administrator."""
     return Client(transport, admin_of(api))
+
+
+@pytest.fixture
+async def faults(api: ControlPlane, transport: Transport) -> AsyncIterator[FaultyApi]:
+    """The shared server through a proxy that breaks what it is told to; ``faults.client`` is the administrator's."""
+    async with FaultyApi(api, transport) as faults:
+        yield faults
 
 
 @pytest.fixture
