@@ -75,7 +75,7 @@ class Etcd(Server):
 
     async def is_ready(self) -> bool:
         """Whether it has a leader, which is itself."""
-        return await _probe(f"{self.url}/readyz")
+        return await probe(f"{self.url}/readyz")
 
     async def compact(self) -> int:
         """Forget all revisions but the newest; return that."""
@@ -134,7 +134,7 @@ class ApiServer(Server):
 
     async def is_ready(self) -> bool:
         """Whether it says that everything of it is."""
-        return await _probe(f"{self.url}/readyz", self._trust)
+        return await probe(f"{self.url}/readyz", self._trust)
 
 
 class Companion(Server):
@@ -174,7 +174,7 @@ class Companion(Server):
 
     async def is_ready(self) -> bool:
         """Whether it runs; what it does takes a little longer to begin."""
-        return await _probe(f"https://127.0.0.1:{self.ports['https']}/healthz", self._trust)
+        return await probe(f"https://127.0.0.1:{self.ports['https']}/healthz", self._trust)
 
 
 class ControllerManager(Companion):
@@ -289,7 +289,7 @@ def _flags(settings: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in settings.items()]
 
 
-async def _probe(url: str, context: ssl.SSLContext | None = None) -> bool:
+async def probe(url: str, context: ssl.SSLContext | None = None) -> bool:
     """Whether a GET succeeds."""
     try:
         async with asyncio.timeout(_PROBE_WITHIN_S), _answer("GET", url, None, context) as response:

@@ -1,6 +1,7 @@
 """Fixtures: each starts real servers for one test, keeps their logs for its report, and stops them.
 
-Only ``control_plane`` is shared by all tests of one process, which keep out of each other's way by names of their own.
+Only ``control_plane`` and ``fake_nodes`` are shared by all tests of one process, which keep out of each other's way by
+names of their own and stop, pause or reconfigure nothing.
 A server that cannot be provided or started is an error of the test that asked for it, never a skip.
 """
 
@@ -16,11 +17,13 @@ import pytest_asyncio
 from testbed.control_plane import PROGRAMS, ControlPlane, Options
 from testbed.daprd import Daprd, Sidecar
 from testbed.errors import tail
+from testbed.fake_nodes import FakeNodes
 from testbed.recipes import provide
 from testbed.redis import Redis
 from testbed.server import Server
 
 _LOG_LINES = 60
+_FAKE_NODES = 5
 _LOGS = pytest.StashKey[list[Path]]()
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -132,9 +135,30 @@ async def _shared_control_plane(
 
 @pytest.fixture
 def control_plane(_shared_control_plane: ControlPlane, server_logs: list[Path]) -> ControlPlane:
-    """The etcd and kube-apiserver of all tests of this process; nobody may stop, pause or reconfigure them."""
+    """An etcd and kube-apiserver, shared."""
     server_logs.extend(server.log for server in _shared_control_plane.servers)
     return _shared_control_plane
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _shared_fake_nodes(
+    kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[FakeNodes]:
+    directory = tmp_path_factory.mktemp("fake-nodes")
+    options = Options(controllers=True, scheduler=True)
+    kwok = provide(["kwok"])["kwok"]
+    async with (
+        ControlPlane(kubernetes_binaries, directory, options) as plane,
+        FakeNodes(kwok, directory / "kwok", plane, _FAKE_NODES) as nodes,
+    ):
+        yield nodes
+
+
+@pytest.fixture
+def fake_nodes(_shared_fake_nodes: FakeNodes, server_logs: list[Path]) -> FakeNodes:
+    """Nodes that run nothing on a whole control plane (``fake_nodes.plane``), where pods become Ready; shared."""
+    server_logs.extend(server.log for server in [*_shared_fake_nodes.plane.servers, _shared_fake_nodes])
+    return _shared_fake_nodes
 
 
 @pytest.hookimpl(wrapper=True)
