@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from prometheus_client import CollectorRegistry
 
 from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
@@ -28,7 +29,7 @@ from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strat
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.backoff import Backoff
 from governor.process.clock import SystemClock
-from governor.process.reconcile import Outcome, Reconciler
+from governor.process.reconcile import Outcome, ReconcileMetrics, Reconciler
 from governor.values.digest import digest
 from governor.wire.identity import encode_public_key, key_id, sign_delivery
 from governor.wire.rest import Enrolment, SignedDelivery
@@ -118,6 +119,8 @@ class AgentBed:
         loop = Loop(self.inbox, self.outbox, self.platform, self.ledger, clock)
         self.reconciler = Reconciler[str](
             loop.reconcile,
+            name="agent",
+            metrics=ReconcileMetrics(CollectorRegistry()),
             clock=clock,
             backoff=Backoff(0.1, 1.0),
             on_outcome=lambda _key, outcome: self.outcomes.put_nowait(outcome),

@@ -27,7 +27,7 @@ from governor.process.backoff import Backoff
 from governor.process.clock import Clock, SystemClock
 from governor.process.health import Checks, HealthServer
 from governor.process.metrics import LoopLag, program_registry
-from governor.process.reconcile import Reconciler
+from governor.process.reconcile import ReconcileMetrics, Reconciler
 from governor.process.supervise import Component, Lifecycle
 
 _GRACE_S: Final = STOP_GRACE_S + 5.0
@@ -84,9 +84,11 @@ async def _components(
     platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
     await platform.take_over(storage.directory)
     loop = Loop(inbox, outbox, platform, ledger, clock)
-    reconciler = Reconciler[str](loop.reconcile, clock=clock, backoff=_BACKOFF)
-    wake()
     registry = program_registry("agent", governor.__version__)
+    reconciler = Reconciler[str](
+        loop.reconcile, name="agent", metrics=ReconcileMetrics(registry), clock=clock, backoff=_BACKOFF
+    )
+    wake()
     health = HealthServer(listen(settings.health_listen), _checks(inbox, sidecars, lifecycle, registry), registry)
     return [
         Component("health", health.run),

@@ -1,23 +1,28 @@
 """The loop that brings things into their wanted state, one key at a time; every controller is a function in it.
 
-A key is all that is queued. It never runs twice at once, is queued once however often it is added, and runs again
-when it was added while it ran. What a key means, and showing its state, is the caller's.
+A key is all that is queued, in a ``workqueue``: it never runs twice at once. Here its runs become outcomes, and these
+decide when it runs again. What a key means, and showing its state, is the caller's.
 """
 
 import asyncio
-import heapq
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.backoff import Backoff
 from governor.process.clock import Clock
+from governor.process.turns import Priority
+from governor.process.workqueue import QueueEndedError, QueueMetrics, Workqueue
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
+
+_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 
 _log = logging.get_logger(__name__)
 
@@ -75,6 +80,45 @@ OUTCOME_OF_KIND: Final[Mapping[Kind, Callable[[GovernorError], Outcome]]] = {
 """The reconcile edge of the error kinds: whether time can heal it or only a person."""
 
 
+_Result: TypeAlias = Literal["success", "error", "requeue", "requeue_after"]
+"""What dashboards for controllers know of an outcome."""
+
+
+def _result(outcome: Outcome) -> _Result:
+    match outcome:
+        case Done():
+            return "success"
+        case Again(after_s=seconds) if seconds <= 0:
+            return "requeue"
+        case Again() | Waiting():
+            return "requeue_after"
+        case Stalled() | Failed():
+            return "error"
+
+
+class ReconcileMetrics:
+    """The figures of all reconcilers of one registry and of their queues, by names that dashboards know."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.queue = QueueMetrics(registry)
+        self.runs = Counter(
+            "controller_runtime_reconcile_total", "Runs by result.", ["controller", "result"], registry=registry
+        )
+        self.errors = Counter(
+            "controller_runtime_reconcile_errors_total", "Runs that failed.", ["controller"], registry=registry
+        )
+        self.time_s = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "How long a run took.",
+            ["controller"],
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        self.active = Gauge(
+            "controller_runtime_active_workers", "Workers that run a key now.", ["controller"], registry=registry
+        )
+
+
 class Reconciler(Generic[K]):
     """Runs ``reconcile`` for each added key on ``workers`` tasks; used from one event loop only."""
 
@@ -82,124 +126,93 @@ class Reconciler(Generic[K]):
         self,
         reconcile: Callable[[K], Awaitable[Outcome]],
         *,
+        name: str,
+        metrics: ReconcileMetrics,
         clock: Clock,
         backoff: Backoff,
         chance: random.Random | None = None,
         workers: int = 1,
+        group_of: Callable[[K], Hashable] | None = None,
         on_outcome: Callable[[K, Outcome], None] | None = None,
     ) -> None:
         self._reconcile = reconcile
         self._clock = clock
-        self._backoff = backoff
-        self._chance = chance or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._workers = workers
         self._on_outcome = on_outcome
-        self._queue: asyncio.Queue[K] = asyncio.Queue()
-        self._wanted: set[K] = set()
-        self._running: set[K] = set()
-        self._failures: dict[K, int] = {}
-        self._later = _Later[K](clock)
+        self._queue = Workqueue[K](
+            name, metrics=metrics.queue, clock=clock, backoff=backoff, chance=chance, group_of=group_of
+        )
+        self._runs = {result: metrics.runs.labels(name, result) for result in get_args(_Result)}
+        self._errors = metrics.errors.labels(name)
+        self._time_s = metrics.time_s.labels(name)
+        metrics.active.labels(name).set_function(lambda: self._queue.worked_on)
 
-    def add(self, key: K) -> None:
+    def add(self, key: K, priority: Priority = Priority.CHANGE) -> None:
         """Have ``key`` run soon, once, and after its present run if there is one."""
-        if key in self._wanted:
-            return
-        self._wanted.add(key)
-        if key not in self._running:
-            self._queue.put_nowait(key)
+        self._queue.add(key, priority)
 
-    def add_after(self, key: K, seconds: float) -> None:
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.CHANGE) -> None:
         """Have ``key`` added after a time; of several times the earliest counts."""
-        self._later.put(key, seconds)
+        self._queue.add_after(key, seconds, priority)
+
+    def shut_down(self) -> None:
+        """Take no more keys; ``run`` returns when those that are queued have run."""
+        self._queue.shut_down()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled or shut down."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._add_due())
+            group.create_task(self._queue.run())
             for _ in range(self._workers):
                 group.create_task(self._work())
 
-    async def _add_due(self) -> None:
-        while True:
-            self.add(await self._later.get())
-
     async def _work(self) -> None:
-        while True:
-            key = await self._queue.get()
-            self._wanted.discard(key)
-            self._running.add(key)
-            try:
-                self._settle(key, await self._attempt(key))
-            finally:
-                self._running.discard(key)
-                if key in self._wanted:
-                    self._queue.put_nowait(key)
+        with contextlib.suppress(QueueEndedError):
+            while True:
+                key = await self._queue.get()
+                try:
+                    began_s = self._clock.monotonic()
+                    outcome = await self._attempt(key)
+                    self._time_s.observe(self._clock.monotonic() - began_s)
+                    self._settle(key, outcome)
+                finally:
+                    self._queue.done(key)
 
     async def _attempt(self, key: K) -> Outcome:
         try:
             return await self._reconcile(key)
         except GovernorError as error:
             return OUTCOME_OF_KIND[error.kind](error)
+        except asyncio.CancelledError as error:
+            if _cancelling():
+                raise
+            # Otherwise the worker would end, and nobody would hear of it.
+            _log.error("reconcile waited for something that was cancelled", key=str(key), exc_info=error)
+            return Failed(RuntimeError("something that it waited for was cancelled"))
         except Exception as error:  # noqa: BLE001 - one key's bug must not stop the others
             _log.error("reconcile raised", key=str(key), exc_info=error)
             return Failed(error)
 
     def _settle(self, key: K, outcome: Outcome) -> None:
-        """Decide when the key runs again, then tell the observer."""
-        failures = self._failures.pop(key, 0)
+        """Count the run, decide when the key runs again, then tell the observer."""
+        self._count(_result(outcome))
         match outcome:
-            case Again(after_s=seconds) | Waiting(recheck_s=seconds):
-                self.add_after(key, seconds)
             case Failed():
-                self._failures[key] = failures + 1
-                self.add_after(key, self._backoff.delay_s(failures + 1, self._chance))
+                self._queue.retry(key)
+            case Again(after_s=seconds) | Waiting(recheck_s=seconds):
+                self._queue.forget(key)
+                self._queue.add_after(key, seconds, Priority.RETRY)
+            case Done() | Stalled():
+                self._queue.forget(key)
         if self._on_outcome:
             self._on_outcome(key, outcome)
 
+    def _count(self, result: _Result) -> None:
+        self._runs[result].inc()
+        if result == "error":
+            self._errors.inc()
 
-class _Later(Generic[K]):
-    """Keys with the time at which they are due, each key once."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._due: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []
-        self._order = 0
-        self._sooner = asyncio.Event()
-
-    def put(self, key: K, seconds: float) -> None:
-        when = self._clock.monotonic() + max(0.0, seconds)
-        if self._due.get(key, when + 1) <= when:
-            return
-        self._due[key] = when
-        self._order += 1
-        heapq.heappush(self._heap, (when, self._order, key))
-        if self._heap[0][2] == key:
-            self._sooner.set()
-
-    async def get(self) -> K:
-        """The next key, once it is due."""
-        while True:
-            self._sooner.clear()
-            self._drop_replaced()
-            wait_s = self._heap[0][0] - self._clock.monotonic() if self._heap else None
-            if wait_s is None:
-                await self._sooner.wait()
-            elif wait_s > 0:
-                await self._sleep_or_sooner(wait_s)
-            else:
-                key = heapq.heappop(self._heap)[2]
-                del self._due[key]
-                return key
-
-    def _drop_replaced(self) -> None:
-        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-
-    async def _sleep_or_sooner(self, seconds: float) -> None:
-        tasks = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._sooner.wait())}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

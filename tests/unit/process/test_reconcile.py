@@ -10,6 +10,7 @@ import pytest
 import structlog.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
 
 from governor.errors import GovernorError, Kind
 from governor.process.backoff import Backoff
@@ -20,12 +21,15 @@ from governor.process.reconcile import (
     Done,
     Failed,
     Outcome,
+    ReconcileMetrics,
     Reconciler,
     Stalled,
     Waiting,
 )
+from governor.process.turns import Priority
 
 BACKOFF = Backoff(first_s=1, most_s=60)
+RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 class Bench:
@@ -33,18 +37,25 @@ class Bench:
 
     def __init__(self, reconcile: Callable[[str], Awaitable[Outcome]], workers: int = 1) -> None:
         self.clock = VirtualClock()
+        self.registry = CollectorRegistry()
         self.runs: list[tuple[str, float]] = []
         self.outcomes: list[tuple[str, Outcome]] = []
         self._reconcile = reconcile
         self._start = self.clock.monotonic()
         self.reconciler = Reconciler(
             self._noted,
+            name="bench",
+            metrics=ReconcileMetrics(self.registry),
             clock=self.clock,
             backoff=BACKOFF,
             chance=random.Random(1),
             workers=workers,
+            group_of=lambda key: key.partition("/")[0],
             on_outcome=lambda key, outcome: self.outcomes.append((key, outcome)),
         )
+
+    def figure(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "bench", **labels})
 
     async def _noted(self, key: str) -> Outcome:
         self.runs.append((key, self.clock.monotonic() - self._start))
@@ -233,6 +244,107 @@ async def test_only_what_time_can_heal_is_tried_again(kind: Kind, outcome: type[
     assert (len(bench.runs) == 1) is (outcome is Stalled)
 
 
+async def test_a_change_overtakes_retries_and_resyncs_and_groups_have_their_turns() -> None:
+    bench = Bench(always(Done()))
+    for n in range(3):
+        bench.reconciler.add(f"big/{n}", Priority.RESYNC)
+    bench.reconciler.add("small/0", Priority.RESYNC)
+    bench.reconciler.add("big/9")
+    async with running(bench):
+        await bench.clock.advance(0)
+    assert [key for key, _ in bench.runs] == ["big/9", "big/0", "small/0", "big/1", "big/2"]
+
+
+async def test_a_key_that_failed_waits_behind_changes_once_its_time_has_come() -> None:
+    gate = asyncio.Event()
+
+    async def reconcile(key: str) -> Outcome:
+        if key == "long":
+            await gate.wait()
+        return Failed(OSError("down")) if key == "failing" and not gate.is_set() else Done()
+
+    async with running(Bench(reconcile)) as bench:
+        bench.reconciler.add("failing")
+        bench.reconciler.add("long")
+        await bench.clock.advance(5)
+        bench.reconciler.add("changed")
+        gate.set()
+        await bench.clock.advance(0)
+    assert [key for key, _ in bench.runs] == ["failing", "long", "changed", "failing"]
+
+
+async def test_a_loop_that_is_shut_down_finishes_what_is_queued_and_ends() -> None:
+    bench = Bench(in_turn(Again(1), Failed(OSError("down")), Done()), workers=2)
+    for key in "abc":
+        bench.reconciler.add(key)
+    bench.reconciler.shut_down()
+    bench.reconciler.add("d")
+    await bench.reconciler.run()
+    assert sorted(key for key, _ in bench.runs) == ["a", "b", "c"]
+
+
+async def test_a_reconcile_whose_own_part_was_cancelled_is_a_failure_and_its_worker_lives_on() -> None:
+    never = asyncio.get_running_loop().create_future()
+    never.cancel()
+
+    async def reconcile(_key: str) -> Outcome:
+        if len(bench.runs) == 1:
+            await never
+        return Done()
+
+    with structlog.testing.capture_logs() as logs:
+        async with running(Bench(reconcile)) as bench:
+            bench.reconciler.add("a")
+            await bench.clock.advance(100)
+    assert [type(outcome) for _, outcome in bench.outcomes] == [Failed, Done]
+    assert [line["event"] for line in logs] == ["reconcile waited for something that was cancelled"]
+
+
+async def test_the_figures_tell_runs_by_result_errors_durations_and_active_workers() -> None:
+    gate = asyncio.Event()
+    first: dict[str, Outcome] = {
+        "done": Done(),
+        "at once": Again(0),
+        "again": Again(5),
+        "waiting": Waiting("the server", 5),
+        "stalled": Stalled("give it a name"),
+        "failed": Failed(OSError("down")),
+    }
+
+    async def reconcile(key: str) -> Outcome:
+        await gate.wait()
+        return first.pop(key, Done())
+
+    async with running(Bench(reconcile, workers=6)) as bench:
+        for key in first:
+            bench.reconciler.add(key)
+        await bench.clock.advance(3)
+        assert bench.figure("active_workers") == 6
+        gate.set()
+        await bench.clock.advance(10)
+    results = {result: bench.figure("reconcile_total", result=result) for result in RESULTS}
+    assert results == {"success": 5, "error": 2, "requeue": 1, "requeue_after": 2}
+    assert bench.figure("reconcile_errors_total") == 2
+    assert bench.figure("reconcile_time_seconds_count") == 10
+    assert bench.figure("reconcile_time_seconds_sum") == 6 * 3
+    assert bench.figure("active_workers") == 0
+
+
+async def test_the_figures_have_the_names_that_dashboards_expect_and_begin_at_nothing() -> None:
+    bench = Bench(always(Done()))
+    text = generate_latest(bench.registry).decode()
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line}
+    assert {name for name in names if not name.startswith("workqueue_")} == {
+        "controller_runtime_reconcile_total",
+        "controller_runtime_reconcile_errors_total",
+        "controller_runtime_reconcile_time_seconds",
+        "controller_runtime_active_workers",
+    }
+    assert 'workqueue_depth{name="bench"} 0.0' in text
+    for result in RESULTS:
+        assert f'controller_runtime_reconcile_total{{controller="bench",result="{result}"}} 0.0' in text
+
+
 KEYS = st.sampled_from("abcd")
 STEPS = st.lists(
     st.one_of(
@@ -273,7 +385,14 @@ class Wanted:
 def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ...]], workers: int) -> None:
     async def scenario() -> None:
         wanted, clock = Wanted(), VirtualClock()
-        reconciler = Reconciler(wanted.reconcile, clock=clock, backoff=BACKOFF, workers=workers)
+        reconciler = Reconciler(
+            wanted.reconcile,
+            name="wanted",
+            metrics=ReconcileMetrics(CollectorRegistry()),
+            clock=clock,
+            backoff=BACKOFF,
+            workers=workers,
+        )
         loop = asyncio.create_task(reconciler.run())
         for step in steps:
             await _play(step, reconciler, wanted, clock)
