@@ -22,15 +22,15 @@ from testbed.pki import ISSUER, Authority, Pair, TokenKey, kubeconfig, put
 from testbed.server import Server
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+_LOOPBACK = "127.0.0.1"
+_SERVICES = "10.96.0.0/16"
+_FIRST_SERVICE = "10.96.0.1"
 _ANSWER_WITHIN_S = 60.0
 _PROBE_WITHIN_S = 5.0
 # Many starts at once on a small machine take many times as long as one alone.
 _READY_WITHIN_S = 120.0
 # The API server accepts a token until a minute after its end, to allow for clocks that differ.
 _LEEWAY_S = 60.0
-
-# Nobody makes the accounts without which pods would be refused.
-_WITHOUT_CONTROLLERS = ("--disable-admission-plugins=ServiceAccount",)
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Options:
     """Whether kube-controller-manager runs: without it no Deployment gets pods and no namespace ever ends."""
     scheduler: bool = False
     """Whether kube-scheduler runs: without it no pod gets a node."""
+    address: str = _LOOPBACK
+    """Where kube-apiserver listens: on loopback, or for real nodes and their pods where they reach it."""
     api_flags: tuple[str, ...] = ()
     """Further flags of kube-apiserver; the last of a kind counts."""
 
@@ -90,22 +92,23 @@ class ApiServer(Server):
     ready_within_s: ClassVar[float] = _READY_WITHIN_S
 
     def __init__(
-        self, binary: Path, directory: Path, etcd: Etcd, authority: Authority, tokens: TokenKey, flags: tuple[str, ...]
+        self, binary: Path, directory: Path, etcd: Etcd, authority: Authority, tokens: TokenKey, options: Options
     ) -> None:
         super().__init__("kube-apiserver", directory, ["https"])
         self._binary = binary
         self._etcd = etcd
-        self._flags = flags
+        self._options = options
         self._trust = authority.client_context()
         self.authority = put(directory / "ca.crt", authority.certificate)
         self.token_key = put(directory / "tokens.key", tokens.private)
         self._token_public = put(directory / "tokens.pub", tokens.public)
-        self._serving = authority.issue_serving().put(directory, "serving")
+        self._serving = authority.issue_serving(options.address, _FIRST_SERVICE).put(directory, "serving")
+        self._to_kubelets = authority.issue("kube-apiserver", groups=["system:masters"]).put(directory, "to-kubelets")
 
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"https://127.0.0.1:{self.ports['https']}"
+        return f"https://{self._options.address}:{self.ports['https']}"
 
     def serve_with(self, pair: Pair) -> None:
         """Put another serving certificate in place; it takes that up by itself some time later."""
@@ -114,23 +117,33 @@ class ApiServer(Server):
     def command(self) -> list[str]:
         """Only what loopback needs; the rest is as Kubernetes sets it."""
         certificate, key = self._serving
+        to_kubelets, to_kubelets_key = self._to_kubelets
         settings = {
             "etcd-servers": self._etcd.url,
-            "bind-address": "127.0.0.1",
+            "bind-address": self._options.address,
             "secure-port": self.ports["https"],
             "tls-cert-file": certificate,
             "tls-private-key-file": key,
             "client-ca-file": self.authority,
+            "kubelet-certificate-authority": self.authority,
+            "kubelet-client-certificate": to_kubelets,
+            "kubelet-client-key": to_kubelets_key,
+            "kubelet-preferred-address-types": "InternalIP",
+            "allow-privileged": "true",
             "authorization-mode": "Node,RBAC",
             "service-account-issuer": ISSUER,
             "service-account-key-file": self._token_public,
             "service-account-signing-key-file": self.token_key,
             "service-account-extend-token-expiration": "false",
-            "service-cluster-ip-range": "10.96.0.0/16",
-            "endpoint-reconciler-type": "none",  # no pod will ever look for it
+            "service-cluster-ip-range": _SERVICES,
             "etcd-compaction-interval": "0",  # history ends when a test says so
         }
-        return [str(self._binary), *_flags(settings), *self._flags]
+        if self._options.address == _LOOPBACK:
+            settings["endpoint-reconciler-type"] = "none"  # no pod will ever look for it
+        if not self._options.controllers:
+            # Nobody makes the accounts without which pods would be refused.
+            settings["disable-admission-plugins"] = "ServiceAccount"
+        return [str(self._binary), *_flags(settings), *self._options.api_flags]
 
     async def is_ready(self) -> bool:
         """Whether it says that everything of it is."""
@@ -209,7 +222,7 @@ class ControlPlane:
             self.etcd,
             self.authority,
             self.tokens,
-            (*(() if options.controllers else _WITHOUT_CONTROLLERS), *options.api_flags),
+            options,
         )
         self.servers: list[Server] = [self.etcd, self.api]
         if options.controllers:

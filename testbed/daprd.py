@@ -19,7 +19,7 @@ from testbed.steps import Argv, Steps
 VERSION = "1.18.3"
 # It reloads only what it is asked to, by a feature of its Configuration: without one it cannot reload.
 VERSION_1_16 = "1.16.0"
-_MODULE = "github.com/dapr/dapr"
+MODULE = "github.com/dapr/dapr"
 _COMPONENTS = (
     "bindings_cron",
     "bindings_http",
@@ -53,12 +53,12 @@ def recipe(version: str) -> Recipe:
     def build(result: Path, steps: Steps) -> None:
         go = cache.provide(GO)
         source = result.with_name("source")
-        _copy_module(steps, go, version, source)
+        copy_module(steps, go, version, source)
         _keep_components(source / "cmd" / "daprd" / "components")
         for module, other in replacements.items():
             edit: Argv = [go, "mod", "edit", "-replace", f"{module}={module}@{other}"]
             steps.run(f"replace {module}", edit, cwd=source, environment=environment())
-        flags = ["-tags", _TAG, "-ldflags", f"-s -w -X {_MODULE}/pkg/buildinfo.version={version}"]
+        flags = ["-tags", _TAG, "-ldflags", f"-s -w -X {MODULE}/pkg/buildinfo.version={version}"]
         compilation: Argv = [go, "build", *flags, "-o", result / "daprd", "./cmd/daprd"]
         steps.run("compile (some minutes)", compilation, cwd=source, environment=environment())
 
@@ -86,9 +86,9 @@ def _version_of(binary: str) -> str:
     return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
+def copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
     """A writable copy: the module's replace directives bar building it in place."""
-    module = download(steps, go, _MODULE, version)
+    module = download(steps, go, MODULE, version)
     steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module, source])
 
 

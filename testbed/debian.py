@@ -1,9 +1,10 @@
-"""Debian packages: installed for root, named exactly for everybody else."""
+"""Debian packages: installed for root, named exactly for everybody else; or unpacked beside the system."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from testbed import cache
 from testbed.errors import TestbedError
@@ -29,6 +30,16 @@ def require(packages: Iterable[str]) -> None:
             f"Debian packages are missing; install them with:\n  sudo {' '.join(_INSTALL[:3])} {' '.join(absent)}"
         )
     _install(absent)
+
+
+def unpack(package: str, directory: Path, steps: Steps) -> None:
+    """Put the files of a package below a directory without installing it: a service in it would be started."""
+    with cache.locked("debian-packages"):
+        steps.run("update the package lists", ["apt-get", "update"])
+        steps.run(f"download Debian's {package}", ["apt-get", "download", package], cwd=directory)
+    (archive,) = directory.glob(f"{package}_*.deb")
+    steps.run("unpack it", ["dpkg-deb", "--extract", archive, directory])
+    archive.unlink()
 
 
 def _is_installed(package: str) -> bool:

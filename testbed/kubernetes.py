@@ -33,8 +33,11 @@ func main() { etcdmain.Main(os.Args) }
 """
 
 
-def program(name: str) -> Recipe:
-    """How one of Kubernetes' programs is built; those after the first reuse what was compiled for it."""
+def program(name: str, *packages: str) -> Recipe:
+    """How one of Kubernetes' programs is built; those after the first reuse what was compiled for it.
+
+    The packages are what it calls when it runs.
+    """
 
     def build(result: Path, steps: Steps) -> None:
         go = cache.provide(GO)
@@ -46,7 +49,7 @@ def program(name: str) -> Recipe:
         (source / "go.sum").write_bytes((original / "go.sum").read_bytes())
         _compile(steps, go, source, result / name, f"k8s.io/kubernetes/cmd/{name}", ("-ldflags", _flags()))
 
-    return Recipe(name, VERSION, name, build, inputs=(_flags(),), packages=("ca-certificates",))
+    return Recipe(name, VERSION, name, build, inputs=(_flags(),), packages=("ca-certificates", *packages))
 
 
 def _flags() -> str:
@@ -109,3 +112,5 @@ KUBE_APISERVER = program("kube-apiserver")
 KUBE_CONTROLLER_MANAGER = program("kube-controller-manager")
 KUBE_SCHEDULER = program("kube-scheduler")
 KUBECTL = program("kubectl")
+KUBELET = program("kubelet", "iproute2", "mount", "util-linux")
+KUBE_PROXY = program("kube-proxy", "nftables")

@@ -102,9 +102,10 @@ class Authority:
         """For a server on loopback, with a new certificate; it asks its clients for none."""
         return self.issue_serving().load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
-    def issue_serving(self) -> Pair:
-        """A certificate for a server on loopback."""
-        return self.issue("testbed-server", hosts=["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    def issue_serving(self, *others: str) -> Pair:
+        """A certificate for a server on loopback, and at these other addresses."""
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
+        return self.issue("testbed-server", hosts=dict.fromkeys(["127.0.0.1", *others, *names]))
 
 
 class TokenKey:

@@ -4,14 +4,30 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from testbed import cache, debian
+from testbed.containerd import CONTAINERD, CONTAINERD_2
+from testbed.coredns import COREDNS
 from testbed.daprd import DAPRD, DAPRD_1_16
 from testbed.errors import TestbedError
-from testbed.kubernetes import ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK
+from testbed.kubernetes import (
+    ETCD,
+    KUBE_APISERVER,
+    KUBE_CONTROLLER_MANAGER,
+    KUBE_PROXY,
+    KUBE_SCHEDULER,
+    KUBECTL,
+    KUBELET,
+    KWOK,
+)
 from testbed.recipe import Recipe
 from testbed.redis import REDIS
 
-_KUBERNETES = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
-RECIPES = {"daprd": DAPRD, "daprd-1.16": DAPRD_1_16, "redis": REDIS, **{each.name: each for each in _KUBERNETES}}
+_CONTROL_PLANE = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
+_NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD)
+RECIPES = {
+    **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE)},
+    "daprd-1.16": DAPRD_1_16,
+    "containerd-2": CONTAINERD_2,
+}
 
 
 def require_packages(names: Iterable[str]) -> None:

@@ -46,6 +46,8 @@ class Server(ABC):
     """A server that is started with ``async with`` or ``start``, and may be stopped and started again."""
 
     ready_within_s: ClassVar[float] = 30.0
+    death_signal: ClassVar[str] = "KILL"
+    """What it gets when the process that started it has gone."""
 
     def __init__(self, name: str, directory: Path, port_names: Sequence[str]) -> None:
         self.name = name
@@ -107,7 +109,7 @@ class Server(ABC):
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             return await asyncio.create_subprocess_exec(
-                *("setpriv", "--pdeathsig", "KILL", "--", *self.command()),
+                *("setpriv", "--pdeathsig", self.death_signal, "--", *self.command()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -139,6 +141,12 @@ class Server(ABC):
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+
+    async def ended(self) -> int:
+        """The status with which the server ended, once it has."""
+        if self._process is None:
+            raise TestbedError(f"{self.name} is not running")
+        return await self._process.wait()
 
     def pause(self) -> None:
         """Stop it where it is, as a machine without processor time would; its connections stay open."""

@@ -1,0 +1,94 @@
+"""The cluster's network: a bridge in its own network namespace, one end of a cable in the machine's.
+
+The machine sits on the same network as the pods, so a test reaches them, and they the test, at plain addresses. All
+of it ends with the namespace.
+"""
+
+import ipaddress
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError
+
+SERVICES = "10.96.0.0/16"
+_CANDIDATES = ("10.77.0.0/16", "10.177.0.0/16", "172.28.0.0/16", "192.168.192.0/18")
+_BRIDGE = "pods"
+_CABLE = "governor-bed"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The addresses of one cluster."""
+
+    pods: str
+
+    @property
+    def node(self) -> str:
+        """The node's, the API server's and the name server's."""
+        return str(ipaddress.ip_network(self.pods)[1])
+
+    @property
+    def machine(self) -> str:
+        """Where pods reach what a test serves on the machine itself."""
+        return str(ipaddress.ip_network(self.pods)[-2])
+
+    @property
+    def prefix_length(self) -> int:
+        """Of the pods' network."""
+        return ipaddress.ip_network(self.pods).prefixlen
+
+    @property
+    def assignable(self) -> tuple[str, str]:
+        """The first and last address that pods may get."""
+        network = ipaddress.ip_network(self.pods)
+        return str(network[16]), str(network[-16])
+
+
+def choose() -> Network:
+    """The first network that the machine has no way to yet."""
+    listed = subprocess.run(["ip", "-json", "route"], capture_output=True, text=True, check=True).stdout
+    used = [ipaddress.ip_network(route["dst"]) for route in json.loads(listed) if route["dst"] != "default"]
+    for candidate in _CANDIDATES:
+        if not any(ipaddress.ip_network(candidate).overlaps(other) for other in used):
+            return Network(candidate)
+    raise TestbedError(f"each of the networks {', '.join(_CANDIDATES)} is in use on this machine")
+
+
+def lay(network: Network, machine: Path) -> None:
+    """In the new namespace: make the bridge, and plug the cable in here and in the machine's namespace."""
+    _ip("link", "set", "lo", "up")
+    _ip("link", "add", _BRIDGE, "type", "bridge")
+    _ip("addr", "add", f"{network.node}/{network.prefix_length}", "dev", _BRIDGE)
+    _ip("link", "set", _BRIDGE, "up")
+    _ip("link", "add", "machine", "type", "veth", "peer", "name", _CABLE, "netns", str(machine))
+    _ip("link", "set", "machine", "master", _BRIDGE, "up")
+    outside = ("nsenter", f"--net={machine}", "ip")
+    _run(*outside, "addr", "add", f"{network.machine}/{network.prefix_length}", "dev", _CABLE)
+    _run(*outside, "link", "set", _CABLE, "up")
+    _run(*outside, "route", "add", SERVICES, "via", network.node)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="utf-8")
+
+
+def plugin_settings(network: Network, leases: Path) -> str:
+    """How the network plug-in gives pods their addresses."""
+    first, last = network.assignable
+    addresses = {
+        "type": "host-local",
+        "dataDir": str(leases),
+        "ranges": [[{"subnet": network.pods, "rangeStart": first, "rangeEnd": last, "gateway": network.node}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": _BRIDGE, "hairpinMode": True, "ipam": addresses}
+    return json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]})
+
+
+def _ip(*arguments: str) -> None:
+    _run("ip", *arguments)
+
+
+def _run(*argv: str) -> None:
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise TestbedError(f"{' '.join(argv)} failed: {ended.stderr.strip()}")
