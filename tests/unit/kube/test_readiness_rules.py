@@ -1,0 +1,176 @@
+"""Rules of path, operator and value, for kinds that only the caller knows."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.kube.objects import Object
+from governor.kube.readiness.rules import Operator, Rule, Rules, Scalar
+from governor.kube.readiness.table import judge
+from governor.kube.readiness.verdict import State, failed, progressing, ready
+
+WIDGET: Object = {
+    "apiVersion": "example.com/v1",
+    "kind": "Widget",
+    "metadata": {"name": "w", "generation": 2, "annotations": {"example.com/team": "shop"}},
+    "spec": {"size": 3, "empty": "", "nothing": None},
+    "status": {
+        "phase": "Serving",
+        "observedGeneration": 2,
+        "ratio": 0.5,
+        "done": True,
+        "conditions": [{"type": "Synced", "status": "True"}, {"type": "Ready", "status": "False"}],
+        "parts": [{"name": "left", "up": True}, {"name": "Ready", "up": False}],
+    },
+}
+
+
+def _rule(path: str, operator: str, *value: Any) -> Rule:
+    return msgspec.convert({"path": path, "operator": operator} | ({"value": value[0]} if value else {}), Rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        (_rule("status.phase", "Exists"), True),
+        (_rule("status.absent", "Exists"), False),
+        (_rule("spec.nothing", "Exists"), False),
+        (_rule("spec.empty", "Exists"), True),
+        (_rule("status.absent.deeper", "DoesNotExist"), True),
+        (_rule("status.phase", "DoesNotExist"), False),
+        (_rule("status.phase", "Equals", "Serving"), True),
+        (_rule("status.phase", "Equals", "serving"), False),
+        (_rule("spec.size", "Equals", 3), True),
+        (_rule("spec.size", "Equals", 3.0), True),
+        (_rule("spec.size", "Equals", "3"), False),
+        (_rule("status.done", "Equals", True), True),
+        (_rule("status.done", "Equals", 1), False),
+        (_rule("status.absent", "Equals", ""), False),
+        (_rule("status.phase", "NotEquals", "Failed"), True),
+        (_rule("status.phase", "NotEquals", "Serving"), False),
+        (_rule("status.absent", "NotEquals", "Failed"), True),
+        (_rule("status.phase", "In", ["Serving", "Idle"]), True),
+        (_rule("status.phase", "In", ["Idle"]), False),
+        (_rule("status.phase", "NotIn", ["Idle"]), True),
+        (_rule("status.phase", "NotIn", ["Idle", "Serving"]), False),
+        (_rule("status.absent", "NotIn", ["Idle"]), True),
+        (_rule("spec.size", "AtLeast", 3), True),
+        (_rule("spec.size", "AtLeast", 3.5), False),
+        (_rule("status.ratio", "AtLeast", 0), True),
+        (_rule("status.phase", "AtLeast", 1), False),
+        (_rule("status.done", "AtLeast", 1), False),
+        (_rule("status.absent", "AtLeast", -1), False),
+        (_rule("status.conditions[Synced].status", "Equals", "True"), True),
+        (_rule("status.conditions[Ready].status", "Equals", "True"), False),
+        (_rule("status.conditions[Absent].status", "Exists"), False),
+        (_rule("status.conditions[0].type", "Equals", "Synced"), True),
+        (_rule("status.parts[left].up", "Equals", True), True),
+        (_rule("status.parts[Ready].up", "Equals", False), True),
+        (_rule("status.phase[Ready]", "Exists"), False),
+        (_rule('metadata.annotations["example.com/team"]', "Equals", "shop"), True),
+    ],
+)
+def test_a_rule_compares_the_field_at_its_path(rule: Rule, holds: bool) -> None:
+    assert rule.holds(WIDGET) is holds
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({"path": "", "operator": "Exists"}, "rule on '': the path is empty"),
+        ({"path": "status..x", "operator": "Exists"}, "rule on 'status..x': not a path at position 6"),
+        ({"path": "a", "operator": "Exists", "value": 1}, "rule on 'a': Exists takes no value"),
+        ({"path": "a", "operator": "DoesNotExist", "value": ""}, "rule on 'a': DoesNotExist takes no value"),
+        ({"path": "a", "operator": "Equals"}, "rule on 'a': Equals needs one value"),
+        ({"path": "a", "operator": "NotEquals", "value": ["x"]}, "rule on 'a': NotEquals needs one value"),
+        ({"path": "a", "operator": "In", "value": "x"}, "rule on 'a': In needs a list of values"),
+        ({"path": "a", "operator": "NotIn", "value": []}, "rule on 'a': NotIn needs a list of values"),
+        ({"path": "a", "operator": "AtLeast", "value": "3"}, "rule on 'a': AtLeast needs a number"),
+        ({"path": "a", "operator": "AtLeast", "value": True}, "rule on 'a': AtLeast needs a number"),
+        ({"path": "a", "operator": "Matches", "value": "x"}, "Invalid enum value 'Matches'"),
+        ({"path": "a", "operator": "Exists", "not": True}, "unknown field `not`"),
+        ({"path": "a", "operator": "Equals", "value": {}}, "Expected `"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_what_is_wrong(rule: Object, complaint: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert([rule], list[Rule])
+    assert complaint in str(caught.value)
+
+
+def test_rules_without_one_for_readiness_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one rule under ready"):
+        Rules(())
+
+
+def test_every_operator_can_be_told() -> None:
+    examples: dict[Operator, Scalar | tuple[Scalar, ...] | None] = {
+        Operator.EXISTS: None,
+        Operator.DOES_NOT_EXIST: None,
+        Operator.EQUALS: "x",
+        Operator.NOT_EQUALS: 1,
+        Operator.IN: ("a", "b"),
+        Operator.NOT_IN: (True,),
+        Operator.AT_LEAST: 2.5,
+    }
+    assert set(examples) == set(Operator)
+    assert [str(Rule("a.b", operator, value)) for operator, value in examples.items()] == [
+        "a.b Exists",
+        "a.b DoesNotExist",
+        'a.b Equals "x"',
+        "a.b NotEquals 1",
+        'a.b In ["a","b"]',
+        "a.b NotIn [true]",
+        "a.b AtLeast 2.5",
+    ]
+
+
+RULES = Rules(
+    ready=(_rule("status.phase", "Equals", "Serving"), _rule("spec.size", "AtLeast", 3)),
+    failed=(_rule("status.phase", "In", ["Broken", "Lost"]),),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, ready("Rules")),
+        ({"spec": {"size": 2}}, progressing("ReadinessRule", "waits for: spec.size AtLeast 3 (is 2)")),
+        (
+            {"status": {"observedGeneration": 2}},
+            progressing("ReadinessRule", 'waits for: status.phase Equals "Serving" (is absent)'),
+        ),
+        (
+            {"status": {"phase": "Lost", "conditions": "odd"}},
+            failed("FailureRule", 'status.phase In ["Broken","Lost"] (is "Lost")'),
+        ),
+    ],
+)
+def test_rules_decide_in_place_of_conditions(change: Object, verdict: Any) -> None:
+    assert judge(WIDGET | change, RULES) == verdict
+
+
+def test_rules_do_not_excuse_a_stale_status_or_a_removal() -> None:
+    stale = WIDGET | {"status": WIDGET["status"] | {"observedGeneration": 1}}
+    assert judge(stale, RULES).reason == "StaleStatus"
+    removed = WIDGET | {"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert judge(removed, RULES).state is State.TERMINATING
+
+
+def test_a_rule_may_stand_in_for_the_rule_of_a_known_kind() -> None:
+    ingress: Object = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}
+    wants_address = Rules((_rule("status.loadBalancer.ingress[0]", "Exists"),))
+    assert judge(ingress).state is State.READY
+    assert judge(ingress, wants_address).state is State.PROGRESSING
+
+
+def test_what_is_in_a_secret_is_not_told() -> None:
+    secret: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": "aHVudGVyMg=="}}
+    wrong = judge(secret, Rules((_rule("data.key", "DoesNotExist"), _rule("data.other", "Exists"))))
+    assert wrong.message == "waits for: data.key DoesNotExist (is there); data.other Exists (is absent)"
+
+
+def test_a_long_value_is_cut() -> None:
+    verdict = judge(WIDGET | {"spec": {"size": "x" * 5000}}, RULES)
+    assert len(verdict.message) < 150
