@@ -3,107 +3,83 @@
 Waiting for events and keeping what they say is the reflector's; deciding what to write is applyset's.
 """
 
-import asyncio
-import os
-import ssl
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final, TypeVar
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from governor.errors import GovernorError, Kind
 from governor.kube.access import Access
 from governor.kube.discovery import Discovery
-from governor.kube.errors import ApiError, status_of
+from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ref_of
-from governor.kube.transport import JSON, TIMEOUT_S, Answer, Request, Transport
-from governor.process.clock import SystemClock
+from governor.kube.sender import Limits, Sender
+from governor.kube.transport import JSON, TIMEOUT_S, Request, Transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 PAGE: Final = 500
 
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
+__all__ = ["APPLY", "JSON", "MERGE_PATCH", "TIMEOUT_S", "Client", "Limits", "Request", "Transport"]
 
-
-__all__ = ["APPLY", "JSON", "MERGE_PATCH", "TIMEOUT_S", "Answer", "Client", "Request", "Transport"]
-
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[Object]
-    metadata: "_PageMetadata"
+T = TypeVar("T")
 
 
 class _PageMetadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
     more: str = ""
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
+class _Page(msgspec.Struct, frozen=True):
+    kind: str
+    metadata: _PageMetadata
+    items: list[Object] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_objects: Final = msgspec.json.Decoder(Object)
+_pages: Final = msgspec.json.Decoder(_Page)
+_statuses: Final = msgspec.json.Decoder(Status)
 
 
 class Client:
     """One cluster; cheap while idle, so that a program may hold thousands."""
 
-    def __init__(self, transport: Transport, access: Access) -> None:
-        self._transport = transport
-        self._access = access
-        self._context = _context(access)
-        self.discovery = Discovery(self.exchange, SystemClock(), transport.tables)
+    __slots__ = ("_sender", "discovery")
+
+    def __init__(self, transport: Transport, access: Access, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+        self._sender = Sender(transport, access, limits)
+        self.discovery = Discovery(self._sender.exchange, transport.clock, transport.tables)
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer; a refusal is an ``ApiError``, no answer is UNAVAILABLE or DEADLINE."""
-        return (await self.exchange(request)).body
+        return (await self._sender.exchange(request)).body
 
-    async def exchange(self, request: Request) -> Answer:
-        """The whole answer; a refusal is an ``ApiError``, no answer is UNAVAILABLE or DEADLINE."""
-        try:
-            async with asyncio.timeout(request.timeout_s), self._open(request) as response:
-                body: bytes = await response.read()
-        except TimeoutError as error:
-            message = f"{request} at {self._access.server}: no answer within {request.timeout_s:g} s"
-            raise GovernorError(Kind.DEADLINE, "kube-deadline", message) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise GovernorError(
-                Kind.UNAVAILABLE, "kube-connect", f"{request} at {self._access.server}: {error}"
-            ) from error
-        if response.status >= 400:
-            raise ApiError(str(request), response.status, status_of(body))
-        return Answer(response.status, body, response.headers.get("ETag", ""))
+    def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """The lines of a streamed answer as they come; ends when the server ends it, UNAVAILABLE if it breaks off.
 
-    async def lines(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of a streamed answer as they come; ends when the server ends it."""
-        async with self._open(request) as response:
-            if response.status >= 400:
-                raise ApiError(str(request), response.status, status_of(await response.read()))
-            rest = b""
-            async for data in response.content.iter_any():
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    yield line
+        Silence is not ended: wait for each line only as long as you are ready to. Close it when you leave early.
+        """
+        return self._sender.lines(request)
 
     async def objects(
         self, resource: ApiResource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Object]:
         """All objects of a kind, in one namespace or in all, that fit the selectors; read page by page."""
-        query = {"limit": str(PAGE)}
-        query |= {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
-        more = ""
+        selectors = (("labelSelector", labels), ("fieldSelector", fields))
+        query = {"limit": str(PAGE)} | {name: text for name, text in selectors if text}
         while True:
-            page_query = query | {"continue": more} if more else query
-            page = _decode_page(await self.send(Request("GET", resource.path(namespace), page_query)))
-            for item in page.items:
+            request = Request("GET", resource.path(namespace), query)
+            page = _page(request, await self.send(request))
+            for item in page.items or ():
                 # The server leaves out of a list's items what is the same in all of them.
                 yield {"apiVersion": resource.api_version, "kind": resource.kind} | item
-            more = page.metadata.more
-            if not more:
+            if not page.metadata.more:
                 return
+            query["continue"] = page.metadata.more
 
     async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """One object."""
-        return _object(await self.send(Request("GET", resource.path(namespace, name))))
+        return await self._object(Request("GET", resource.path(namespace, name)))
 
     async def create(self, resource: ApiResource, manifest: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Create; EXISTS if it is there. Not repeated by itself: whether a lost answer meant success is unknown."""
@@ -115,7 +91,7 @@ class Client:
             _encode(manifest),
             repeatable=False,
         )
-        return _object(await self.send(request))
+        return await self._object(request)
 
     async def replace(
         self, resource: ApiResource, manifest: Object, *, manager: str, subresource: str = "", dry_run: bool = False
@@ -123,9 +99,7 @@ class Client:
         """Replace; with a resourceVersion in the manifest only that version, otherwise CONFLICT."""
         ref = ref_of(manifest)
         path = resource.path(ref.namespace, ref.name, subresource)
-        return _object(
-            await self.send(Request("PUT", path, _options(manager=manager, dry_run=dry_run), _encode(manifest)))
-        )
+        return await self._object(Request("PUT", path, _options(manager=manager, dry_run=dry_run), _encode(manifest)))
 
     async def apply(
         self,
@@ -141,14 +115,14 @@ class Client:
         ref = ref_of(manifest)
         path = resource.path(ref.namespace, ref.name, subresource)
         query = _options(manager=manager, dry_run=dry_run) | {"force": "true" if force else "false"}
-        return _object(await self.send(Request("PATCH", path, query, _encode(manifest), APPLY)))
+        return await self._object(Request("PATCH", path, query, _encode(manifest), APPLY))
 
     async def patch(
         self, resource: ApiResource, name: str, namespace: str, change: Any, *, manager: str, subresource: str = ""
     ) -> Object:
         """Merge a change into one object."""
         path = resource.path(namespace, name, subresource)
-        return _object(await self.send(Request("PATCH", path, _options(manager=manager), _encode(change), MERGE_PATCH)))
+        return await self._object(Request("PATCH", path, _options(manager=manager), _encode(change), MERGE_PATCH))
 
     async def delete(
         self,
@@ -166,51 +140,36 @@ class Client:
             options["preconditions"] = {"uid": uid}
         if dry_run:
             options["dryRun"] = ["All"]
-        await self.send(Request("DELETE", resource.path(namespace, name), body=_encode(options)))
+        await self._object(Request("DELETE", resource.path(namespace, name), body=_encode(options)))
 
-    def _open(self, request: Request) -> Any:
-        url = URL(self._access.server + request.path, encoded=True)
-        headers = {"Accept": request.accept}
-        if request.etag:
-            headers["If-None-Match"] = request.etag
-        if request.body:
-            headers["Content-Type"] = request.content_type
-        if self._access.token:
-            headers["Authorization"] = f"Bearer {self._access.token.reveal()}"
-        return self._transport.session.request(
-            request.method,
-            url.with_query(request.query) if request.query else url,
-            data=request.body or None,
-            headers=headers,
-            ssl=self._context,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None),
-        )
+    async def _object(self, request: Request) -> Object:
+        body = await self.send(request)
+        decoded = _decoded(request, body, _objects)
+        if decoded.get("kind") == "Status" and decoded.get("status") == "Failure":
+            status = _decoded(request, body, _statuses)
+            raise ApiError(str(request), status.code or 500, status)
+        return decoded
 
 
 def _options(*, manager: str, dry_run: bool = False) -> dict[str, str]:
-    return {"fieldManager": manager} | ({"dryRun": "All"} if dry_run else {})
+    return {"fieldManager": manager, "dryRun": "All"} if dry_run else {"fieldManager": manager}
 
 
-def _object(body: bytes) -> Object:
-    decoded: Object = _decode(body)
-    return decoded
+def _page(request: Request, body: bytes) -> _Page:
+    page = _decoded(request, body, _pages)
+    # Whatever else it is, it must not be taken for an empty list: what is not in a list may be removed.
+    if not page.kind.endswith("List") or page.metadata.more == request.query.get("continue"):
+        raise _unreadable(request, "it is no list that goes on")
+    return page
 
 
-def _context(access: Access) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if access.ca:
-        context.load_verify_locations(cadata=access.ca.decode("ascii"))
-    else:
-        context.load_default_certs()
-    if access.client_certificate:
-        pair = access.client_certificate
-        # OpenSSL reads the pair from a file only; this one is in memory and gone with its descriptor.
-        file = os.memfd_create("client-certificate")
-        try:
-            os.write(file, pair.certificate + b"\n" + pair.key.reveal().encode())
-            context.load_cert_chain(f"/proc/self/fd/{file}")
-        finally:
-            os.close(file)
-    return context
+def _decoded(request: Request, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(request, str(error)) from error
+
+
+def _unreadable(request: Request, why: str) -> GovernorError:
+    message = f"{request}: the answer is not what an API server answers: {why}; is the address right?"
+    return GovernorError(Kind.INTERNAL, "kube-answer", message)

@@ -85,13 +85,21 @@ class Discovery:
         answer = await self._exchange(Request("GET", path, accept=_ACCEPT, etag=known.etag if known else ""))
         if known and answer.status == NOT_MODIFIED:
             return known
-        with _readable(path):
-            root = read_root(answer.body)
-        if isinstance(root, Served):
-            return _Part(self._shared(root, answer.body), answer.etag)
-        documents = [await self._document(where) for where in root]
-        served = merge(map(_version, root, documents))
-        return _Part(self._shared(served, *(document or b"" for document in documents)), "")
+        key = hashlib.sha256(answer.body).digest()
+        served = self._tables.get(key)
+        if served is None:
+            with _readable(path):
+                root = read_root(answer.body)
+            if not isinstance(root, Served):
+                return _Part(await self._read_versions(root), "")
+            served = self._tables.setdefault(key, root)
+        return _Part(served, answer.etag)
+
+    async def _read_versions(self, versions: tuple[GroupVersion, ...]) -> Served:
+        documents = [(where, await self._document(where)) for where in versions]
+        key = hashlib.sha256(b"\0".join(where.path.encode() + (text or b"") for where, text in documents)).digest()
+        served = merge(_version(where, text) for where, text in documents)
+        return self._tables.setdefault(key, served)
 
     async def _document(self, where: GroupVersion) -> bytes | None:
         """Nothing if the group's own server is away: it must not hide all other groups."""
@@ -101,10 +109,6 @@ class Discovery:
             if error.kind is not Kind.UNAVAILABLE:
                 raise
             return None
-
-    def _shared(self, served: Served, *documents: bytes) -> Served:
-        key = hashlib.sha256(b"\0".join(documents)).digest()
-        return self._tables.setdefault(key, served)
 
 
 def _version(where: GroupVersion, document: bytes | None) -> Served:

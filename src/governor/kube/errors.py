@@ -1,5 +1,9 @@
 """What an API server refuses, as the product's error kinds; with what callers decide by: status, reason, causes."""
 
+import contextlib
+import datetime
+import email.utils
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +30,11 @@ KIND_OF_STATUS: Final[Mapping[int, Kind]] = {
     504: Kind.DEADLINE,
 }
 
+_MARKUP: Final = re.compile(r"<(style|script).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_READ_BYTES: Final = 4096
+_SHOWN: Final = 200
+_MOST_DIGITS: Final = 9
+
 
 class Cause(msgspec.Struct, frozen=True):
     """One reason for a refusal, mostly one field."""
@@ -38,32 +47,41 @@ class Cause(msgspec.Struct, frozen=True):
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """The part of a Status that programs read."""
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Cause, ...] | None = None
     retry_after_seconds: int = 0
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of a refusal; anything may be absent, for proxies answer too."""
+    """The body of a refusal; anything may be absent."""
 
     message: str = ""
     reason: str = ""
     code: int = 0
     details: StatusDetails | None = None
+    kind: str = ""
+    status: str = ""
+
+    @property
+    def from_server(self) -> bool:
+        """Whether the API server said it, not something before it."""
+        return self.kind == "Status"
 
 
 class ApiError(GovernorError):
-    """A refusal by the API server."""
+    """A refusal by the API server, or by something before it."""
 
     def __init__(self, doing: str, code: int, status: Status, retry_after_s: float | None = None) -> None:
-        causes = status.details.causes if status.details else ()
+        causes = (status.details.causes or ()) if status.details else ()
         reason = status.reason or f"HTTP {code}"
-        text = status.message or "no reason given"
+        text = status.message or f"HTTP {code} and no reason given"
         details = [Detail(cause.message, path=cause.field) for cause in causes if cause.message]
-        super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{doing}: {text}", details)
+        wait = "" if retry_after_s is None else f"; it asks to wait {retry_after_s:g} s"
+        super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{doing}: {text}{wait}", details)
         self.status = code
         self.reason = status.reason
         self.causes = causes
         self.retry_after_s = retry_after_s
+        self.from_server = status.from_server
 
 
 def _kind(code: int, reason: str) -> Kind:
@@ -78,8 +96,28 @@ def _dashed(reason: str) -> str:
 
 
 def status_of(body: bytes) -> Status:
-    """The Status in a refusal, or what the body says in its place."""
+    """The Status in a refusal; if it is none, the beginning of what a proxy or a load balancer said in its place."""
     try:
-        return msgspec.json.decode(body, type=Status)
+        status = _decode_status(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Status(message=body[:200].decode("utf-8", errors="replace").strip())
+        status = Status()
+    if status.from_server:
+        return status
+    said = " ".join(_MARKUP.sub(" ", body[:_READ_BYTES].decode("utf-8", errors="replace")).split())
+    shown = "".join(letter for letter in said if letter.isprintable())[:_SHOWN]
+    who = "not the API server but something before it answered"
+    return Status(message=f"{who}: {shown}" if shown else f"{who}, without a word")
+
+
+def retry_after_s(header: str, status: Status, now: datetime.datetime) -> float | None:
+    """How long the server asks to wait before the next attempt, if it does."""
+    if header.isascii() and header.isdigit():
+        return float(header[:_MOST_DIGITS])
+    with contextlib.suppress(ValueError):
+        moment = email.utils.parsedate_to_datetime(header)
+        return max(0.0, (moment.astimezone(datetime.UTC) - now).total_seconds())
+    seconds = status.details.retry_after_seconds if status.details else 0
+    return float(seconds) if seconds > 0 else None
+
+
+_decode_status = msgspec.json.Decoder(Status).decode

@@ -3,12 +3,17 @@
 An object itself is a plain decoded tree (``Object``), or a struct of the caller's with just the fields it reads.
 """
 
-from typing import Any, TypeAlias
+import re
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
+from governor.errors import invalid
+
 Object: TypeAlias = dict[str, Any]
+
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.:_-]*")
 
 
 class ApiResource(msgspec.Struct, frozen=True):
@@ -29,11 +34,13 @@ class ApiResource(msgspec.Struct, frozen=True):
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The path of one object, or without a name of all of them; without a namespace across all namespaces."""
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/" + "/".join(quote(part, safe="") for part in parts)
+            path = f"{path}/namespaces/{_segment(namespace)}"
+        path = f"{path}/{self.plural}"
+        if name:
+            path = f"{path}/{_segment(name)}"
+        return f"{path}/{subresource}" if subresource else path
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):
@@ -61,3 +68,12 @@ def ref_of(manifest: Object) -> ObjectRef:
     return ObjectRef(
         group_of(manifest["apiVersion"]), manifest["kind"], metadata.get("namespace", ""), metadata["name"]
     )
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path; one that would make it another path is nobody's name."""
+    if _PLAIN.fullmatch(name):
+        return name
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise invalid("kube-name", f"{name!r} cannot be the name of an object: it has no slash and no percent sign")
+    return quote(name, safe="")

@@ -1,19 +1,26 @@
-"""The connections of one program to all its clusters, what is sent through them and what comes back.
+"""What the cluster clients of one program share: connections, TLS contexts, tables of kinds, time, chance, counters.
 
-One request is one attempt here; repeating it, limiting and judging answers is the client's.
+Also what they send and what comes back. One request to one cluster is ``endpoint``'s business.
 """
 
+import random
 import weakref
 from collections.abc import Mapping
 from typing import Final, Self
 
 import aiohttp
 import msgspec
+from prometheus_client import CollectorRegistry
 
+import governor
+from governor.kube.metrics import RestMetrics
 from governor.kube.served import Served
+from governor.kube.trust import Contexts
+from governor.process.clock import Clock, SystemClock
 
 JSON: Final = "application/json"
 TIMEOUT_S: Final = 30.0
+CONNECT_S: Final = 10.0
 NOT_MODIFIED: Final = 304
 
 
@@ -27,6 +34,7 @@ class Request(msgspec.Struct, frozen=True):
     content_type: str = JSON
     repeatable: bool = True
     timeout_s: float = TIMEOUT_S
+    """For the whole answer and all attempts; of a stream, for its beginning."""
     accept: str = JSON
     etag: str = ""
     """Of an answer that is known already: if it is still the same, the answer is 304 and has no body."""
@@ -44,18 +52,34 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    """The connections of one program to all its clusters."""
+    """Made once per program and handed to every client."""
 
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.chance = chance or random.Random()  # noqa: S311 - spreads waits
+        self.metrics = RestMetrics(registry) if registry else None
+        self.contexts = Contexts()
         self.tables: weakref.WeakValueDictionary[bytes, Served] = weakref.WeakValueDictionary()
+        self._session: aiohttp.ClientSession | None = None
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """Made at first use: it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"User-Agent": f"governor/{governor.__version__}"},
+                skip_auto_headers=("Accept-Encoding",),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                # Unpacking is ours, within a limit.
+                auto_decompress=False,
+                trust_env=False,
             )
         return self._session
 
