@@ -85,6 +85,8 @@ class ListWatch(Generic[V]):
     def take_page(self, body: bytes) -> None:
         """One page of the list."""
         page = self._reading.page(body)
+        if self._more and page.position.more == self._more:
+            raise garbled("a list", "its next page is the same page")
         for each in page.objects:
             self._missing.discard(self._ref(each.metadata))
             self._take_object(_ADDED, each)

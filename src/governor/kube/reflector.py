@@ -8,8 +8,8 @@ reflector: it is a mistake in the program, not in the cluster.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Final, Generic, cast
+from collections.abc import Callable, Mapping
+from typing import Final, Generic
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request
@@ -138,8 +138,7 @@ class Reflector(Generic[V]):
 
     async def _hear(self) -> None:
         query = self._protocol.watch_query(self._chance.randint(*WATCH_S)) | self._selectors
-        stream = cast("AsyncGenerator[bytes]", self._client.lines(Request("GET", self._path, query)))
-        async with contextlib.aclosing(stream) as lines:
+        async with contextlib.aclosing(self._client.lines(Request("GET", self._path, query))) as lines:
             async for line in lines:
                 self._heard_s = self._clock.monotonic()
                 self._protocol.take_line(line)

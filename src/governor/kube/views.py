@@ -6,8 +6,10 @@ labels or annotations costs a dictionary per object; a struct with the one wante
 server and keeping views is not done here.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,13 +33,16 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, each) == getattr(other, each) for each in self.__struct_fields__ if each != _VERSION)
+        fields = _compared(type(self))
+        return fields(self) == fields(other)
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name, self.uid))
 
 
-_VERSION: Final = "resource_version"
+@functools.cache
+def _compared(metadata: type[Metadata]) -> Callable[[object], object]:
+    return operator.attrgetter(*(each for each in metadata.__struct_fields__ if each != "resource_version"))
 
 
 class View(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -82,7 +87,7 @@ class Envelope(msgspec.Struct, frozen=True):
 class Position(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "more": "continue"}):
     """The metadata of a list or of a bookmark: up to where it tells everything."""
 
-    resource_version: str
+    resource_version: Annotated[str, msgspec.Meta(min_length=1)]
     more: str = ""
     """The token of the next page; empty on the last."""
 
@@ -91,12 +96,18 @@ class _Positioned(msgspec.Struct, frozen=True):
     metadata: Position
 
 
+# Whatever else it is must not be taken for an empty list: what is on no page counts as gone.
+_ListKind: TypeAlias = Annotated[str, msgspec.Meta(pattern="List$")]
+
+
 class _ViewPage(msgspec.Struct, Generic[V], frozen=True):
+    kind: _ListKind
     metadata: Position
     items: list[V] | None
 
 
 class _RawPage(msgspec.Struct, frozen=True):
+    kind: _ListKind
     metadata: Position
     items: list[msgspec.Raw] | None
 

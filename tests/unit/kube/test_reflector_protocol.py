@@ -18,7 +18,7 @@ from governor.kube.views import View
 
 RESOURCE = ApiResource("example.dev", "v1", "Thing", "things", namespaced=False)
 PAGE = 2
-GONE = Status(message="too old resource version", reason="Expired", code=410)
+GONE = Status(kind="Status", message="too old resource version", reason="Expired", code=410)
 
 encode = msgspec.json.encode
 
@@ -317,16 +317,37 @@ def test_what_no_server_says_breaks_the_stream_and_nothing_else(follower: Follow
     assert not follower.store
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"metadata":{},"items":[]}', b'{"items":[{}],"metadata":{}}'])
-def test_what_is_no_list_is_refused(follower: Follower, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b"{}",
+        b'{"kind":"ThingList","metadata":{},"items":[]}',
+        b'{"kind":"ThingList","metadata":{"resourceVersion":""},"items":[]}',
+        b'{"kind":"Thing","metadata":{"resourceVersion":"1"},"items":[]}',
+        b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[{}]}',
+    ],
+)
+def test_what_is_no_list_is_refused_and_removes_nothing(server: Server, follower: Follower, body: bytes) -> None:
+    server.write("a", 1)
+    follower.catch_up()
+    follower.forget()
     with pytest.raises(GovernorError) as told:
         follower.protocol.take_page(body)
     assert told.value.code == "kube-garbled"
     assert follower.protocol.is_listing
+    assert follower.held() == server.readable()
+
+
+def test_a_list_that_goes_in_circles_is_refused(follower: Follower) -> None:
+    body = b'{"kind":"ThingList","metadata":{"resourceVersion":"1","continue":"x"},"items":[]}'
+    follower.protocol.take_page(body)
+    with pytest.raises(GovernorError, match="the same page"):
+        follower.protocol.take_page(body)
 
 
 def test_a_list_without_items_is_empty(follower: Follower) -> None:
-    follower.protocol.take_page(b'{"metadata":{"resourceVersion":"7"},"items":null}')
+    follower.protocol.take_page(b'{"kind":"ThingList","metadata":{"resourceVersion":"7"},"items":null}')
     assert not follower.protocol.is_listing
     assert follower.protocol.watch_query(300) == {
         "watch": "true",

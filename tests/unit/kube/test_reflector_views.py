@@ -66,7 +66,7 @@ def pod(number: int) -> bytes:
 
 
 def page(objects: list[bytes]) -> bytes:
-    return b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
+    return b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
 
 
 def test_views_are_equal_when_only_the_version_differs() -> None:
