@@ -43,6 +43,11 @@ class Impersonation(msgspec.Struct, frozen=True):
     extra: tuple[tuple[str, str], ...] = ()
     """A name with each of its values."""
 
+    def __post_init__(self) -> None:
+        texts = (self.user, self.uid, *self.groups, *(value for _, value in self.extra))
+        if not self.user or not all(text.isprintable() for text in texts):
+            raise invalid("kube-impersonation", "whom to impersonate must be a text without control characters")
+
 
 class ExecPlugin(msgspec.Struct, frozen=True):
     """A program that gives the credential; ``api_version`` says in which form."""
