@@ -16,6 +16,7 @@ _SOURCES = {
     "dev": ("pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"),
     "bench": ("--group", "bench", "--constraints", "requirements/runtime.txt"),
     "go": ("--group", "go"),
+    "helm": ("--group", "helm"),
     "uv": ("--group", "uv"),
 }
 

@@ -1,0 +1,195 @@
+"""What images of Python programs are made of: Python with the locked packages, Helm, the product.
+
+The first two are large and change seldom. They are kept in the per-user cache, under a key that covers everything
+they are made from; the product is small and made anew each time.
+"""
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+from typing import Final
+
+from deploy.image.interpreter import PREFIX, Interpreter, is_own, neutralise, put
+from testbed import cache, debian, elf
+from testbed.errors import TestbedError
+from testbed.helm import HELM
+from testbed.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
+from testbed.recipe import Recipe
+from testbed.steps import Argv, Steps
+from testbed.wheels import REPOSITORY, VENV_PYTHON
+
+VENV: Final = "opt/venv"
+DATA: Final = "var/lib/governor"
+CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
+_LOCK = REPOSITORY / "requirements" / "runtime.txt"
+_LAYER = "layer.tar"
+# What Mozilla trusts, as Debian packages it; the bundle in /etc may hold authorities of this machine alone.
+_AUTHORITIES = Path("/usr/share/ca-certificates/mozilla")
+# Read by compilers and type checkers, never at run time.
+_SOURCES_OF_OTHERS = {".c", ".h", ".pxd", ".pxi", ".pyi", ".pyx"}
+# What an installer notes about its own work: paths and digests of what it did on this machine.
+_NOTES_OF_INSTALLERS = {"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"}
+_ACCOUNTS = {
+    "etc/passwd": f"root:x:0:0::/:/sbin/nologin\nnonroot:x:{NONROOT}:{NONROOT}::/tmp:/sbin/nologin\n",
+    "etc/group": f"root:x:0:\nnonroot:x:{NONROOT}:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+
+
+def environment() -> dict[str, str]:
+    """What a Python program of an image has around it."""
+    return {
+        "PATH": f"/{VENV}/bin:{PREFIX}/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "SSL_CERT_FILE": f"/{CERTIFICATES}",
+    }
+
+
+def skeleton() -> dict[str, Node]:
+    """What every image has: who exists in it, how names are looked up, and where to mount what runtimes mount."""
+    files: dict[str, Node] = {path: File(text.encode()) for path, text in _ACCOUNTS.items()}
+    return {**files, "tmp": Directory(0o1777), "proc": Directory(), "sys": Directory(), "dev": Directory()}
+
+
+def python_layer(interpreter: Interpreter) -> Layer:
+    """The interpreter, the packages of the lock, the libraries of both, and whom to trust."""
+    debian.require(["ca-certificates", *(["binutils"] if interpreter.is_compiled_here else [])])
+
+    def build(result: Path, steps: Steps) -> None:
+        root = result.with_name("root")
+        put(interpreter, root, steps)
+        site = root / VENV / interpreter.site
+        _install(interpreter, site, steps)
+        libraries = _put_libraries(interpreter, root, site, steps)
+        compile_all(interpreter, root, [root / PREFIX[1:], site], steps)
+        tree = {
+            **skeleton(),
+            **_environment_of(interpreter),
+            CERTIFICATES: File(_bundle()),
+            **tree_of(root),
+            **libraries,
+        }
+        write_layer("python", tree, result / _LAYER)
+
+    recipe = Recipe("image-python", interpreter.version, _LAYER, build, inputs=_inputs(interpreter))
+    return read_layer("python", cache.ensure(recipe))
+
+
+def helm_layer() -> Layer:
+    """Helm as a program of its own."""
+    helm = cache.provide(HELM)
+
+    def build(result: Path, _: Steps) -> None:
+        write_layer("helm", {f"{PREFIX[1:]}/bin/helm": File(helm, executable=True)}, result / _LAYER)
+
+    return read_layer("helm", cache.ensure(Recipe("image-helm", HELM.version, _LAYER, build, inputs=HELM.inputs)))
+
+
+@dataclass(frozen=True)
+class Product:
+    """The project's wheel, unpacked where the interpreter looks for it."""
+
+    layer: Layer
+    metadata: Message
+
+
+def product_layer(interpreter: Interpreter, scratch: Path, steps: Steps) -> Product:
+    """The project's own wheel, built now, and where its data shall be mounted."""
+    build: Argv = [VENV_PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", scratch / "wheel"]
+    steps.run("build the wheel", build, cwd=REPOSITORY, environment=_reproducible())
+    (wheel,) = (scratch / "wheel").glob("*.whl")
+    site = scratch / "product" / VENV / interpreter.site
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (information,) = site.glob("*.dist-info")
+    compile_all(interpreter, scratch / "product", [site], steps)
+    commands = _commands(information / "entry_points.txt")
+    tree = {**tree_of(scratch / "product"), **commands, DATA: Directory(0o750, NONROOT)}
+    metadata = Parser().parsestr((information / "METADATA").read_text(encoding="utf-8"))
+    return Product(write_layer("product", tree, scratch / "product.tar"), metadata)
+
+
+def compile_all(interpreter: Interpreter, root: Path, directories: Iterable[Path], steps: Steps) -> None:
+    """Bytecode that is used unchecked and names the places in the image.
+
+    In one process and in order: what it writes depends on the names that the process has seen before.
+    """
+    mode = ("--invalidation-mode", "unchecked-hash")
+    places: Argv = ["-s", root, "-p", "/", *directories]
+    command: Argv = [interpreter.executable, "-s", "-P", "-m", "compileall", "-q", "-f", *mode, *places]
+    steps.run("compile to bytecode", command, environment=_reproducible())
+
+
+def _install(interpreter: Interpreter, site: Path, steps: Steps) -> None:
+    pip: Argv = [VENV_PYTHON, "-m", "pip", "--python", interpreter.executable, "--disable-pip-version-check", "install"]
+    locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile", "--requirement", _LOCK)
+    steps.run("install the locked packages", [*pip, *locked, "--target", site])
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    for file in [file for file in site.rglob("*") if file.is_file()]:
+        if file.suffix in _SOURCES_OF_OTHERS or (
+            file.parent.suffix == ".dist-info" and file.name in _NOTES_OF_INSTALLERS
+        ):
+            file.unlink()
+
+
+def _put_libraries(interpreter: Interpreter, root: Path, site: Path, steps: Steps) -> dict[str, Node]:
+    """Libraries where the loader looks; those of the interpreter's own kind as neutral as itself."""
+    objects = [*interpreter.objects(), *(file for file in sorted(site.rglob("*.so*")) if elf.is_elf(file))]
+    files = {place[1:]: file for place, file in elf.closure(objects, own=site).items()}
+    for place, file in files.items():
+        if is_own(interpreter, file):
+            files[place] = root.with_name(file.name)
+            shutil.copyfile(file, files[place])
+            neutralise(interpreter, [files[place]], steps)
+    return {place: File(file, executable=True) for place, file in files.items()}
+
+
+def _environment_of(interpreter: Interpreter) -> dict[str, Node]:
+    """A virtual environment: the one place for packages that every distribution's Python looks into."""
+    settings = f"home = {PREFIX}/bin\ninclude-system-site-packages = false\nversion = {interpreter.version}\n"
+    program = Link(f"{PREFIX}/bin/{interpreter.name}")
+    return {f"{VENV}/pyvenv.cfg": File(settings.encode()), f"{VENV}/bin/python3": program}
+
+
+def _commands(entry_points: Path) -> dict[str, Node]:
+    """The commands that the wheel promises; the kernel starts them, no shell is needed."""
+    section = entry_points.read_text(encoding="utf-8").partition("[console_scripts]")[2].partition("[")[0]
+    pairs = [[word.strip() for word in line.split("=")] for line in section.split("\n") if "=" in line]
+    return {f"{VENV}/bin/{name}": File(_command(*target.split(":")), executable=True) for name, target in pairs}
+
+
+def _command(module: str, function: str) -> bytes:
+    return f"#!/{VENV}/bin/python3\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n".encode()
+
+
+def _bundle() -> bytes:
+    certificates = sorted(_AUTHORITIES.glob("*.crt"))
+    if not certificates:
+        raise TestbedError(f"{_AUTHORITIES} holds no certificates: install Debian's package ca-certificates")
+    return b"".join(file.read_bytes().rstrip(b"\n") + b"\n" for file in certificates)
+
+
+def _inputs(interpreter: Interpreter) -> tuple[str, ...]:
+    """Everything that shapes the layer. A library of the machine counts as changed with its time or size."""
+    libraries = {**elf.closure(interpreter.objects()), "": interpreter.executable}.values()
+    states = [(file, file.stat()) for file in sorted(set(libraries))]
+    programs = [*sorted(Path(__file__).parent.glob("*.py")), Path(elf.__file__), Path(elf.__file__).with_name("oci.py")]
+    return (
+        str(interpreter.executable),
+        interpreter.build,
+        _LOCK.read_text(encoding="utf-8"),
+        hashlib.sha256(_bundle()).hexdigest(),
+        *(f"{file} {state.st_size} {state.st_mtime_ns}" for file, state in states),
+        *(program.read_text(encoding="utf-8") for program in programs),
+    )
+
+
+def _reproducible() -> dict[str, str]:
+    """The surroundings of everything whose result must not depend on who runs it, where and when."""
+    return {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1580601600", "LC_ALL": "C.UTF-8"}

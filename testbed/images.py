@@ -1,0 +1,125 @@
+"""Images of what the test bed runs in containers, made from what this machine has.
+
+Each function gives the archive of one image, which says itself under which name it is imported. They come from the
+per-user cache, but for the governor's: of that only the large layers do, for the product changes all the time.
+"""
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.image.assemble import governor_image
+from deploy.image.interpreter import ask
+from deploy.image.layers import VENV, compile_all, environment, python_layer, skeleton
+from testbed import cache, debian, elf, oci
+from testbed.errors import TestbedError
+from testbed.oci import LOCAL, NONROOT, Archive, Directory, File, Image, Link, Node, tree_of, write_archive, write_layer
+from testbed.recipe import Recipe
+from testbed.recipes import provide
+from testbed.steps import Steps
+from testbed.wheels import REPOSITORY, VENV_PYTHON
+
+_ARCHIVE = "image.tar"
+_BUSYBOX = Path("/bin/busybox")
+_APP = (REPOSITORY / "demo" / "__init__.py", REPOSITORY / "demo" / "order_app.py")
+
+MakeImage = Callable[[Path, Steps], Image]
+
+
+def governor(directory: Path) -> Archive:
+    """The product as it is now, written into a directory."""
+    steps = Steps("image governor", cache.log_of("image-governor"))
+    with governor_image(steps) as image:
+        return write_archive(image, directory / "governor.tar")
+
+
+def order_app() -> Archive:
+    """The order application beside its sidecar in a pod; other ports are given as arguments."""
+    interpreter = ask(VENV_PYTHON)
+    base = python_layer(interpreter)
+    name = f"{LOCAL}/order-app:1"
+
+    def image(scratch: Path, steps: Steps) -> Image:
+        package = scratch / "root" / VENV / interpreter.site / "demo"
+        package.mkdir(parents=True)
+        for module in _APP:
+            shutil.copyfile(module, package / module.name)
+        compile_all(interpreter, scratch / "root", [package], steps)
+        layer = write_layer("order application", tree_of(scratch / "root"), scratch / "layer.tar")
+        run = (f"/{VENV}/bin/python3", "-m", "demo.order_app")
+        ports = ("--port=3000", "--dapr-port=3500")
+        return Image(name, (base, layer), run, ports, environment(), volumes=("/tmp",))
+
+    return _cached(name, image, base.digest, *(module.read_text(encoding="utf-8") for module in _APP))
+
+
+def redis() -> Archive:
+    """Debian's Redis; it keeps its data in ``/data`` and, without a password, hears only its own pod."""
+    program = provide(["redis"])["redis"].resolve()
+    files = {"/usr/bin/redis-server": program, **elf.closure([program])}
+    nodes: dict[str, Node] = {place[1:]: File(file, executable=True) for place, file in files.items()}
+    places = {"data": Directory(0o750, NONROOT)}
+    return _single(f"{LOCAL}/redis:1", {**nodes, **places}, ("/usr/bin/redis-server",), volume="/data")
+
+
+def busybox() -> Archive:
+    """A shell and small tools, for whoever must look from inside."""
+    return _single(f"{LOCAL}/busybox:1", _applets(), ("/bin/sh",))
+
+
+def pause() -> Archive:
+    """What holds a pod's namespaces: a process that does nothing."""
+    return _single(f"{LOCAL}/pause:1", _applets(), ("/bin/sleep", "infinity"))
+
+
+def static(name: str, binary: Path) -> Archive:
+    """Any program that needs no library, in the root directory under the image's own short name."""
+    if not elf.is_static(binary):
+        raise TestbedError(f"{binary} needs libraries: build it with CGO_ENABLED=0 to put it into an image alone")
+    return _single(name, {_short(name): File(binary, executable=True)}, (f"/{_short(name)}",))
+
+
+def _single(name: str, nodes: dict[str, Node], entrypoint: tuple[str, ...], volume: str = "") -> Archive:
+    """An image of one layer."""
+    tree = {**skeleton(), **nodes}
+
+    def image(scratch: Path, _: Steps) -> Image:
+        layer = write_layer(_short(name), tree, scratch / "layer.tar")
+        volumes = (volume,) if volume else ()
+        return Image(name, (layer,), entrypoint, directory=volume or "/", volumes=volumes)
+
+    return _cached(name, image, *(f"{path} {_described(node)}" for path, node in tree.items()))
+
+
+def _cached(name: str, make: MakeImage, *inputs: str) -> Archive:
+    """The archive of an image, made now unless it was made from just this already."""
+
+    def build(result: Path, steps: Steps) -> None:
+        write_archive(make(result.parent, steps), result / _ARCHIVE)
+
+    programs = [Path(module).read_text(encoding="utf-8") for module in (__file__, oci.__file__)]
+    recipe = Recipe(
+        f"image-{_short(name)}", name.rpartition(":")[2], _ARCHIVE, build, inputs=(name, *inputs, *programs)
+    )
+    return oci.read_archive(cache.ensure(recipe))
+
+
+def _described(node: Node) -> str:
+    """A node with what a file holds in place of where it lies."""
+    if isinstance(node, File) and isinstance(node.content, Path):
+        with node.content.open("rb") as content:
+            return f"{hashlib.file_digest(content, 'sha256').hexdigest()} {node.executable}"
+    return repr(node)
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2].partition(":")[0]
+
+
+def _applets() -> dict[str, Node]:
+    debian.require(["busybox-static"])
+    names = subprocess.run([_BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    links: dict[str, Node] = {f"bin/{name}": Link("busybox") for name in names if name != "busybox"}
+    return {"bin/busybox": File(_BUSYBOX, executable=True), **links}
