@@ -40,6 +40,11 @@ class Cluster(Server):
 
     async def is_ready(self) -> bool:
         """Whether the node is Ready."""
+        return self.is_up
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the cluster has said that everything of it runs."""
         return (self._state / "ready").exists()
 
     @property

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed import recipes
-from testbed.cluster.network import choose
+from testbed.cluster.network import choose, unplug
 from testbed.cluster.node import CGROUP
 from testbed.errors import TestbedError
 
@@ -77,7 +77,7 @@ def _alone(directory: Path) -> Iterator[None]:
 def _hold(directory: Path, images: list[Path], containerd: str) -> int:
     binaries = recipes.provide([*PROGRAMS, containerd])
     binaries["containerd"] = binaries.pop(containerd)
-    _remove_cgroups()
+    _remove_leftovers()
     absent = [place for place in map(Path, PRIVATE) if not place.exists()]
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     inside = [
@@ -100,6 +100,21 @@ def _hold(directory: Path, images: list[Path], containerd: str) -> int:
         _clear(directory, absent)
 
 
+def sweep() -> None:
+    """Remove what a killed guard could not, unless another one has taken over."""
+    with LOCK.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        _remove_leftovers()
+
+
+def _remove_leftovers() -> None:
+    unplug()
+    _remove_cgroups()
+
+
 def _ignore_signals() -> None:
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
@@ -107,7 +122,7 @@ def _ignore_signals() -> None:
 
 def _clear(directory: Path, absent: list[Path]) -> None:
     _ignore_signals()
-    _remove_cgroups()
+    _remove_leftovers()
     shutil.rmtree(directory, ignore_errors=True)
     for place in absent:
         with suppress(OSError):  # somebody else has put something there meanwhile
