@@ -43,6 +43,8 @@ class Options:
     """Whether kube-scheduler runs: without it no pod gets a node."""
     address: str = _LOOPBACK
     """Where kube-apiserver listens: on loopback, or for real nodes and their pods where they reach it."""
+    watch_cache: bool = True
+    """Whether the API server remembers what happened: without, a compaction of etcd ends old versions at once (410)."""
     api_flags: tuple[str, ...] = ()
     """Further flags of kube-apiserver; the last of a kind counts."""
 
@@ -80,7 +82,7 @@ class Etcd(Server):
         return await probe(f"{self.url}/readyz")
 
     async def compact(self) -> int:
-        """Forget all revisions but the newest; return that."""
+        """Forget all revisions but the newest; return that. A watch may still begin at the one before it."""
         head = (await _ask("POST", f"{self.url}/v3/kv/range", {"key": "AA=="}))["header"]
         await _ask("POST", f"{self.url}/v3/kv/compaction", {"revision": head["revision"], "physical": True})
         return int(head["revision"])
@@ -137,6 +139,7 @@ class ApiServer(Server):
             "service-account-extend-token-expiration": "false",
             "service-cluster-ip-range": _SERVICES,
             "etcd-compaction-interval": "0",  # history ends when a test says so
+            "watch-cache": str(self._options.watch_cache).lower(),
         }
         if self._options.address == _LOOPBACK:
             settings["endpoint-reconciler-type"] = "none"  # no pod will ever look for it
