@@ -129,7 +129,7 @@ class ListWatch(Generic[V]):
 
     def _refused(self, body: bytes) -> NoReturn:
         status = status_of(body)
-        raise WatchError(f"watch {self._resource.path()}", status.code, status)
+        raise WatchError(f"watch of {self._resource.plural}", status.code, status)
 
     def _finish_list(self) -> None:
         missing, self._missing = self._missing, set()
