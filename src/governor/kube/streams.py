@@ -52,6 +52,8 @@ def unpacked(body: bytes, encoding: str, most_bytes: int = MOST_BODY_BYTES) -> b
         raise BrokenError("it is not what its Content-Encoding says") from error
     if not unpacking.eof:
         raise TooLargeError(f"more than {most_bytes} bytes") if unpacking.unconsumed_tail else BrokenError("it is cut")
+    if unpacking.unused_data:
+        raise BrokenError("there is more behind its end")
     return data
 
 

@@ -1,0 +1,97 @@
+"""Refusals of API servers as the product's errors."""
+
+import datetime
+import json
+
+import pytest
+
+from governor.errors import Kind
+from governor.kube.errors import ApiError, Status, retry_after_s, status_of
+
+NOW = datetime.datetime(2026, 1, 1, 12, 0, 0, tzinfo=datetime.UTC)
+
+
+def status(**fields: object) -> bytes:
+    return json.dumps({"kind": "Status", "apiVersion": "v1", "status": "Failure", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", Kind.INVALID),
+        (401, "Unauthorized", Kind.UNAUTHENTICATED),
+        (403, "Forbidden", Kind.DENIED),
+        (404, "NotFound", Kind.NOT_FOUND),
+        (405, "MethodNotAllowed", Kind.UNIMPLEMENTED),
+        (409, "AlreadyExists", Kind.EXISTS),
+        (409, "Conflict", Kind.CONFLICT),
+        (410, "Expired", Kind.PRECONDITION),
+        (418, "", Kind.INVALID),
+        (422, "Invalid", Kind.INVALID),
+        (429, "TooManyRequests", Kind.EXHAUSTED),
+        (500, "InternalError", Kind.INTERNAL),
+        (503, "ServiceUnavailable", Kind.UNAVAILABLE),
+        (504, "Timeout", Kind.DEADLINE),
+        (599, "", Kind.UNAVAILABLE),
+    ],
+)
+def test_each_status_has_a_kind(code: int, reason: str, kind: Kind) -> None:
+    assert ApiError("GET /x", code, Status(reason=reason)).kind is kind
+
+
+def test_causes_become_details_at_their_fields() -> None:
+    causes = [{"reason": "FieldValueInvalid", "message": "must be set", "field": "spec.replicas"}]
+    error = ApiError("PATCH /x", 422, status_of(status(message="bad", details={"causes": causes})))
+    assert [(detail.path, detail.reason) for detail in error.details] == [("spec.replicas", "must be set")]
+    assert error.causes[0].reason == "FieldValueInvalid"
+
+
+def test_a_status_with_nulls_is_still_a_status() -> None:
+    said = status_of(status(message="no", reason="Forbidden", details={"causes": None}))
+    assert (said.from_server, said.reason) == (True, "Forbidden")
+    assert ApiError("GET /x", 403, said).causes == ()
+
+
+def test_an_error_page_is_told_from_the_servers_word_and_shown_without_markup() -> None:
+    page = b"<html><head><style>body{color:red}</style><title>502 Bad Gateway</title></head><body>nginx\x07</body>"
+    said = status_of(page)
+    assert not said.from_server
+    assert said.message == "not the API server but something before it answered: 502 Bad Gateway nginx"
+
+
+@pytest.mark.parametrize("body", [b"", b"   ", b"\xff\xfe", b"[]", b"null", b'{"error": "no"}', b"{"])
+def test_whatever_is_no_status_makes_a_readable_message(body: bytes) -> None:
+    error = ApiError("GET /x", 502, status_of(body))
+    assert "something before it answered" in error.message
+    assert not error.from_server
+
+
+def test_a_long_page_is_cut() -> None:
+    assert len(status_of(b"x" * 100_000).message) < 400
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "expected"),
+    [
+        ("7", Status(), 7.0),
+        ("0", Status(), 0.0),
+        ("", Status(), None),
+        ("soon", Status(), None),
+        ("-3", Status(), None),
+        ("99999999999999999999", Status(), 999999999.0),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", Status(), 30.0),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", Status(), 0.0),
+    ],
+)
+def test_the_wait_is_read_from_the_header(header: str, body: Status, expected: float | None) -> None:
+    assert retry_after_s(header, body, NOW) == expected
+
+
+def test_the_wait_is_read_from_the_status_if_the_header_says_nothing() -> None:
+    said = status_of(status(details={"retryAfterSeconds": 3}))
+    assert retry_after_s("", said, NOW) == 3.0
+    assert retry_after_s("1", said, NOW) == 1.0
+
+
+def test_the_message_says_how_long_the_server_asks_to_wait() -> None:
+    assert "it asks to wait 60 s" in str(ApiError("GET /x", 429, Status(message="slow down"), 60.0))
