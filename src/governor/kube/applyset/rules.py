@@ -1,0 +1,109 @@
+"""Rules about fields: which ones may differ from what is wanted, and what that makes of a manifest and of a diff.
+
+A path is written as ``values.paths`` writes it and covers all that is below it. A ``*`` in a name stands for any text:
+``spec.template.metadata.annotations["*"]``, ``spec.containers[name="*"].image``, ``metadata.labels["example.com/*"]``.
+A quoted ``["*"]`` alone also stands for any item of a list.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from governor.kube.objects import Object, ObjectRef
+from governor.values.paths import Item, Path, Step, parse
+from governor.values.trees import Tree, named_items
+
+ANY: Final = "*"
+
+_Address: TypeAlias = tuple[Step, ...]
+"""All ways to name one child: the key, or the position and the item's name."""
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """Fields of some objects; ``*`` in group, kind, namespace or name stands for any text."""
+
+    paths: tuple[str, ...]
+    group: str = ANY
+    kind: str = ANY
+    namespace: str = ANY
+    name: str = ANY
+
+    def concerns(self, ref: ObjectRef) -> bool:
+        """Whether it is about this object."""
+        pairs = ((self.group, ref.group), (self.kind, ref.kind), (self.namespace, ref.namespace), (self.name, ref.name))
+        return all(_fits(pattern, text) for pattern, text in pairs)
+
+
+def patterns_for(ref: ObjectRef, rules: Iterable[Ignored]) -> tuple[Path, ...]:
+    """The paths that may differ in one object; INVALID if one cannot be read."""
+    return tuple(parse(path) for rule in rules if rule.concerns(ref) for path in rule.paths)
+
+
+def without(tree: Tree, patterns: Iterable[Path]) -> Tree:
+    """The tree without everything that a pattern covers."""
+    patterns = tuple(patterns)
+    if not patterns or not isinstance(tree, (dict, list, tuple)):
+        return tree
+    kept = [
+        (steps[0], without(child, _below(patterns, steps)))
+        for steps, child in _children(tree)
+        if not _covered(patterns, steps)
+    ]
+    return dict(kept) if isinstance(tree, dict) else [child for _, child in kept]
+
+
+def with_live(manifest: Object, live: Object, patterns: Iterable[Path]) -> Object:
+    """The manifest with the live values in place of its own wherever a pattern covers it.
+
+    Leaving such fields out instead would give them up, and the server would remove those that nobody else has set.
+    """
+    merged: Object = _take(manifest, live, tuple(patterns))
+    return merged
+
+
+def _take(wanted: Tree, live: Any, patterns: tuple[Path, ...]) -> Tree:
+    if not patterns or not isinstance(wanted, (dict, list, tuple)):
+        return wanted
+    there = {steps[-1]: child for steps, child in _children(live)}
+    taken: list[tuple[Step, Tree]] = []
+    for steps, child in _children(wanted):
+        if not _covered(patterns, steps):
+            taken.append((steps[0], _take(child, there.get(steps[-1]), _below(patterns, steps))))
+        elif steps[-1] in there:
+            taken.append((steps[0], there[steps[-1]]))
+    return dict(taken) if isinstance(wanted, dict) else [child for _, child in taken]
+
+
+def _children(tree: Tree) -> Iterator[tuple[_Address, Tree]]:
+    if isinstance(tree, dict):
+        yield from (((key,), child) for key, child in tree.items())
+    elif isinstance(tree, (list, tuple)):
+        names = tuple(named_items(tree) or ())
+        for position, child in enumerate(tree):
+            yield ((position, Item(names[position])) if names else (position,)), child
+
+
+def _covered(patterns: tuple[Path, ...], steps: _Address) -> bool:
+    return any(len(pattern) == 1 and _step_fits(pattern[0], steps) for pattern in patterns)
+
+
+def _below(patterns: tuple[Path, ...], steps: _Address) -> tuple[Path, ...]:
+    return tuple(pattern[1:] for pattern in patterns if len(pattern) > 1 and _step_fits(pattern[0], steps))
+
+
+def _step_fits(pattern: Step, steps: _Address) -> bool:
+    if pattern == ANY:
+        return True
+    if isinstance(pattern, str):
+        return any(isinstance(step, str) and _fits(pattern, step) for step in steps)
+    if isinstance(pattern, Item):
+        return any(isinstance(step, Item) and _fits(pattern.name, step.name) for step in steps)
+    return pattern in steps
+
+
+def _fits(pattern: str, text: str) -> bool:
+    if ANY not in pattern:
+        return pattern == text
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), text, re.DOTALL) is not None
