@@ -1,0 +1,108 @@
+"""What an inventory says, and its text: entries packed into pieces that each fit into one ConfigMap.
+
+Format v1: a piece is a JSON list of ``[group, kind, namespace, [[name, uid, digest], ...]]``. An entry without a uid is
+an intent: the object may or may not have been written. Where the pieces are kept is the business of ``inventory``.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Final, TypeAlias
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset.names import is_name, is_namespace
+from governor.kube.objects import ObjectRef
+
+PIECE_BYTES: Final = 512 * 1024
+"""A ConfigMap may hold 1 MiB; half of it leaves room for whatever else a server counts."""
+
+_ALGORITHM: Final = "sha256:"
+
+
+class Entry(msgspec.Struct, frozen=True, order=True):
+    """One object of the set."""
+
+    ref: ObjectRef
+    uid: str = ""
+    """Of the object as it was last seen; empty while it is not known."""
+    digest: str = ""
+    """Of the manifest that it was last applied with; empty while that is not sure."""
+
+
+Entries: TypeAlias = Mapping[ObjectRef, Entry]
+
+_Row: TypeAlias = tuple[str, str, str]
+_Block: TypeAlias = tuple[str, str, str, list[_Row]]
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(list[_Block]).decode
+
+
+def entries_of(entries: Iterable[Entry]) -> dict[ObjectRef, Entry]:
+    """Entries by what they are about."""
+    return {entry.ref: entry for entry in entries}
+
+
+def pack(entries: Entries, piece_bytes: int = PIECE_BYTES) -> tuple[str, ...]:
+    """The entries as texts of at most so many bytes, at least one; equal entries give equal texts."""
+    pieces: list[list[Entry]] = [[]]
+    room = piece_bytes
+    for entry in sorted(entries.values()):
+        # Each counts as if it had a block of its own, so a piece can only be smaller than counted.
+        size = len(_encode(_blocks([entry])))
+        if size > room:
+            pieces.append([])
+            room = piece_bytes
+        pieces[-1].append(entry)
+        room -= size
+    return tuple(_encode(_blocks(piece)).decode() for piece in pieces if piece or len(pieces) == 1)
+
+
+def unpack(pieces: Iterable[str]) -> dict[ObjectRef, Entry]:
+    """The entries in texts; PRECONDITION if these are not what ``pack`` writes."""
+    found: dict[ObjectRef, Entry] = {}
+    for piece in pieces:
+        try:
+            blocks = _decode(piece)
+        except msgspec.MsgspecError as error:
+            raise _unreadable(str(error)) from error
+        for group, kind, namespace, rows in blocks:
+            for name, uid, digest in rows:
+                ref = ObjectRef(group, kind, namespace, name)
+                _check(ref, known=ref in found)
+                found[ref] = Entry(ref, uid, _long(digest))
+    return found
+
+
+def _blocks(entries: Iterable[Entry]) -> list[_Block]:
+    return [
+        (*key, [(entry.ref.name, entry.uid, _short(entry.digest)) for entry in group])
+        for key, group in groupby(entries, key=lambda entry: (entry.ref.group, entry.ref.kind, entry.ref.namespace))
+    ]
+
+
+def _check(ref: ObjectRef, *, known: bool) -> None:
+    if known:
+        raise _unreadable(f"{ref} is listed twice")
+    # The names become parts of request paths.
+    if not (ref.kind and is_name(ref.name) and (not ref.namespace or is_namespace(ref.namespace))):
+        raise _unreadable(f"{ref} cannot be the name of an object")
+
+
+def _short(digest: str) -> str:
+    raw = bytes.fromhex(digest.removeprefix(_ALGORITHM))
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _long(text: str) -> str:
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise _unreadable(f"{text!r} is no digest") from error
+    return _ALGORITHM + raw.hex() if raw else ""
+
+
+def _unreadable(why: str) -> GovernorError:
+    return GovernorError(Kind.PRECONDITION, "inventory-damaged", f"the entries cannot be read: {why}")
