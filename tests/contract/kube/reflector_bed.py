@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import msgspec
 
+from governor.errors import GovernorError
 from governor.kube.client import Client, Limits
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.reflector import Reflector
@@ -144,6 +145,18 @@ async def until_true(look: Callable[[], bool]) -> None:
         return look()
 
     await until(looked, within_s=PATIENCE_S)
+
+
+async def eventually(act: Callable[[], Awaitable[object]]) -> None:
+    """Repeat until the server takes it."""
+
+    async def tried() -> bool:
+        with suppress(GovernorError):
+            await act()
+            return True
+        return False
+
+    await until(tried, within_s=PATIENCE_S)
 
 
 async def each(things: Iterable[Awaitable[Any]], at_once: int = 32) -> None:

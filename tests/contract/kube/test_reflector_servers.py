@@ -1,7 +1,7 @@
 """The reflector while the servers themselves stop, forget or start anew; each test has a control plane of its own."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.contract.kube.reflector_bed import (
     Follower,
     box,
     each,
+    eventually,
     following,
     running,
     until_true,
@@ -54,18 +55,6 @@ async def create(client: Client, *names: str) -> None:
 
 async def grow(client: Client, name: str, size: int) -> None:
     await client.apply(CONFIG_MAPS, box(HERE, name, size), manager=MANAGER, force=True)
-
-
-async def eventually(act: Callable[[], Awaitable[None]]) -> None:
-    """Repeat until the server takes it."""
-
-    async def tried() -> bool:
-        with suppress(GovernorError):
-            await act()
-            return True
-        return False
-
-    await until(tried, within_s=PATIENCE_S)
 
 
 def watched_from(faults: FaultyApi) -> list[str]:

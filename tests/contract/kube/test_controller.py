@@ -1,0 +1,153 @@
+"""A whole controller, as programs build it from the parts: reflector, queue, client; on a server that dies under it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from governor.kube.client import Client, Transport
+from governor.kube.objects import ObjectRef
+from governor.kube.reflector import Reflector
+from governor.kube.views import Metadata, View
+from governor.process.clock import SystemClock
+from governor.process.reconcile import Done, Failed, Outcome, ReconcileMetrics, Reconciler
+from testbed.pytest_plugin import StartControlPlane
+from testbed.waiting import until
+from tests.contract.kube.kube_bed import admin_of
+from tests.contract.kube.reflector_bed import (
+    BARE,
+    CONFIG_MAPS,
+    MANAGER,
+    PATIENCE_S,
+    SOON,
+    box,
+    each,
+    eventually,
+    running,
+    until_true,
+)
+
+HERE = "default"
+OURS = {"test": "controller"}
+KEYS = [f"box-{number}" for number in range(50)]
+
+
+class Annotations(msgspec.Struct, frozen=True, gc=False):
+    done: str = msgspec.field(name="example.dev/done", default="")
+
+
+class BoxMetadata(Metadata, frozen=True):
+    annotations: Annotations = Annotations()
+
+
+class Data(msgspec.Struct, frozen=True, gc=False):
+    size: str = ""
+
+
+class Box(View, frozen=True):
+    metadata: BoxMetadata
+    data: Data = Data()
+
+
+class Controller:
+    """Writes each box's size into an annotation of it."""
+
+    def __init__(self, client: Client) -> None:
+        clock = SystemClock()
+        self._client = client
+        self._registry = CollectorRegistry()
+        self.reconciler = Reconciler(
+            self._reconcile,
+            name="boxes",
+            metrics=ReconcileMetrics(self._registry),
+            clock=clock,
+            backoff=SOON,
+            workers=len(KEYS),
+            on_outcome=lambda _, outcome: self.outcomes.update([type(outcome)]),
+        )
+        self.reflector = Reflector(
+            client,
+            CONFIG_MAPS,
+            Box,
+            clock=clock,
+            on_event=lambda event: self.reconciler.add(event.ref),
+            namespace=HERE,
+            labels="test=controller",
+            backoff=SOON,
+        )
+        self.outcomes: Counter[type[Outcome]] = Counter()
+        self.gate = asyncio.Event()
+        """Until it is open, keys that have something to write wait with it."""
+        self.at_work: set[ObjectRef] = set()
+        self.met: list[ObjectRef] = []
+        """Keys that were run while they ran."""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reflector.run())
+            group.create_task(self.reconciler.run())
+
+    async def _reconcile(self, key: ObjectRef) -> Outcome:
+        with self._at_work(key):
+            view = self.reflector.store.get(key)
+            if view and view.metadata.annotations.done != view.data.size:
+                await self.gate.wait()
+                change = {"metadata": {"annotations": {"example.dev/done": view.data.size}}}
+                await self._client.patch(CONFIG_MAPS, key.name, key.namespace, change, manager="controller")
+        return Done()
+
+    @contextmanager
+    def _at_work(self, key: ObjectRef) -> Iterator[None]:
+        if key in self.at_work:
+            self.met.append(key)
+        self.at_work.add(key)
+        try:
+            yield
+        finally:
+            self.at_work.discard(key)
+
+
+async def grow(client: Client, size: int) -> None:
+    """A user's change to every box, while the controller still writes its own."""
+    await each(client.patch(CONFIG_MAPS, name, HERE, {"data": {"size": str(size)}}, manager=MANAGER) for name in KEYS)
+
+
+async def done(client: Client) -> dict[str, str]:
+    """The annotation of each box whose annotation is its size, as the server has them."""
+    objects = client.objects(CONFIG_MAPS, HERE, labels="test=controller")
+    sizes = {
+        each["metadata"]["name"]: (each["data"]["size"], each["metadata"].get("annotations")) async for each in objects
+    }
+    return {name: size for name, (size, notes) in sizes.items() if (notes or {}).get("example.dev/done") == size}
+
+
+@pytest.mark.parametrize("answered", [0, 1, 25])
+async def test_a_server_restarted_under_fifty_reconciling_keys_loses_none_and_runs_none_twice_at_once(
+    start_api: StartControlPlane, transport: Transport, answered: int
+) -> None:
+    plane = await start_api()
+    client = Client(transport, admin_of(plane), BARE)
+    controller = Controller(client)
+    async with running(controller.run()):
+        await each(client.create(CONFIG_MAPS, box(HERE, name, 1, labels=OURS), manager=MANAGER) for name in KEYS)
+        await until_true(lambda: len(controller.at_work) == len(KEYS))
+        controller.gate.set()
+        await until_true(lambda: controller.outcomes[Done] >= answered)
+        await plane.api.kill()
+        await until_true(lambda: bool(controller.reflector.trouble))
+        await plane.api.start()
+        await eventually(lambda: grow(client, 2))
+
+        async def all_done() -> bool:
+            return await done(client) == dict.fromkeys(KEYS, "2")
+
+        await until(all_done, within_s=PATIENCE_S)
+
+    assert controller.met == []
+    assert len(controller.reflector.store) == len(KEYS)
+    assert controller.outcomes[Failed] >= (len(KEYS) if not answered else 0)
+    assert controller.reflector.relists <= 1
