@@ -1,10 +1,11 @@
 # Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
 PYTHON_VENV  := .venv/bin/python
-SERVERS      := daprd daprd-1.16 redis
+SERVERS      := daprd daprd-1.16 redis etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 DEMO_SERVERS := daprd redis
+KUBE_SERVERS := etcd kube-apiserver kubectl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-generated soak bench-change generate lock clean environment servers demo-servers
+.PHONY: help demo test check check-generated soak bench-change bench-kube generate lock clean environment servers demo-servers kube-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +14,7 @@ demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everyt
 	@$(PYTHON_VENV) -m demo
 
 test: servers ## Run all tests on real servers
-	$(PYTHON_VENV) -m pytest -n 6 --dist worksteal
+	$(PYTHON_VENV) -m pytest -n 6 --dist loadgroup
 
 check: environment check-generated ## Check style, types, import layers and generated files
 	$(PYTHON_VENV) -m ruff check
@@ -26,6 +27,9 @@ soak: servers ## Run the long tests
 
 bench-change: demo-servers ## Measure the time from an accepted change to its proven use
 	$(PYTHON_VENV) -m bench.change
+
+bench-kube: kube-servers ## Measure our Kubernetes client and reflector beside other libraries
+	$(PYTHON_VENV) -m bench.kube
 
 generate: environment ## Write the generated files anew
 	$(PYTHON_VENV) tools/generate.py
@@ -48,3 +52,6 @@ servers:
 
 demo-servers:
 	@tools/bootstrap $(DEMO_SERVERS)
+
+kube-servers:
+	@tools/bootstrap $(KUBE_SERVERS)

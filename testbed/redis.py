@@ -94,10 +94,10 @@ class Redis(Server):
         return await ask(self.port, self.password, *command)
 
 
-async def ask(port: int, password: str, *command: str) -> Reply:
-    """The reply of the Redis at a loopback port to one command, on a connection of its own."""
+async def ask(port: int, password: str, *command: str, host: str = "127.0.0.1") -> Reply:
+    """The reply of a Redis to one command, on a connection of its own."""
     async with asyncio.timeout(_ANSWER_WITHIN_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(host, port)
         try:
             writer.write(_encoded("AUTH", password) + _encoded(*command))
             await _reply(reader)
