@@ -97,7 +97,9 @@ async def test_a_failed_try_opens_it_again_for_longer_and_the_last_error_is_told
             waited_s += 1
         waits.append(waited_s)
         circuit.breaker.failed(OSError(f"attempt {attempt}"))
-        assert circuit.refusal().endswith(f"Last error: attempt {attempt}")
+        refusal = circuit.refusal()
+        assert refusal.endswith(f"Last error: attempt {attempt}")
+        assert "one call tries it now" not in refusal
     assert all(10 <= wait <= BACKOFF.ceiling_s(times) + 1 for times, wait in enumerate(waits, start=1))
     assert max(waits) > 20
 

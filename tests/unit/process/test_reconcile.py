@@ -82,7 +82,7 @@ def in_turn(*results: Outcome | Exception) -> Callable[[str], Awaitable[Outcome]
     left = list(results)
 
     async def reconcile(_key: str) -> Outcome:
-        result = left.pop(0)
+        result = left.pop(0) if left else Done()
         if isinstance(result, Exception):
             raise result
         return result
@@ -174,6 +174,19 @@ async def test_failures_back_off_within_bounds_and_a_success_forgets_them() -> N
     assert len(times) == 11
     assert all(1 <= wait <= BACKOFF.ceiling_s(n) for n, wait in enumerate(waits, start=1))
     assert max(waits) > 4
+    assert times[10] - times[9] <= 2
+
+
+@pytest.mark.parametrize("between", [Done(), Again(1), Waiting("the server", 1), Stalled("give it a name")])
+async def test_whatever_is_no_failure_ends_the_row_of_failures(between: Outcome) -> None:
+    down = Failed(OSError("down"))
+    async with running(Bench(in_turn(*[down] * 8, between, down, Done()))) as bench:
+        bench.reconciler.add("a")
+        await bench.clock.advance(1000)
+        bench.reconciler.add("a")
+        await bench.clock.advance(1000)
+    times = [when for _, when in bench.runs]
+    assert len(times) >= 11
     assert times[10] - times[9] <= 2
 
 

@@ -100,30 +100,42 @@ async def test_waiting_workers_get_one_key_each() -> None:
 
 
 @pytest.mark.parametrize("leaver", [0, 1])
-async def test_a_worker_cancelled_in_the_moment_of_its_key_leaves_it_to_another(leaver: int) -> None:
+@pytest.mark.parametrize("added_first", [True, False])
+async def test_a_worker_cancelled_in_the_moment_of_its_key_leaves_it_to_another(leaver: int, added_first: bool) -> None:
     bench = Bench()
     workers = [asyncio.create_task(bench.queue.get()) for _ in range(2)]
     await bench.clock.advance(0)
-    bench.queue.add("a")
+    if added_first:
+        bench.queue.add("a")
     workers[leaver].cancel()
+    if not added_first:
+        bench.queue.add("a")
     await bench.clock.advance(0)
     assert workers[leaver].cancelled()
     assert workers[1 - leaver].result() == "a"
 
 
-async def test_of_several_delays_the_earliest_counts_and_of_several_priorities_the_highest() -> None:
+async def test_of_several_delays_the_earliest_counts() -> None:
     async with running() as bench:
-        bench.queue.add_after("a", 30, RESYNC)
-        bench.queue.add_after("a", 10, RESYNC)
-        bench.queue.add_after("a", 20, CHANGE)
-        bench.queue.add_after("b", 5, RETRY)
+        for seconds in (30, 10, 20):
+            bench.queue.add_after("a", seconds)
+        bench.queue.add_after("b", 5)
         await bench.clock.advance(9)
         assert await bench.ready() == ["b"]
-        bench.queue.add("b", RETRY)
         await bench.clock.advance(1)
-        assert await bench.ready() == ["a", "b"]
+        assert await bench.ready() == ["a"]
         await bench.clock.advance(100)
         assert await bench.ready() == []
+
+
+@pytest.mark.parametrize("delays", [((10, RESYNC), (20, CHANGE)), ((20, CHANGE), (10, RESYNC))])
+async def test_of_the_priorities_of_several_delays_the_highest_counts(delays: list[tuple[int, Priority]]) -> None:
+    async with running() as bench:
+        bench.queue.add("b", RETRY)
+        for seconds, priority in delays:
+            bench.queue.add_after("a", seconds, priority)
+        await bench.clock.advance(10)
+        assert await bench.ready() == ["a", "b"]
 
 
 async def test_a_change_runs_sooner_and_cancels_no_delay() -> None:
