@@ -1,0 +1,26 @@
+"""What a figure depends on besides the code: versions, the machine, and how busy it was already."""
+
+import os
+import platform
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Final
+
+from testbed.kubernetes import VERSION
+
+_SHARED: Final = ("aiohttp", "msgspec", "uvloop")
+_OTHERS: Final = ("kubernetes-asyncio", "lightkube", "httpx2")
+
+
+def facts(packages: Path) -> str:
+    """One sentence for each kind of fact; ``packages`` is where those of the others are."""
+    found = {each.name.lower().replace("_", "-"): each.version for each in distributions(path=[str(packages)])}
+    versions = [f"Kubernetes {VERSION}", f"Python {platform.python_version()}"]
+    versions += [f"{name} {version(name)}" for name in _SHARED]
+    versions += [f"{name} {found[name]}" for name in _OTHERS]
+    return f"{', '.join(versions)}. {os.cpu_count()} cores of {_processor()}, load {os.getloadavg()[0]:.1f} at first."
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())

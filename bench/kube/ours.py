@@ -1,0 +1,127 @@
+"""The acts with governor.kube: its client, its reflector with a view of what readiness is decided by."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench.kube.sample import MANAGER
+from governor.kube.client import Client, Limits, Transport
+from governor.kube.kubeconfig import own
+from governor.kube.objects import ApiResource
+from governor.kube.reflector import Reflector
+from governor.kube.store import Event
+from governor.kube.views import Metadata, View
+from governor.process.clock import SystemClock
+from governor.process.limiter import Rate
+
+CONFIG_MAP: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+DEPLOYMENT: Final = ApiResource("apps", "v1", "Deployment", "deployments", namespaced=True)
+
+UNLIMITED: Final = Limits(rate=Rate(per_s=1e6, burst=1_000_000))
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """What the controller says about itself."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False):
+    """What is wanted."""
+
+    replicas: int = 1
+
+
+class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What is there."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeploymentMetadata(Metadata, frozen=True, gc=False):
+    """Which object, with what selects it."""
+
+    generation: int = 0
+    labels: Mapping[str, str] = {}
+
+
+class Deployment(View, frozen=True, gc=False):
+    """Enough to say whether one is ready, and whose it is."""
+
+    metadata: DeploymentMetadata
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+class Session:
+    """One client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        """Server-side apply."""
+        await self._client.apply(CONFIG_MAP, manifest, manager=MANAGER, force=True)
+
+    async def get(self, namespace: str, name: str) -> None:
+        """Read a ConfigMap."""
+        await self._client.get(CONFIG_MAP, name, namespace)
+
+    async def watch(self, namespace: str, enough: Callable[[], bool]) -> None:
+        """A reflector: it lists, watches, and keeps its store as well."""
+        done = asyncio.Event()
+
+        def on_event(_: Event[Deployment]) -> None:
+            if reflector.is_synced and enough():
+                done.set()
+
+        reflector = self._reflector(namespace, on_event)
+        async with _followed(reflector):
+            await done.wait()
+
+    async def hold(self, namespace: str) -> object:
+        """The store of a reflector."""
+        reflector = self._reflector(namespace, lambda _: None)
+        async with _followed(reflector):
+            await reflector.synced()
+        return reflector.store
+
+    def _reflector(self, namespace: str, on_event: Callable[[Event[Deployment]], None]) -> Reflector[Deployment]:
+        return Reflector(
+            self._client, DEPLOYMENT, Deployment, clock=SystemClock(), on_event=on_event, namespace=namespace
+        )
+
+
+class Library:
+    """Clients of one transport."""
+
+    def __init__(self) -> None:
+        self._transport = Transport()
+
+    async def open(self, kubeconfig: Path) -> Session:
+        """Load the kubeconfig."""
+        return Session(Client(self._transport, own(kubeconfig), UNLIMITED))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+
+@asynccontextmanager
+async def _followed(reflector: Reflector[Deployment]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(reflector.run())
+        yield
+        following.cancel()

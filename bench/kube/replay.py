@@ -1,0 +1,99 @@
+"""Plays API servers from what a real one once answered: as fast as a client can read, or a thousand at once.
+
+It answers a GET by the end of its path and repeats the recorded watch for ever. An unused connection is closed soon,
+as load balancers do.
+"""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from testbed.pki import Authority, kubeconfig, put
+
+_IDLE_S: Final = 0.1
+_WRITE_BYTES: Final = 256 * 1024
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """What a real server answered."""
+
+    config_map: bytes
+    deployments: bytes
+    """A list."""
+    events: tuple[bytes, ...]
+    """The lines of a watch."""
+
+    @property
+    def event_bytes(self) -> int:
+        """How large an event is on average."""
+        return sum(map(len, self.events)) // len(self.events)
+
+
+class Replay:
+    """Clusters on loopback while it is open: each with a port, an authority, a certificate and a user of its own."""
+
+    def __init__(self, recording: Recording, directory: Path, clusters: int) -> None:
+        self._recording = recording
+        self._directory = directory
+        self._clusters = clusters
+        self._events = b"".join(map(_chunk, recording.events))
+        self._servers: list[asyncio.Server] = []
+        self.kubeconfigs: tuple[Path, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        self.kubeconfigs = tuple([await self._begin(number) for number in range(self._clusters)])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def _begin(self, number: int) -> Path:
+        authority = Authority(f"cluster-{number}")
+        context = authority.server_context()
+        context.load_verify_locations(cadata=authority.certificate.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        user = authority.issue(f"user-{number}", groups=["system:masters"])
+        content = kubeconfig(f"https://127.0.0.1:{port}", authority.certificate, user)
+        return put(self._directory / f"cluster-{number}.kubeconfig", content)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        idle_s = None
+        with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            while True:
+                async with asyncio.timeout(idle_s):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                await self._answer(head.split(b" ", 2)[1], writer)
+                idle_s = _IDLE_S
+        writer.close()
+
+    async def _answer(self, target: bytes, writer: asyncio.StreamWriter) -> None:
+        if b"watch=" in target:
+            await self._stream(writer)
+        body = self._recording.config_map if b"/configmaps/" in target else self._recording.deployments
+        writer.write(_head(b"Content-Length: %d" % len(body)) + body)
+        await writer.drain()
+
+    async def _stream(self, writer: asyncio.StreamWriter) -> None:
+        """Until the client has gone."""
+        writer.write(_head(b"Transfer-Encoding: chunked"))
+        while True:
+            for start in range(0, len(self._events), _WRITE_BYTES):
+                writer.write(self._events[start : start + _WRITE_BYTES])
+                await writer.drain()
+
+
+def _head(length: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%s\r\n\r\n" % length
+
+
+def _chunk(line: bytes) -> bytes:
+    """One event is one chunk, as the API server sends it."""
+    return b"%x\r\n%s\n\r\n" % (len(line) + 1, line)
