@@ -140,15 +140,18 @@ def neutralise(interpreter: Interpreter, objects: list[Path], steps: Steps) -> N
     for file in objects:
         content = file.read_bytes()
         for place in filter(None, (str(interpreter.prefix), interpreter.source)):
-            content = moved(content, place)
+            content = without_place(content, place)
         file.write_bytes(content)
 
 
-def moved(content: bytes, place: str) -> bytes:
-    """An object that names a place, naming the image's prefix: equally long, for slashes in a row count as one."""
-    if len(place) < len(PREFIX):
-        raise TestbedError(f"an interpreter made for {place} cannot be moved to {PREFIX}: name another with --python")
-    return content.replace(place.encode(), PREFIX.ljust(len(place), "/").encode())
+def without_place(content: bytes, place: str) -> bytes:
+    """An object that no longer names the directories above a place.
+
+    Equally long, for slashes in a row count as one. The place's last name stays: a linker lets other texts share the
+    end of a path, and a version is often there.
+    """
+    above = str(Path(place).parent).rstrip("/").encode()
+    return content.replace(above + b"/", b"/" * (len(above) + 1)) if above else content
 
 
 def is_own(interpreter: Interpreter, library: Path) -> bool:

@@ -34,9 +34,10 @@ _AUTHORITIES = Path("/usr/share/ca-certificates/mozilla")
 _SOURCES_OF_OTHERS = {".c", ".h", ".pxd", ".pxi", ".pyi", ".pyx"}
 # What an installer notes about its own work: paths and digests of what it did on this machine.
 _NOTES_OF_INSTALLERS = {"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"}
-_ACCOUNTS = {
+_FILES = {
     "etc/passwd": f"root:x:0:0::/:/sbin/nologin\nnonroot:x:{NONROOT}:{NONROOT}::/tmp:/sbin/nologin\n",
     "etc/group": f"root:x:0:\nnonroot:x:{NONROOT}:\n",
+    "etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 
@@ -53,7 +54,7 @@ def environment() -> dict[str, str]:
 
 def skeleton() -> dict[str, Node]:
     """What every image has: who exists in it, how names are looked up, and where to mount what runtimes mount."""
-    files: dict[str, Node] = {path: File(text.encode()) for path, text in _ACCOUNTS.items()}
+    files: dict[str, Node] = {path: File(text.encode()) for path, text in _FILES.items()}
     return {**files, "tmp": Directory(0o1777), "proc": Directory(), "sys": Directory(), "dev": Directory()}
 
 
