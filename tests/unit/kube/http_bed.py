@@ -11,6 +11,7 @@ from governor.kube.access import Access
 from governor.kube.client import Client, Limits, Transport
 from governor.process.backoff import Backoff
 from governor.process.breaker import Tolerance
+from governor.process.clock import SystemClock
 from governor.process.limiter import Rate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -21,6 +22,17 @@ QUICK = Limits(
     backoff=Backoff(first_s=0.001, most_s=0.002),
 )
 """Repeats without delay and never gives a server up."""
+
+
+class HastyClock(SystemClock):
+    """Does not wait, but notes for how long it should have."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Return at once."""
+        self.waits_s.append(seconds)
 
 
 def failure(code: int, reason: str = "", **details: Any) -> bytes:

@@ -15,11 +15,11 @@ from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.errors import ApiError
 from governor.process.backoff import Backoff
 from governor.process.breaker import Tolerance
-from governor.process.clock import SystemClock, VirtualClock
+from governor.process.clock import VirtualClock
 from governor.process.limiter import Rate
 from governor.values.secret import Secret
 from testbed.waiting import until
-from tests.unit.kube.http_bed import QUICK, HttpServer, failure, hang_up, never
+from tests.unit.kube.http_bed import QUICK, HastyClock, HttpServer, failure, hang_up, never
 
 GET = Request("GET", "/api")
 POST = Request("POST", "/api", body=b"{}", repeatable=False)
@@ -86,16 +86,6 @@ class TestRepeating:
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-unreachable")
         tried = registry.get_sample_value("rest_client_requests_total", {"code": "<error>", "method": "POST"})
         assert tried == QUICK.attempts
-
-
-class HastyClock(SystemClock):
-    """Does not wait, but notes for how long it should have."""
-
-    def __init__(self) -> None:
-        self.waits_s: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.waits_s.append(seconds)
 
 
 class TestWaiting:
