@@ -19,6 +19,7 @@ PIECE_BYTES: Final = 512 * 1024
 """A ConfigMap may hold 1 MiB; half of it leaves room for whatever else a server counts."""
 
 _ALGORITHM: Final = "sha256:"
+_BLOCK_BYTES: Final = len("[[]],[]")
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):
@@ -51,7 +52,7 @@ def pack(entries: Entries, piece_bytes: int = PIECE_BYTES) -> tuple[str, ...]:
     room = piece_bytes
     for entry in sorted(entries.values()):
         # Each counts as if it had a block of its own, so a piece can only be smaller than counted.
-        size = len(_encode(_blocks([entry])))
+        size = len(_encode((*_place(entry), *_row(entry)))) + _BLOCK_BYTES
         if size > room:
             pieces.append([])
             room = piece_bytes
@@ -77,10 +78,15 @@ def unpack(pieces: Iterable[str]) -> dict[ObjectRef, Entry]:
 
 
 def _blocks(entries: Iterable[Entry]) -> list[_Block]:
-    return [
-        (*key, [(entry.ref.name, entry.uid, _short(entry.digest)) for entry in group])
-        for key, group in groupby(entries, key=lambda entry: (entry.ref.group, entry.ref.kind, entry.ref.namespace))
-    ]
+    return [(*place, [_row(entry) for entry in group]) for place, group in groupby(entries, key=_place)]
+
+
+def _place(entry: Entry) -> tuple[str, str, str]:
+    return entry.ref.group, entry.ref.kind, entry.ref.namespace
+
+
+def _row(entry: Entry) -> _Row:
+    return entry.ref.name, entry.uid, _short(entry.digest)
 
 
 def _check(ref: ObjectRef, *, known: bool) -> None:
