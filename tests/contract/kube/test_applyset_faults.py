@@ -106,7 +106,7 @@ async def test_a_stranger_who_answers_404_does_not_make_us_forget(
 ) -> None:
     objects = make_set(impatient, namespace)
     await objects.apply([config_map("a")])
-    faults.answer(404, times=2, which=lambda asked: asked.path.endswith("/a"), content=b"no such page")
+    faults.answer(404, times=3, which=lambda asked: asked.path.endswith("/a"), content=b"no such page")
     report = await objects.remove_all()
     assert removals(report) == {"a": "failed"}
     assert "is the address an API server's" in report.results[0].reason

@@ -131,7 +131,6 @@ async def test_objects_removed_by_hand_are_forgotten(client: Client, namespace: 
         return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
 
     await until(gone)
-    client.discovery.forget()
     report = await objects.remove_all()
     assert removals(report) == {"a": "absent", "one": "absent", f"things.{group}": "absent"}
     assert report.complete

@@ -10,7 +10,7 @@ from governor.kube.applyset.conflicts import outdated
 from governor.kube.applyset.entries import Entry
 from governor.kube.applyset.holdings import hold_of_others
 from governor.kube.applyset.judging import judge, out_of_bounds
-from governor.kube.applyset.looking import look, waits_for
+from governor.kube.applyset.looking import NOT_SERVED, look, waits_for
 from governor.kube.applyset.parallel import side_by_side
 from governor.kube.applyset.reports import Removal, RemovalResult, removal_failure_of
 from governor.kube.applyset.settings import Owner, Settings
@@ -88,8 +88,7 @@ class Remover:
 
     async def _attempt(self, entry: Entry, removed: dict[ObjectRef, str]) -> _Case:
         ref = entry.ref
-        resource = await self._resource(ref)
-        live = await look(self._client, resource, ref) if resource else None
+        resource, live = await self._look(ref)
         case = _Case(entry, judge(entry, live, self._owner, self._settings), resource, live)
         if resource is None or live is None:
             return case
@@ -102,6 +101,19 @@ class Remover:
         elif case.result.outcome is Removal.RELEASED and not self._dry_run:
             await self._release(resource, live)
         return case
+
+    async def _look(self, ref: ObjectRef) -> tuple[ApiResource | None, Object | None]:
+        for last in (False, True):
+            resource = await self._resource(ref)
+            if resource is None:
+                break
+            try:
+                return resource, await look(self._client, resource, ref)
+            except GovernorError as error:
+                # If the kind went since it was asked for, the server says so when asked again.
+                if last or error.code != NOT_SERVED:
+                    raise
+        return None, None
 
     async def _resource(self, ref: ObjectRef) -> ApiResource | None:
         """Its kind, or None if the server no longer has that: then the object is gone with it."""

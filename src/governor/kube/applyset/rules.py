@@ -11,11 +11,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from governor.errors import invalid
 from governor.kube.objects import Object, ObjectRef
 from governor.values.paths import Item, Path, Step, parse
 from governor.values.trees import Tree, named_items
 
 ANY: Final = "*"
+_METADATA: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
 
 _Address: TypeAlias = tuple[Step, ...]
 """All ways to name one child: the key, or the position and the item's name."""
@@ -37,8 +39,19 @@ class Ignored(msgspec.Struct, frozen=True):
 
 
 def patterns_for(ref: ObjectRef, rules: Iterable[Ignored]) -> tuple[Path, ...]:
-    """The paths that may differ in one object; INVALID if one cannot be read."""
-    return tuple(parse(path) for rule in rules if rule.concerns(ref) for path in rule.paths)
+    """The paths that may differ in one object; INVALID if one cannot be read, or says which object it is."""
+    return tuple(_pattern(path) for rule in rules if rule.concerns(ref) for path in rule.paths)
+
+
+def _pattern(text: str) -> Path:
+    path = parse(text)
+    first, second = (*path, None, None)[:2]
+    about_metadata = first == "metadata" and second in _METADATA
+    about_content = isinstance(first, str) and ANY not in first and first not in {"apiVersion", "kind", "metadata"}
+    if not (about_metadata or about_content):
+        allowed = ", ".join(sorted(f"metadata.{name}" for name in _METADATA))
+        raise invalid("ignored-path", f"{text!r} cannot be ignored: only {allowed} and fields beside metadata can")
+    return path
 
 
 def without(tree: Tree, patterns: Iterable[Path]) -> Tree:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from governor.errors import invalid
+from governor.kube.applyset.names import is_name, is_namespace
 from governor.kube.applyset.rules import Ignored
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -23,6 +24,8 @@ class Owner(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not _LABEL_VALUE.fullmatch(self.id):
             raise invalid("owner-id", f"{self.id!r} cannot be a label's value: take at most 63 letters, digits, -_.")
+        if not (is_namespace(self.namespace) and is_name(self.name)):
+            raise invalid("owner-place", f"{self.namespace}/{self.name} cannot be the name of a ConfigMap")
 
 
 class Settings(msgspec.Struct, frozen=True):

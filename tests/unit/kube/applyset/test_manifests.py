@@ -160,8 +160,12 @@ def test_no_tree_makes_the_check_itself_fail(trees: list[Any]) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("owner", ["", "a b", "-a", "a" * 64, "a/b"])
-def test_an_owner_that_cannot_be_a_label_is_refused(owner: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "namespace", "name"),
+    [(bad, "home", "inventory") for bad in ("", "a b", "-a", "a" * 64, "a/b")]
+    + [("me", "..", "inventory"), ("me", "home", ".."), ("me", "", "inventory"), ("me", "home", "")],
+)
+def test_an_owner_without_proper_names_is_refused(owner: str, namespace: str, name: str) -> None:
     with pytest.raises(GovernorError) as caught:
-        Owner(owner, "home", "inventory")
+        Owner(owner, namespace, name)
     assert caught.value.kind is Kind.INVALID

@@ -26,14 +26,14 @@ POD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (Ignored(("a",)), True),
-        (Ignored(("a",), kind="Deployment"), True),
-        (Ignored(("a",), kind="Deploy*", name="or*rs"), True),
-        (Ignored(("a",), group="apps", namespace="shop", name="orders"), True),
-        (Ignored(("a",), group=""), False),
-        (Ignored(("a",), kind="StatefulSet"), False),
-        (Ignored(("a",), namespace="sho"), False),
-        (Ignored(("a",), name="o.ders"), False),
+        (Ignored(("spec.a",)), True),
+        (Ignored(("spec.a",), kind="Deployment"), True),
+        (Ignored(("spec.a",), kind="Deploy*", name="or*rs"), True),
+        (Ignored(("spec.a",), group="apps", namespace="shop", name="orders"), True),
+        (Ignored(("spec.a",), group=""), False),
+        (Ignored(("spec.a",), kind="StatefulSet"), False),
+        (Ignored(("spec.a",), namespace="sho"), False),
+        (Ignored(("spec.a",), name="o.ders"), False),
     ],
 )
 def test_a_rule_concerns_the_objects_that_it_names(rule: Ignored, expected: bool) -> None:
@@ -44,6 +44,19 @@ def test_a_rule_concerns_the_objects_that_it_names(rule: Ignored, expected: bool
 def test_an_unreadable_path_is_refused() -> None:
     with pytest.raises(GovernorError, match="not a path"):
         patterns_for(REF, [Ignored(("spec..a",))])
+
+
+@pytest.mark.parametrize(
+    "path", ["", "kind", "metadata", "metadata.name", 'metadata["*"]', '["*"].x', "[0]", "apiVersion"]
+)
+def test_what_says_which_object_it_is_cannot_be_ignored(path: str) -> None:
+    with pytest.raises(GovernorError, match="cannot be ignored"):
+        patterns_for(REF, [Ignored((path,))])
+
+
+@pytest.mark.parametrize("path", ["spec", "status.x", "data", "metadata.annotations", 'metadata.labels["a/*"]'])
+def test_everything_else_can_be_ignored(path: str) -> None:
+    assert patterns_for(REF, [Ignored((path,))]) == (parse(path),)
 
 
 @pytest.mark.parametrize(
