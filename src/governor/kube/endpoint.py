@@ -3,6 +3,7 @@
 Redirects are not followed: a credential goes only where it was meant to go. Repeating and limiting is the sender's.
 """
 
+import functools
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -96,7 +97,7 @@ class Endpoint:
             headers.append(("Accept-Encoding", "gzip"))
         if request.etag:
             headers.append(("If-None-Match", request.etag))
-        query = f"?{urlencode(request.query)}" if request.query else ""
+        query = f"?{_encoded(tuple(request.query.items()))}" if request.query else ""
         return self._transport.session.request(
             request.method,
             URL(f"{self._access.server}{request.path}{query}", encoded=True),
@@ -144,10 +145,16 @@ class Endpoint:
         return GovernorError(Kind.UNAVAILABLE, LOST, f"{where}: the connection broke: {_reason(error)}")
 
 
+@functools.lru_cache(maxsize=512)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Kept, because a program asks the same few questions all the time."""
+    return urlencode(query)
+
+
 async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
-    body = Body(most_bytes)
-    while piece := await response.content.readany():
-        body.add(piece)
+    body, content = Body(most_bytes), response.content
+    while not content.at_eof():
+        body.add(await content.readany())
     encoding = response.headers.get("Content-Encoding", "")
     return unpacked(body.whole(), encoding, most_bytes) if encoding else body.whole()
 

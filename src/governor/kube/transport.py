@@ -39,7 +39,8 @@ class Request(msgspec.Struct, frozen=True):
     etag: str = ""
     """Of an answer that is known already: if it is still the same, the answer is 304 and has no body."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """Without the body, which may hold a Secret."""
         return f"{self.method} {self.path}"
 
 
@@ -49,6 +50,10 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     etag: str = ""
+
+    def __repr__(self) -> str:
+        """Without the body, which may hold a Secret."""
+        return f"Answer({self.status}, {len(self.body)} bytes)"
 
 
 class Transport:

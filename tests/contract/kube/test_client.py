@@ -9,6 +9,7 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.kube import client as client_module
+from governor.kube import endpoint
 from governor.kube.client import Client, Request, Transport
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
@@ -221,6 +222,14 @@ class TestReading:
         found = [each async for each in client.objects(CONFIG_MAPS, namespace)]
         assert [each["metadata"]["name"] for each in found] == names
         assert {(each["apiVersion"], each["kind"]) for each in found} == {("v1", "ConfigMap")}
+
+    async def test_a_large_list_is_the_same_when_it_comes_packed(
+        self, api: ControlPlane, client: Client, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await client.create(CONFIG_MAPS, config_map(namespace, k="text " * 50_000), manager="first")
+        request = Request("GET", CONFIG_MAPS.path(namespace))
+        monkeypatch.setattr(endpoint, "is_loopback", lambda host: False)
+        assert await Client(transport, admin_of(api)).send(request) == await client.send(request)
 
     async def test_selectors_choose(self, client: Client, namespace: str) -> None:
         for name, colour in (("a", "red"), ("b", "blue"), ("c", "red")):

@@ -125,12 +125,26 @@ class TestSorts:
         assert await name_of(Client(transport, Access(api.url, insecure=True, token=token))) == robot
 
 
+class ProtectedTunnel(TunnelProxy):
+    """Is reached by TLS, with a certificate of the cluster's authority."""
+
+    def __init__(self, api: ControlPlane) -> None:
+        super().__init__()
+        self._tls = api.authority.server_context()
+
+
 class TestWays:
     async def test_through_a_proxy(self, api: ControlPlane, transport: Transport) -> None:
         async with TunnelProxy() as proxy:
             access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
             assert await name_of(Client(transport, access)) == "testbed-admin"
             assert proxy.targets == [api.url.removeprefix("https://")]
+
+    async def test_through_a_proxy_that_is_itself_protected(self, api: ControlPlane, transport: Transport) -> None:
+        async with ProtectedTunnel(api) as proxy:
+            access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
+            assert await name_of(Client(transport, access)) == "testbed-admin"
+            assert (proxy.url[:5], len(proxy.targets)) == ("https", 1)
 
     async def test_a_proxy_that_is_away_is_named_as_unreachable(self, api: ControlPlane, transport: Transport) -> None:
         async with TunnelProxy() as proxy:

@@ -13,12 +13,14 @@ from aiohttp import web
 
 from governor.errors import GovernorError, Kind
 from governor.kube import endpoint, sender
-from governor.kube.client import Request, Transport
+from governor.kube.access import Access, Proxy
+from governor.kube.client import Client, Request, Transport
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, ObjectRef, ref_of
 from governor.kube.streams import Lines
+from governor.kube.transport import Answer
 from governor.values.secret import Secret
-from tests.unit.kube.http_bed import HttpServer, failure, hang_up
+from tests.unit.kube.http_bed import QUICK, HttpServer, failure, hang_up
 
 GET = Request("GET", "/api")
 PODS = ApiResource("", "v1", "Pod", "pods", namespaced=True)
@@ -131,6 +133,19 @@ class TestHostileAnswers:
             await client.send(GET)
             await client.send(GET)
             assert "Cookie" not in server.requests[1].headers
+
+
+class TestPacking:
+    @pytest.mark.parametrize(
+        ("far", "method", "asks"), [(True, "GET", True), (True, "PUT", False), (False, "GET", False)]
+    )
+    async def test_packed_answers_are_asked_for_where_the_way_is_long(
+        self, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, far: bool, method: str, asks: bool
+    ) -> None:
+        monkeypatch.setattr(endpoint, "is_loopback", lambda host: not far)
+        async with HttpServer(web.Response(body=b"{}")) as server:
+            await server.client(transport).send(Request(method, "/api"))
+            assert ("Accept-Encoding" in server.requests[0].headers) is asks
 
 
 class TestLists:
@@ -246,3 +261,31 @@ class TestPaths:
             PODS.path("n", name)
         with pytest.raises(GovernorError, match="cannot be the name"):
             PODS.path(name, "a")
+
+
+class TestProxies:
+    async def test_one_gets_its_own_login_and_nothing_that_is_the_clusters(self, transport: Transport) -> None:
+        heads: list[bytes] = []
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            proxy = Proxy(f"http://127.0.0.1:{port}", Secret("Basic bWU6aHVudGVyMg=="))
+            access = Access("https://api.example:6443", token=Secret(TOKEN), proxy=proxy)
+            error = await refused(Client(transport, access, QUICK).send(GET))
+        assert error.code == "kube-unreachable"
+        assert "the proxy answered 407" in str(error)
+        assert heads[0].startswith(b"CONNECT api.example:6443 HTTP/1.1\r\n")
+        assert b"Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n" in heads[0]
+        assert TOKEN.encode() not in heads[0]
+        assert "bWU6" not in str(error)
+
+
+def test_requests_and_answers_are_shown_without_what_they_carry() -> None:
+    request = Request("PUT", "/api/v1/namespaces/n/secrets/a", body=b"hunter2")
+    assert f"{request} {request!r} {[request]}".count("PUT /api/v1/namespaces/n/secrets/a") == 3
+    assert "hunter2" not in f"{request!r} {Answer(200, b'hunter2')!r}"
