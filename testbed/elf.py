@@ -34,9 +34,8 @@ def is_elf(path: Path) -> bool:
 
 
 def is_static(program: Path) -> bool:
-    """Whether the program needs no library at all."""
-    resolved = parse(_ldd([program]))
-    return not (resolved.libraries or resolved.fixed or resolved.missing)
+    """Whether this is a program, and one that needs no library at all."""
+    return is_elf(program) and parse(_ldd([program])) == Resolved()
 
 
 def closure(objects: Iterable[Path], own: Path | None = None) -> dict[str, Path]:

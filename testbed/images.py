@@ -77,7 +77,7 @@ def pause() -> Archive:
 def static(name: str, binary: Path) -> Archive:
     """Any program that needs no library, in the root directory under the image's own short name."""
     if not elf.is_static(binary):
-        raise TestbedError(f"{binary} needs libraries: build it with CGO_ENABLED=0 to put it into an image alone")
+        raise TestbedError(f"{binary} does not run alone: build it with CGO_ENABLED=0 to put it into an image")
     return _single(name, {_short(name): File(binary, executable=True)}, (f"/{_short(name)}",))
 
 

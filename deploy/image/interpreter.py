@@ -134,7 +134,7 @@ def _reduced(settings: Path) -> str:
 
 def neutralise(interpreter: Interpreter, objects: list[Path], steps: Steps) -> None:
     """Take out of its own copied objects what only the machine knows on which it was compiled."""
-    if not interpreter.is_compiled_here:
+    if not (interpreter.is_compiled_here and objects):
         return
     steps.run("strip the interpreter", ["strip", "--strip-unneeded", *sorted(objects)])
     for file in objects:

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import zipfile
 from collections.abc import Iterable
+from configparser import ConfigParser
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.image.interpreter import PREFIX, Interpreter, is_own, neutralise, put
-from testbed import cache, debian, elf
+from testbed import cache, debian, elf, oci
 from testbed.errors import TestbedError
 from testbed.helm import HELM
 from testbed.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
@@ -132,23 +133,20 @@ def _install(interpreter: Interpreter, site: Path, steps: Steps) -> None:
     locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile", "--requirement", _LOCK)
     steps.run("install the locked packages", [*pip, *locked, "--target", site])
     shutil.rmtree(site / "bin", ignore_errors=True)
-    for file in [file for file in site.rglob("*") if file.is_file()]:
-        if file.suffix in _SOURCES_OF_OTHERS or (
-            file.parent.suffix == ".dist-info" and file.name in _NOTES_OF_INSTALLERS
-        ):
-            file.unlink()
+    notes = [file for name in _NOTES_OF_INSTALLERS for file in site.glob(f"*.dist-info/{name}")]
+    sources = [file for suffix in _SOURCES_OF_OTHERS for file in site.rglob(f"*{suffix}")]
+    for file in (*notes, *sources):
+        file.unlink()
 
 
 def _put_libraries(interpreter: Interpreter, root: Path, site: Path, steps: Steps) -> dict[str, Node]:
     """Libraries where the loader looks; those of the interpreter's own kind as neutral as itself."""
     objects = [*interpreter.objects(), *(file for file in sorted(site.rglob("*.so*")) if elf.is_elf(file))]
-    files = {place[1:]: file for place, file in elf.closure(objects, own=site).items()}
-    for place, file in files.items():
-        if is_own(interpreter, file):
-            files[place] = root.with_name(file.name)
-            shutil.copyfile(file, files[place])
-            neutralise(interpreter, [files[place]], steps)
-    return {place: File(file, executable=True) for place, file in files.items()}
+    libraries = {place[1:]: file for place, file in elf.closure(objects, own=site).items()}
+    own = {place: file for place, file in libraries.items() if is_own(interpreter, file)}
+    copies = {place: Path(shutil.copy(file, root.with_name(file.name))) for place, file in own.items()}
+    neutralise(interpreter, list(copies.values()), steps)
+    return {place: File(file, executable=True) for place, file in {**libraries, **copies}.items()}
 
 
 def _environment_of(interpreter: Interpreter) -> dict[str, Node]:
@@ -160,9 +158,10 @@ def _environment_of(interpreter: Interpreter) -> dict[str, Node]:
 
 def _commands(entry_points: Path) -> dict[str, Node]:
     """The commands that the wheel promises; the kernel starts them, no shell is needed."""
-    section = entry_points.read_text(encoding="utf-8").partition("[console_scripts]")[2].partition("[")[0]
-    pairs = [[word.strip() for word in line.split("=")] for line in section.split("\n") if "=" in line]
-    return {f"{VENV}/bin/{name}": File(_command(*target.split(":")), executable=True) for name, target in pairs}
+    sections = ConfigParser(delimiters="=")
+    sections.read(entry_points, encoding="utf-8")
+    commands = sections["console_scripts"].items()
+    return {f"{VENV}/bin/{name}": File(_command(*target.split(":")), executable=True) for name, target in commands}
 
 
 def _command(module: str, function: str) -> bytes:
@@ -180,7 +179,7 @@ def _inputs(interpreter: Interpreter) -> tuple[str, ...]:
     """Everything that shapes the layer. A library of the machine counts as changed with its time or size."""
     libraries = {**elf.closure(interpreter.objects()), "": interpreter.executable}.values()
     states = [(file, file.stat()) for file in sorted(set(libraries))]
-    programs = [*sorted(Path(__file__).parent.glob("*.py")), Path(elf.__file__), Path(elf.__file__).with_name("oci.py")]
+    programs = [Path(__file__), Path(__file__).with_name("interpreter.py"), Path(elf.__file__), Path(oci.__file__)]
     return (
         str(interpreter.executable),
         interpreter.build,

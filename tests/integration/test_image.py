@@ -1,6 +1,8 @@
 """What was assembled runs: in real containers, without root, on a root file system that cannot be written."""
 
+import asyncio
 import json
+import os
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest_asyncio
 from demo.programs import answers
 from governor import __version__
 from testbed import images
+from testbed.containers import HIERARCHIES, PrivateContainerd, volume
 from testbed.daprd import VERSION
 from testbed.errors import TestbedError
 from testbed.helm import HELM
@@ -20,7 +23,6 @@ from testbed.recipes import provide
 from testbed.redis import RedisError, ask
 from testbed.server import free_ports
 from testbed.waiting import until
-from tests.integration.image_bed import PrivateContainerd, volume
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PYTHON = "/opt/venv/bin/python3"
@@ -201,13 +203,29 @@ async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None
     async with containerd:
         pause = await containerd.take(images.pause())
         await containerd.ctr("run", "--detach", f"--cgroup=/{containerd.cgroup}/one", pause, "one")
-        assert list(containerd.cgroups())
+        assert containerd.cgroups()
         assert processes_of(containerd)
         await containerd.kill()
 
-    assert list(containerd.cgroups()) == []
+    assert containerd.cgroups() == []
     assert processes_of(containerd) == []
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+async def test_what_a_killed_test_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    ended = await asyncio.create_subprocess_exec("true")
+    await ended.wait()
+    hierarchy = HIERARCHIES / "pids" if (HIERARCHIES / "pids").exists() else HIERARCHIES
+    abandoned = hierarchy / f"governor-containers-{ended.pid}-0"
+    used = hierarchy / f"governor-containers-{os.getpid()}-0"
+    (abandoned / "one").mkdir(parents=True)
+    used.mkdir()
+    try:
+        async with PrivateContainerd(tmp_path / "containerd"):
+            assert not abandoned.exists()
+            assert used.exists()
+    finally:
+        used.rmdir()
 
 
 def processes_of(containerd: PrivateContainerd) -> list[str]:

@@ -15,9 +15,9 @@ import pytest
 
 from deploy.image.interpreter import ask
 from testbed import cache, images
+from testbed.containers import PrivateContainerd
 from testbed.oci import Archive, read_archive
 from testbed.wheels import REPOSITORY, VENV_PYTHON
-from tests.integration.image_bed import PrivateContainerd
 
 DEBIAN = Path("/usr/bin/python3")
 OWN = (".pyenv/versions", ".local/share/uv/python")
@@ -47,7 +47,7 @@ def copied(source: Path, directory: Path) -> Copy:
     for name in filter(None, names):
         if (source / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, directory / name)
+            shutil.copy(source / name, directory / name)
     (directory / ".venv").symlink_to(REPOSITORY / ".venv")
     return Copy(directory)
 
@@ -169,6 +169,28 @@ def test_the_containerfile_describes_the_same_image(archive: Archive) -> None:
     assert lines["WORKDIR"] == settings["WorkingDir"]
     assert json.loads(lines["VOLUME"]) == list(settings["Volumes"])
     assert json.loads(lines["ENTRYPOINT"]) == settings["Entrypoint"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_what_the_containerfile_copies_is_enough(tmp_path: Path) -> None:
+    """Its build stage, but for the system that it starts from: with Debian's Python and a user who has nothing."""
+    stage = (REPOSITORY / "deploy" / "image" / "Containerfile").read_text().partition("FROM scratch")[0]
+    copy = copied(REPOSITORY, tmp_path / "copy").directory
+    source = tmp_path / "source"
+    source.mkdir()
+    for line in re.findall(r"^COPY (.+) \S+$", stage, re.MULTILINE):
+        for name in line.split():
+            (copy / name).rename(source / name)
+    command = re.findall(r"^RUN (tools/.+)$", stage, re.MULTILINE)[0].replace("/image", str(tmp_path / "root"), 1)
+    kept = {name: value for name, value in os.environ.items() if name.endswith(("_proxy", "_PROXY", "PIP_CERT"))}
+    environment = {**kept, "HOME": str(tmp_path), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    result = subprocess.run(
+        ["sh", "-c", command], cwd=source, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "root" / "opt/venv/bin/governor").exists()
 
 
 def test_the_root_file_system_is_what_the_layers_hold(archive: Archive, tmp_path: Path) -> None:

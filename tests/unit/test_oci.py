@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import TestbedError
@@ -43,6 +43,7 @@ def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return content.read()
 
 
+@settings(deadline=None)  # it writes files
 @given(tree=TREES, seed=st.randoms(use_true_random=False))
 def test_the_order_in_which_a_tree_was_made_does_not_matter(tree: dict[str, Node], seed: Any) -> None:
     paths = list(tree)
@@ -54,6 +55,7 @@ def test_the_order_in_which_a_tree_was_made_does_not_matter(tree: dict[str, Node
         assert one.file.read_bytes() == two.file.read_bytes()
 
 
+@settings(deadline=None)  # it writes files
 @given(tree=TREES)
 def test_a_layer_holds_the_tree_and_the_directories_that_it_implies(tree: dict[str, Node]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -87,3 +87,4 @@ def test_programs_without_libraries_are_told_from_others() -> None:
     assert not elf.is_static(Path(dynamic))
     assert elf.is_elf(Path(dynamic))
     assert not elf.is_elf(Path(__file__))
+    assert not elf.is_static(Path(__file__)), "a script needs more than libraries"

@@ -1,0 +1,92 @@
+"""How large the governor's image is, and how long a container of it takes: to import, to start, to serve.
+
+Each time is that of one container from the call to its end or its readiness; *nothing* is what any container costs
+here, with a static program that ends at once.
+
+    python -m bench.image [--rounds 20]
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from demo.programs import answers
+from deploy.image.assemble import governor_image
+from testbed import cache, images
+from testbed.containers import PrivateContainerd, volume
+from testbed.oci import write_archive
+from testbed.server import free_ports
+from testbed.steps import Steps
+from testbed.waiting import until
+
+GOVERNOR = "/opt/venv/bin/governor"
+
+
+async def measure(directory: Path, rounds: int) -> None:
+    """Assemble, import and run; print two tables in Markdown."""
+    with governor_image(Steps("image", cache.log_of("image"))) as image:
+        archive = write_archive(image, directory / "governor.tar")
+        show("layer", "MiB", {layer.title: layer.file.stat().st_size / 2**20 for layer in image.layers})
+    async with PrivateContainerd(directory / "containerd") as containers:
+        busybox = await containers.take(images.busybox())
+        began = time.monotonic()
+        governor = await containers.take(archive)
+        imported = time.monotonic() - began
+        commands = {
+            "nothing": (busybox, "/bin/true"),
+            "`python3 -c pass`": (governor, "/opt/venv/bin/python3", "-c", "pass"),
+            "`governor --version`": (governor, GOVERNOR, "--version"),
+            "`helm version`": (governor, "helm", "version"),
+        }
+        times = {name: await median(rounds, partial(containers.run, *run)) for name, run in commands.items()}
+        times["`governor server` until ready, with an empty directory"] = await median(
+            rounds, partial(serve, containers, governor, directory)
+        )
+    print()
+    show("container", "ms, median", {"import of the image, once": imported * 1000, **times})
+
+
+async def median(rounds: int, act: Callable[[], Awaitable[object]]) -> float:
+    """The median of so many rounds, in milliseconds; an act may say itself how many seconds count."""
+    times = []
+    for _ in range(rounds):
+        began = time.monotonic()
+        said = await act()
+        times.append(said if isinstance(said, float) else time.monotonic() - began)
+    return statistics.median(times) * 1000
+
+
+async def serve(containers: PrivateContainerd, image: str, directory: Path) -> float:
+    """Seconds until a server in a container is ready."""
+    api, health = free_ports(2)
+    data = volume(directory / f"data-{health}")
+    command = (GOVERNOR, "server", f"--listen=127.0.0.1:{api}", f"--health-listen=127.0.0.1:{health}")
+    began = time.monotonic()
+    async with containers.running(image, *command, mounts={data: "/var/lib/governor"}):
+        await until(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
+        return time.monotonic() - began
+
+
+def show(what: str, unit: str, values: dict[str, float]) -> None:
+    """A table in Markdown."""
+    print(f"| {what} | {unit} |\n|---|---|")
+    for name, value in values.items():
+        print(f"| {name} | {value:.0f} |")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20, help="how many containers of each kind")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
+        asyncio.run(measure(Path(directory), options.rounds))
+
+
+if __name__ == "__main__":
+    main()
