@@ -51,7 +51,8 @@ class Discovery:
         self._tables = tables
         self._turn = asyncio.Lock()
         self._parts: tuple[_Part, ...] = ()
-        self._read_s = -LASTS_S
+        self._asked_s = 0.0
+        self._wanted, self._known = 1, 0
 
     async def find(self, group: str, kind: str, version: str = "") -> ApiResource:
         """One kind in one version, or in the one that the server prefers; NOT_FOUND if it is not served."""
@@ -70,15 +71,16 @@ class Discovery:
         return frozenset(group for part in await self._fresh(LASTS_S) for group in part.served.stale)
 
     def forget(self) -> None:
-        """Ask the server at the next call."""
-        self._read_s = self._clock.monotonic() - LASTS_S
+        """Ask the server at the next call, even if an answer to an earlier one is under way."""
+        self._wanted += 1
 
     async def _fresh(self, lasts_s: float) -> tuple[_Part, ...]:
         async with self._turn:
-            if self._clock.monotonic() - self._read_s >= lasts_s:
+            if self._known != self._wanted or self._clock.monotonic() - self._asked_s >= lasts_s:
+                wanted, self._asked_s = self._wanted, self._clock.monotonic()
                 known = self._parts or (None,) * len(_ROOTS)
                 self._parts = tuple([await self._read(*each) for each in zip(_ROOTS, known, strict=True)])
-                self._read_s = self._clock.monotonic()
+                self._known = wanted
             return self._parts
 
     async def _read(self, path: str, known: _Part | None) -> _Part:

@@ -24,6 +24,7 @@ UNREACHABLE: Final = "kube-unreachable"
 LOST: Final = "kube-connection-lost"
 """The code of failures after which nobody knows what the server did."""
 _MOST_REFUSAL_BYTES: Final = 1024 * 1024
+_LEAST_TOKEN: Final = 8
 _FOREIGN: Final = (aiohttp.ClientError, OSError, TooLargeError, BrokenError)
 _UNSENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
@@ -120,10 +121,7 @@ class Endpoint:
         doing = f"{request} at {self._access.server}"
         if response.status < 400:
             return ApiError(doing, response.status, _redirected(response.headers.get("Location", "")))
-        body = await _read(response, _MOST_REFUSAL_BYTES)
-        if credential.token:
-            # Something between may show what was sent to it.
-            body = body.replace(credential.token.reveal().encode(), MASK.encode())
+        body = _masked(await _read_refusal(response), credential.token)
         status = status_of(body)
         wait_s = retry_after_s(response.headers.get("Retry-After", ""), status, self._transport.clock.now())
         return ApiError(doing, response.status, status, wait_s)
@@ -157,6 +155,20 @@ async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
         body.add(await content.readany())
     encoding = response.headers.get("Content-Encoding", "")
     return unpacked(body.whole(), encoding, most_bytes) if encoding else body.whole()
+
+
+async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
+    """Nothing if it cannot be read: the status counts, whatever comes with it."""
+    try:
+        return await _read(response, _MOST_REFUSAL_BYTES)
+    except (TooLargeError, BrokenError):
+        return b""
+
+
+def _masked(body: bytes, token: Secret | None) -> bytes:
+    """Something between may show what was sent to it."""
+    text = token.reveal() if token else ""
+    return body.replace(text.encode(), MASK.encode()) if len(text) >= _LEAST_TOKEN else body
 
 
 def _reason(error: Exception) -> str:

@@ -34,6 +34,7 @@ _MARKUP: Final = re.compile(r"<(style|script).*?</\1>|<[^>]*>", re.DOTALL | re.I
 _READ_BYTES: Final = 4096
 _SHOWN: Final = 200
 _MOST_DIGITS: Final = 9
+_MOST_MESSAGE: Final = 4096
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class ApiError(GovernorError):
     def __init__(self, doing: str, code: int, status: Status, retry_after_s: float | None = None) -> None:
         causes = (status.details.causes or ()) if status.details else ()
         reason = status.reason or f"HTTP {code}"
-        text = status.message or f"HTTP {code} and no reason given"
+        text = status.message[:_MOST_MESSAGE] or f"HTTP {code} and no reason given"
         details = [Detail(cause.message, path=cause.field) for cause in causes if cause.message]
         wait = "" if retry_after_s is None else f"; it asks to wait {retry_after_s:g} s"
         super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{doing}: {text}{wait}", details)
@@ -105,7 +106,7 @@ def status_of(body: bytes) -> Status:
         return status
     said = " ".join(_MARKUP.sub(" ", body[:_READ_BYTES].decode("utf-8", errors="replace")).split())
     shown = "".join(letter for letter in said if letter.isprintable())[:_SHOWN]
-    who = "not the API server but something before it answered"
+    who = "it seems that not the API server but something before it answered"
     return Status(message=f"{who}: {shown}" if shown else f"{who}, without a word")
 
 

@@ -25,7 +25,11 @@ NOT_MODIFIED: Final = 304
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request; ``repeatable`` says whether sending it twice does the same as sending it once."""
+    """One request; ``repeatable`` says whether sending it twice does the same as sending it once.
+
+    Without it, only a method that HTTP does not call idempotent is surely sent once: aiohttp itself sends others again
+    when a kept connection turns out to be dead.
+    """
 
     method: str
     path: str

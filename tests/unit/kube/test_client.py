@@ -81,6 +81,21 @@ class TestHostileAnswers:
             error = await refused(server.client(transport).send(GET))
         assert error.code == "kube-answer-size"
 
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            web.Response(status=502, body=bytes(2_000_000)),
+            web.Response(status=502, headers={"Content-Encoding": "br"}, body=b"x"),
+        ],
+    )
+    async def test_a_refusal_that_cannot_be_read_is_still_a_refusal(
+        self, transport: Transport, bad: web.Response
+    ) -> None:
+        async with HttpServer(bad) as server:
+            error = await refused(server.client(transport).send(GET))
+        assert isinstance(error, ApiError)
+        assert (error.status, error.from_server) == (502, False)
+
     async def test_a_packed_body_is_unpacked(self, transport: Transport) -> None:
         packed = web.Response(body=gzip.compress(b'{"a": 1}'), headers={"Content-Encoding": "gzip"})
         async with HttpServer(packed) as server:

@@ -15,6 +15,7 @@ from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource
 from governor.kube.transport import Answer, Request
 from governor.process.clock import VirtualClock
+from testbed.waiting import until
 
 NOT_MODIFIED = 304
 
@@ -58,8 +59,8 @@ class Api:
 
     async def exchange(self, request: Request) -> Answer:
         self.requests.append(request)
-        await asyncio.sleep(0)
         document = self.documents[request.path]
+        await asyncio.sleep(0)
         if isinstance(document, Exception):
             raise document
         etag = self.etags.get(request.path, "")
@@ -140,6 +141,16 @@ class TestAsking:
         api.documents["/apis"] = aggregated()
         discovery.forget()
         assert [each.kind for each in await discovery.all()] == ["Pod", "Node"]
+
+    async def test_an_answer_that_was_under_way_when_told_to_forget_does_not_count(self, clock: VirtualClock) -> None:
+        api = modern(APPS)
+        discovery = api.discovery(clock)
+        reading = asyncio.create_task(discovery.all())
+        await until(lambda: asyncio.sleep(0, len(api.requests) == 2))
+        discovery.forget()
+        api.documents["/apis"] = aggregated(APPS, SCALING)
+        assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
+        assert len(await reading) == 3
 
     async def test_a_kind_that_came_since_is_found(self, clock: VirtualClock) -> None:
         api = modern()

@@ -56,7 +56,7 @@ def test_an_error_page_is_told_from_the_servers_word_and_shown_without_markup() 
     page = b"<html><head><style>body{color:red}</style><title>502 Bad Gateway</title></head><body>nginx\x07</body>"
     said = status_of(page)
     assert not said.from_server
-    assert said.message == "not the API server but something before it answered: 502 Bad Gateway nginx"
+    assert said.message == "it seems that not the API server but something before it answered: 502 Bad Gateway nginx"
 
 
 @pytest.mark.parametrize("body", [b"", b"   ", b"\xff\xfe", b"[]", b"null", b'{"error": "no"}', b"{"])
@@ -95,3 +95,7 @@ def test_the_wait_is_read_from_the_status_if_the_header_says_nothing() -> None:
 
 def test_the_message_says_how_long_the_server_asks_to_wait() -> None:
     assert "it asks to wait 60 s" in str(ApiError("GET /x", 429, Status(message="slow down"), 60.0))
+
+
+def test_a_message_without_end_is_cut() -> None:
+    assert len(str(ApiError("GET /x", 500, status_of(status(message="x" * 1_000_000))))) < 5000
