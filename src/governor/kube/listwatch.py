@@ -157,7 +157,11 @@ class ListWatch(Generic[V]):
     def _emit(self, events: tuple[Event[V], ...]) -> None:
         for event in events:
             self.delivered += 1
-            self._deliver(event)
+            try:
+                self._deliver(event)
+            except GovernorError as error:
+                # It must not be taken for a failure of the server, which would be tried again without this event.
+                raise RuntimeError(f"the handler of {event.ref} failed") from error
 
     def _ref(self, metadata: Metadata) -> ObjectRef:
         return ObjectRef(self._resource.group, self._resource.kind, metadata.namespace, metadata.name)

@@ -113,6 +113,7 @@ class Reflector(Generic[V]):
     async def _list(self) -> None:
         query = self._protocol.list_query() | self._selectors
         self._protocol.take_page(await self._client.send(Request("GET", self._path, query)))
+        self.trouble = ""
         if not self._protocol.is_listing:
             self._synced.set()
 
@@ -129,6 +130,8 @@ class Reflector(Generic[V]):
                     self.reconnects += 1
                     watchdog.cancel()
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             message = f"watch {self._path}: not a word for {SILENCE_S:g} s, not even a bookmark"
             raise GovernorError(Kind.DEADLINE, "kube-watch-silent", message) from error
         if not self._is_watch_heard and self._clock.monotonic() - began_s < SHORT_S:

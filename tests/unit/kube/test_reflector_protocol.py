@@ -357,6 +357,16 @@ def test_a_list_without_items_is_empty(follower: Follower) -> None:
     }
 
 
+def test_a_handler_that_fails_is_not_taken_for_a_server_that_fails(server: Server) -> None:
+    def fail(_: Event[Thing]) -> None:
+        raise GovernorError(Kind.UNAVAILABLE, "elsewhere", "something else is away")
+
+    server.write("a", 1)
+    protocol = ListWatch(RESOURCE, Thing, WritableStore({}), fail)
+    with pytest.raises(RuntimeError, match="the handler of Thing"):
+        protocol.take_page(server.page(protocol.list_query()))
+
+
 def test_a_bookmark_moves_the_position(server: Server, follower: Follower) -> None:
     follower.catch_up()
     follower.protocol.take_line(_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": "99"}}))
