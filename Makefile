@@ -1,11 +1,13 @@
 # Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
 PYTHON_VENV  := .venv/bin/python
-SERVERS      := daprd daprd-1.16 redis etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
-DEMO_SERVERS := daprd redis
 KUBE_SERVERS := etcd kube-apiserver kubectl
+NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
+DEMO_SERVERS := daprd redis
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) kwok dapr-services
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-generated soak bench-change bench-kube generate lock clean environment servers demo-servers kube-servers
+.PHONY: help demo test check check-generated soak bench-change bench-kube \
+	testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,12 @@ bench-change: demo-servers ## Measure the time from an accepted change to its pr
 bench-kube: kube-servers ## Measure our Kubernetes client and reflector beside other libraries
 	$(PYTHON_VENV) -m bench.kube
 
+testbed-up: node-servers ## Start a real cluster on this machine (DAPR=1.18.3 installs Dapr too); needs root
+	@$(PYTHON_VENV) -m testbed.cluster up $(if $(DAPR),--dapr=$(DAPR))
+
+testbed-down: environment ## End that cluster and leave nothing of it
+	@$(PYTHON_VENV) -m testbed.cluster down
+
 generate: environment ## Write the generated files anew
 	$(PYTHON_VENV) tools/generate.py
 
@@ -55,3 +63,6 @@ demo-servers:
 
 kube-servers:
 	@tools/bootstrap $(KUBE_SERVERS)
+
+node-servers:
+	@tools/bootstrap $(NODE_SERVERS)

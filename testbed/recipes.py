@@ -6,8 +6,10 @@ from pathlib import Path
 from testbed import cache, debian
 from testbed.containerd import CONTAINERD, CONTAINERD_2
 from testbed.coredns import COREDNS
-from testbed.daprd import DAPRD, DAPRD_1_16
+from testbed.dapr import services
+from testbed.daprd import DAPRD, DAPRD_1_16, VERSION
 from testbed.errors import TestbedError
+from testbed.helm import HELM
 from testbed.kubernetes import (
     ETCD,
     KUBE_APISERVER,
@@ -22,7 +24,7 @@ from testbed.recipe import Recipe
 from testbed.redis import REDIS
 
 _CONTROL_PLANE = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
-_NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD)
+_NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD, HELM, services(VERSION))
 RECIPES = {
     **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE)},
     "daprd-1.16": DAPRD_1_16,
