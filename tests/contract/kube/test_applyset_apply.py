@@ -284,6 +284,32 @@ async def test_a_secret_leaves_no_digest_in_the_inventory(client: Client, namesp
     assert (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"] == version
 
 
+async def test_a_manifest_that_does_not_fit_its_kind_is_refused(client: Client, namespace: str) -> None:
+    unknown = config_map("unknown") | {"spec": {}}
+    wrong = {**config_map("wrong"), "data": {"a": 5}}
+    report = await make_set(client, namespace).apply([unknown, wrong])
+    assert outcomes(report) == {"unknown": Outcome.REFUSED, "wrong": Outcome.REFUSED}
+    assert ".spec: field not declared in schema" in report.results[0].error
+    assert ".data.a: expected string" in report.results[1].error
+
+
+async def test_a_secret_that_is_refused_is_not_shown(client: Client, namespace: str) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    broken: list[dict[str, object]] = [
+        {"stringData": {"a": 12345678}},
+        {"stringData": {"a": ["12345678"]}},
+        {"stringData": "12345678"},
+        {"data": {"a": "12345678!"}},
+        {"data": {"a": 12345678}},
+    ]
+    for each in broken:
+        error = await refused(make_set(client, namespace).apply([{**secret, **each}]))
+        assert error.kind is Kind.INVALID
+        assert "12345678" not in str(error)
+    folded = {**secret, "data": {"a": "MTIzNDU2\nNzg=\n"}}
+    assert (await make_set(client, namespace).apply([folded])).ok
+
+
 async def test_a_definition_removed_by_hand_comes_back_with_its_objects(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     manifests = [definition("Thing", group), custom("Thing", group, "one")]

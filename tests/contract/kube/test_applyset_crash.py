@@ -1,11 +1,13 @@
 """A program that dies at any request, before or after the server got it, orphans nothing and endangers nothing."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from governor.kube.applyset import ApplySet
+from governor.kube.applyset import ApplySet, inventory
+from governor.kube.applyset.entries import PIECE_BYTES, pack
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object
 from testbed.control_plane import ControlPlane
@@ -151,12 +153,19 @@ async def test_a_change_that_dies_anywhere_can_be_taken_back(scene_of: Callable[
     assert await _die_at_every_request(scene_of, lambda scene: scene.change(scene.client), back) > 20
 
 
-async def test_a_set_can_be_removed_whatever_died_before(scene_of: Callable[[int], Scene]) -> None:
+@pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 200])
+async def test_a_set_can_be_removed_whatever_died_before(
+    scene_of: Callable[[int], Scene], monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    """Also with an inventory of several parts."""
+    monkeypatch.setattr(inventory, "pack", partial(pack, piece_bytes=piece_bytes))
+
     async def remove(scene: Scene) -> None:
         assert (await scene.set_of(scene.client).remove_all()).complete
         assert await scene.ours() == set()
         assert await exists(scene.client, CONFIG_MAPS, f"{scene.prefix}-theirs", scene.namespace)
-        assert not await exists(scene.client, CONFIG_MAPS, f"{scene.prefix}-inventory", scene.namespace)
+        left = [each["metadata"]["name"] async for each in _all(scene)]
+        assert not [name for name in left if name.startswith(f"{scene.prefix}-inventory")]
 
     assert await _die_at_every_request(scene_of, lambda scene: scene.change(scene.client), remove) > 20
 

@@ -45,6 +45,33 @@ async def test_what_is_no_longer_wanted_is_removed_and_the_rest_stays(client: Cl
     assert (await objects.prune([config_map("b")])).results == ()
 
 
+async def test_an_object_that_is_wanted_by_another_name_stays(client: Client, namespace: str) -> None:
+    """Two groups serve one and the same Event."""
+    reference = {"kind": "Pod", "name": "p", "namespace": namespace}
+    new = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": reference}
+    old = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "regarding": reference,
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/tests",
+        "reportingInstance": "one",
+        "action": "Try",
+        "reason": "Trying",
+        "type": "Normal",
+    }
+    objects = make_set(client, namespace)
+    assert (await objects.apply([old])).ok
+    moved = await objects.apply([new])
+    assert moved.ok, moved
+    report = await objects.prune([new])
+    assert [(result.ref.group, result.outcome) for result in report.results] == [("events.k8s.io", Removal.KEPT)]
+    assert f"is the same object as Event {namespace}/e" in report.results[0].reason
+    assert await exists(client, ApiResource("", "v1", "Event", "events", namespaced=True), "e", namespace)
+    assert [ref.group for ref in await objects.inventory()] == [""]
+
+
 async def test_an_emptied_set_is_refused(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a")])

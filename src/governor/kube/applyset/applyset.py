@@ -10,7 +10,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.applying import Applying
-from governor.kube.applyset.bookkeeping import doomed, forgotten, is_applied
+from governor.kube.applyset.bookkeeping import doomed, forgotten, is_applied, same_objects
 from governor.kube.applyset.entries import Entries
 from governor.kube.applyset.inventory import Inventory, Stored
 from governor.kube.applyset.looking import look, look_if_served
@@ -155,8 +155,10 @@ class ApplySet:
 
     async def _remove(self, stored: Stored, wanted: set[ObjectRef], *, dry_run: bool = False) -> RemovalReport:
         remover = Remover(self._client, self._owner, self._settings, self._clock, dry_run=dry_run)
-        unwanted = [entry for ref, entry in sorted(stored.entries.items()) if ref not in wanted]
-        return RemovalReport(await remover.remove(unwanted))
+        kept = same_objects(stored.entries, wanted)
+        spared = wanted.union(result.ref for result in kept)
+        unwanted = [entry for ref, entry in sorted(stored.entries.items()) if ref not in spared]
+        return RemovalReport((*kept, *await remover.remove(unwanted)))
 
     async def _coming(self, due: Iterable[Wanted]) -> set[ObjectRef]:
         """Objects that cannot be tried out yet: their namespace or their kind is still to be made."""

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from governor.errors import GovernorError
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.manifests import Wanted
-from governor.kube.applyset.reports import FORGOTTEN, GOOD, ObjectResult, Outcome, RemovalResult
+from governor.kube.applyset.reports import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
 from governor.kube.objects import Object, ObjectRef
 
 Seen: TypeAlias = Mapping[ObjectRef, Object | GovernorError | None]
@@ -45,6 +45,16 @@ def forgotten(entries: Entries, results: Iterable[RemovalResult]) -> Entries:
     """What is left to be removed."""
     gone = {result.ref for result in results if result.outcome in FORGOTTEN}
     return {ref: entry for ref, entry in entries.items() if ref not in gone}
+
+
+def same_objects(entries: Entries, wanted: Collection[ObjectRef]) -> tuple[RemovalResult, ...]:
+    """What is not wanted by this name, but is by another: two groups may serve one object."""
+    names = {entries[ref].uid: ref for ref in wanted if ref in entries and entries[ref].uid}
+    return tuple(
+        RemovalResult(ref, Removal.KEPT, f"is the same object as {names[entry.uid]}")
+        for ref, entry in sorted(entries.items())
+        if ref not in wanted and entry.uid in names
+    )
 
 
 def _intent(known: Entry | None, wanted: Wanted, seen: Seen) -> Entry:

@@ -8,6 +8,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import ApiError
 
+_UNFIT: Final = ("failed to create typed patch object", "unable to convert unstructured object")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 
 
@@ -33,6 +34,13 @@ def outdated(error: GovernorError) -> bool:
     if not isinstance(error, ApiError) or conflicts_of(error):
         return False
     return error.kind is Kind.CONFLICT or any(cause.field == "metadata.uid" for cause in error.causes)
+
+
+def unfit(error: GovernorError) -> bool:
+    """Whether the manifest does not fit the schema of its kind, which the server calls an error of its own."""
+    if not isinstance(error, ApiError) or error.kind is not Kind.INTERNAL:
+        return False
+    return any(words in error.message for words in _UNFIT)
 
 
 def _manager(message: str) -> str:

@@ -175,7 +175,7 @@ class Inventory:
         current = {chunk.name for chunk in written.chunks}
         for chunk in await self._chunks_of(written.uid):
             base = chunk["metadata"].get("annotations", {}).get(f"{self._settings.prefix}/{_BASE}", "")
-            if chunk["metadata"]["name"] not in current and base.isdigit() and int(base) < int(written.version):
+            if chunk["metadata"]["name"] not in current and _is_older(base, written.version):
                 await self._delete_chunk(chunk)
 
     async def _chunks_of(self, uid: str) -> list[Object]:
@@ -223,6 +223,10 @@ class Inventory:
 def _owned_by(chunk: Object, uid: str) -> bool:
     owners: Iterable[Any] = chunk["metadata"].get("ownerReferences", ())
     return any(owner["uid"] == uid for owner in owners)
+
+
+def _is_older(version: str, than: str) -> bool:
+    return version.isdigit() and than.isdigit() and int(version) < int(than)
 
 
 def _seal(data: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 Which kinds the server has is found out by the caller, for the kinds that ``kinds_in`` names.
 """
 
+import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -15,10 +16,12 @@ from governor.kube.applyset.names import is_name, is_namespace
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of
 from governor.values.digest import digest
+from governor.values.paths import render
 
 KindKey: TypeAlias = tuple[str, str, str]
 """Group, version and kind."""
 
+_LINE_ENDS: Final = dict.fromkeys(map(ord, "\r\n"))
 _FROM_A_SERVER: Final = ("managedFields", "resourceVersion", "uid")
 
 
@@ -170,6 +173,8 @@ def _shape(manifest: Any) -> Iterator[Detail]:
         yield from _metadata_shape(metadata)
     else:
         yield Detail("is missing or no map", path="metadata")
+    if is_secret(manifest):
+        yield from _secret_shape(manifest)
 
 
 def _metadata_shape(metadata: Object) -> Iterator[Detail]:
@@ -189,6 +194,28 @@ def _metadata_shape(metadata: Object) -> Iterator[Detail]:
     for key in _FROM_A_SERVER:
         if metadata.get(key):
             yield Detail("is set by the server; leave it out", path=f"metadata.{key}")
+
+
+def _secret_shape(manifest: Object) -> Iterator[Detail]:
+    """What the server would refuse with a message that holds the value."""
+    for key in ("data", "stringData"):
+        values = manifest.get(key) or {}
+        if not isinstance(values, dict):
+            yield Detail("is no map", path=key)
+            continue
+        for name, value in values.items():
+            if not isinstance(value, str):
+                yield Detail("is no text", path=render((key, name)))
+            elif key == "data" and not _is_base64(value):
+                yield Detail("is not base64; plain text belongs into stringData", path=render((key, name)))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text.translate(_LINE_ENDS), validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _wanted(manifest: Object, resource: ApiResource, settings: Settings, *, defined_here: bool) -> Wanted:

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.conflicts import FieldConflict, conflicts_of
+from governor.kube.applyset.conflicts import FieldConflict, conflicts_of, unfit
 from governor.kube.objects import ObjectRef
 from governor.values.treediff import Difference
 
@@ -75,7 +75,7 @@ class Removal(enum.StrEnum):
     RELEASED = "released"
     """It was there before us: our fields were given up, it stays."""
     KEPT = "kept"
-    """An annotation on it says so."""
+    """An annotation on it says so, or it is wanted by another name."""
     FOREIGN = "foreign"
     """It is another object of this name, or nothing on it says that it is ours; it stays."""
     HELD = "held"
@@ -131,9 +131,11 @@ def failure_of(ref: ObjectRef, error: GovernorError) -> ObjectResult:
     """The result for an object that an error befell."""
     if error.kind is Kind.CONFLICT:
         return ObjectResult(ref, Outcome.CONFLICT, error=error.message, conflicts=conflicts_of(error))
-    return ObjectResult(ref, Outcome.FAILED if error.kind in _TRY_AGAIN else Outcome.REFUSED, error=str(error))
+    passing = error.kind in _TRY_AGAIN and not unfit(error)
+    return ObjectResult(ref, Outcome.FAILED if passing else Outcome.REFUSED, error=str(error))
 
 
 def removal_failure_of(ref: ObjectRef, error: GovernorError) -> RemovalResult:
     """The result for an object whose removal an error befell."""
-    return RemovalResult(ref, Removal.FAILED if error.kind in _TRY_AGAIN else Removal.REFUSED, str(error))
+    passing = error.kind in _TRY_AGAIN or error.kind is Kind.CONFLICT
+    return RemovalResult(ref, Removal.FAILED if passing else Removal.REFUSED, str(error))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.bookkeeping import doomed, forgotten, intended, is_applied, recorded
+from governor.kube.applyset.bookkeeping import doomed, forgotten, intended, is_applied, recorded, same_objects
 from governor.kube.applyset.entries import Entry
 from governor.kube.applyset.manifests import Wanted
 from governor.kube.applyset.reports import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
@@ -82,6 +82,13 @@ def test_what_stays_to_be_removed_stays_in_the_record(outcome: Removal) -> None:
     after = forgotten(entries, [RemovalResult(REF, outcome)])
     assert (REF not in after) is (outcome in FORGOTTEN)
     assert OTHER in after
+
+
+def test_one_object_under_two_names_is_not_taken_for_two() -> None:
+    entries = {REF: Entry(REF, "1"), OTHER: Entry(OTHER, "1")}
+    assert [result.ref for result in same_objects(entries, {REF})] == [OTHER]
+    assert same_objects(entries, set()) == ()
+    assert same_objects({REF: Entry(REF), OTHER: Entry(OTHER)}, {REF}) == ()
 
 
 def test_before_a_removal_its_digest_goes() -> None:

@@ -39,6 +39,13 @@ def test_an_object_that_was_replaced_is_to_be_looked_at_again() -> None:
     assert not outdated(GovernorError(Kind.CONFLICT, "x", "x"))
 
 
+def test_what_does_not_fit_its_schema_is_refused_although_the_server_calls_it_its_own_error() -> None:
+    text = "failed to create typed patch object (a/b; /v1, Kind=ConfigMap): .spec: field not declared in schema"
+    error = ApiError("PATCH /x", 500, Status(text, "", 500))
+    assert failure_of(REF, error).outcome is Outcome.REFUSED
+    assert failure_of(REF, ApiError("PATCH /x", 500, Status("etcd is away", "", 500))).outcome is Outcome.FAILED
+
+
 @pytest.mark.parametrize(
     ("kind", "outcome"),
     [(kind, Outcome.REFUSED) for kind in (Kind.INVALID, Kind.DENIED, Kind.NOT_FOUND, Kind.UNIMPLEMENTED)]
