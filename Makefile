@@ -7,7 +7,7 @@ SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) kwok dapr-services
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-generated soak bench-change bench-kube \
-	testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers node-servers
+	bench-image image testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,12 @@ bench-change: demo-servers ## Measure the time from an accepted change to its pr
 
 bench-kube: kube-servers ## Measure our Kubernetes client and reflector beside other libraries
 	$(PYTHON_VENV) -m bench.kube
+
+bench-image: environment ## Measure the size and the start of the container image; needs root
+	$(PYTHON_VENV) -m bench.image
+
+image: environment ## Make the container image as an OCI archive (OUTPUT=build/governor.tar)
+	@$(PYTHON_VENV) -m deploy.image.assemble --output=$(or $(OUTPUT),build/governor.tar)
 
 testbed-up: node-servers ## Start a real cluster on this machine (DAPR=1.18.3 installs Dapr too); needs root
 	@$(PYTHON_VENV) -m testbed.cluster up $(if $(DAPR),--dapr=$(DAPR))
