@@ -52,6 +52,10 @@ async def test_an_event_that_is_cut_is_told_once(faults: FaultyApi, client: Clie
         assert follower.record.story == [("Added", "a", "0"), ("Added", "b", "0"), ("Added", "c", "0")]
         assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 3)
         assert faults.count(is_list) == 1
+        lasting = [int(asked.query["timeoutSeconds"]) for asked in faults.requests if is_watch(asked)]
+        assert len(lasting) == 4
+        assert all(300 <= seconds <= 600 for seconds in lasting)
+        assert len(set(lasting)) > 1
 
 
 async def test_a_silent_connection_is_replaced(faults: FaultyApi, client: Client, namespace: str) -> None:
