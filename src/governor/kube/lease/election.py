@@ -1,6 +1,6 @@
 """One candidate at work: asks the API server, runs the work while it leads, and ends it in time.
 
-The decisions are ``candidacy``'s. Give it a client of its own: behind the rate limit of busy work renewals come late.
+The decisions are ``candidacy``'s.
 """
 
 import asyncio
@@ -14,15 +14,19 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client
+from governor.kube.client import Client, Limits
 from governor.kube.errors import ApiError
 from governor.kube.lease.candidacy import Candidate, Lease, Moment, Spec, Step, Timing
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process import logging
+from governor.process.backoff import Backoff
+from governor.process.breaker import Tolerance
 from governor.process.clock import Clock
 from governor.process.supervise import EXIT_FAILED
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
+LIMITS: Final = Limits(tolerance=Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=2.0)), attempts=1)
+"""For a client of the election's own: behind those of busy work renewals come late, and it tries again by itself."""
 _MANAGER: Final = "leader-election"
 _JITTER: Final = 1.2
 """The longest wait between two looks of a candidate, in retries."""
