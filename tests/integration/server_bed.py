@@ -156,7 +156,7 @@ async def running(
     with listen(chosen.listen) as listener:
         address = bound_address(listener)
         async with open_services(chosen, address, clock or SystemClock(), registry, timing) as services:
-            serving = asyncio.create_task(http_server(services, listener, chosen).run())
+            serving = asyncio.create_task(http_server(services, listener).run())
             try:
                 yield ServerBed(services, address, directory)
             finally:

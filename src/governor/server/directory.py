@@ -18,6 +18,8 @@ from governor.wire.rest import Role, TokenRequest
 
 DATABASE: Final = "governor.db"
 ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
+AUTHORITY: Final = "authority.pem"
+CERTIFICATE: Final = "certificate.pem"
 URL: Final = "server.url"
 _LOCK: Final = "server.lock"
 

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 import governor
-from governor.process import logging, tls
+from governor.process import logging
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.health import Checks, HealthServer
@@ -18,6 +18,7 @@ from governor.process.metrics import LoopLag, program_registry
 from governor.process.supervise import Component, Lifecycle, run_program
 from governor.server.api.application import application
 from governor.server.api.routes import ENDPOINTS
+from governor.server.certificates import Certificate, open_certificate
 from governor.server.changes import Changes
 from governor.server.deliveries import Dispatch
 from governor.server.directory import DATABASE, ensure_admin, locked, write_url
@@ -54,7 +55,8 @@ async def serve(settings: Settings) -> int:
                 Component("health", HealthServer(health_listener, services.checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
                 *sources(services, settings),
-                Component("api", http_server(services, listener, settings).run),
+                *renewals(services),
+                Component("api", http_server(services, listener).run),
             ]
             # What is loaded by now stays; the collector need not look at it again and again.
             gc.collect()
@@ -75,9 +77,11 @@ async def open_services(
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
-        keys = await store.write(lambda connection: open_keys(connection, directory, clock.now()))
+        given = settings.sealing_key
+        keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), given))
         await store.write(lambda connection: ensure_admin(connection, directory, clock))
-        site = _site(settings, address, keys)
+        certificate = await asyncio.to_thread(open_certificate, settings, directory, clock)
+        site = _site(settings, address, keys, certificate)
         write_url(directory, _url(settings, address))
         _log.info("server listens", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
         yield Services(
@@ -93,6 +97,7 @@ async def open_services(
             timing=timing,
             ownership=ownership,
             legacy_open=settings.legacy_open,
+            certificate=certificate,
             enrolments=Rate(clock, per_s=ENROLMENTS_PER_S, burst=ENROLMENT_BURST),
         )
 
@@ -105,22 +110,25 @@ def sources(services: Services, settings: Settings) -> list[Component]:
     return [Component("poc-file", file.run)]
 
 
-def http_server(services: Services, listener: socket.socket, settings: Settings) -> HttpServer:
+def renewals(services: Services) -> list[Component]:
+    """What keeps the certificate fresh, if there is one."""
+    return [Component("certificate", services.certificate.run)] if services.certificate else []
+
+
+def http_server(services: Services, listener: socket.socket) -> HttpServer:
     """The API on its socket."""
-    context = None
-    if settings.tls_certificate and settings.tls_key:
-        context = tls.server_context(settings.tls_certificate, settings.tls_key)
+    context = services.certificate.context if services.certificate else None
     return HttpServer(
         application(services, ENDPOINTS), listener, context, services.hub.close, dead_s=services.timing.dead_s
     )
 
 
-def _site(settings: Settings, address: Address, keys: ServerKeys) -> Site:
-    ca = tls.fingerprint_of(settings.tls_certificate) if settings.tls_certificate else ""
+def _site(settings: Settings, address: Address, keys: ServerKeys, certificate: Certificate | None) -> Site:
+    pin = certificate.pin if certificate and settings.pin_authority else ""
     url = settings.public_url.rstrip("/") or _url(settings, address)
     public = keys.delivery_key.public_key()
-    return Site(url, ca, encode_public_key(public), key_id(public))
+    return Site(url, pin, encode_public_key(public), key_id(public))
 
 
 def _url(settings: Settings, address: Address) -> str:
-    return f"{'https' if settings.tls_certificate else 'http'}://{address}"
+    return f"{'https' if settings.speaks_tls else 'http'}://{address}"

@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
 from governor.process.health import Checks
+from governor.server.certificates import Certificate
 from governor.server.changes import Changes
 from governor.server.deliveries import Dispatch
 from governor.server.identity import Identity
@@ -53,3 +54,4 @@ class Services(NamedTuple):
     enrolments: Rate
     ownership: Ownership
     legacy_open: bool
+    certificate: Certificate | None
