@@ -317,3 +317,44 @@ async def test_work_that_goes_on_after_its_leadership_ends_the_program(stage: St
     assert stage.clock.monotonic() < renewed_s + 15, "before another could lead"
     let_go.set()
     await asyncio.sleep(0)
+
+
+async def test_work_that_needs_long_to_stop_keeps_the_lease_until_it_has(stage: Stage) -> None:
+    leader, other = stage.contender(), stage.contender()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await leader.clock.sleep(30)
+
+    leader.work = work
+    leader.start()
+    await stage.until_led(within_s=NOTICE_S)
+    other.start()
+    await stage.pass_time(4)
+    assert leader.running is not None
+    leader.running.cancel()
+    await stage.pass_time(29)
+    assert stage.leaders == [leader]
+    await stage.pass_time(2)
+    assert leader.running.cancelled()
+    assert await stage.until_led(within_s=NOTICE_S) is other
+    stage.assert_no_two_worked_at_once()
+
+
+async def test_an_error_while_the_work_is_stopped_is_not_lost(stage: Stage) -> None:
+    contender = stage.contender()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ZeroDivisionError
+
+    contender.work = work
+    contender.start()
+    await stage.until_led(within_s=NOTICE_S)
+    await contender.stop()
+    assert contender.running is not None
+    assert isinstance(contender.running.exception(), ZeroDivisionError)

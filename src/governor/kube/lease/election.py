@@ -93,11 +93,12 @@ class Election:
         """Lead whenever possible; end when ``lead`` ends by itself, with its error if it has one.
 
         ``lead`` is cancelled as soon as the Lease is lost, and called again when it is won again. When ``run`` is
-        cancelled it cancels ``lead``, waits for it, and gives the Lease back, so that another takes over at once.
+        cancelled it cancels ``lead``, keeps the Lease until that has ended, and then gives it back, so that another
+        takes over at once.
 
-        Work that does not end when cancelled must not go on beside another leader: halfway between the renew deadline
-        and the end of the Lease the whole program ends by ``leave``. Work that blocks the event loop cannot be ended:
-        it must look at ``remaining_s``.
+        Work that does not end when the Lease is lost must not go on beside another leader: halfway between the renew
+        deadline and the end of the Lease the whole program ends by ``leave``. Work that blocks the event loop cannot
+        be ended: it must look at ``remaining_s``.
         """
         while True:
             await self._acquire()
@@ -134,12 +135,14 @@ class Election:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             lost = not work.done()
         finally:
-            await _ended(renewing)
-            await self._end(work)
+            try:
+                await self._end(work)
+            finally:
+                await _ended(renewing)
             await self._give_back()
-        if not work.cancelled():
-            work.result()
-        if renewing.done() and not renewing.cancelled():
+            if not work.cancelled():
+                work.result()
+        if not renewing.cancelled():
             renewing.result()
         return lost
 
@@ -149,7 +152,7 @@ class Election:
             await self._clock.sleep(min(self._me.timing.retry_s, self.remaining_s))
             if self._me.step(self._moment()) is Step.RENEW:
                 try:
-                    await self._within(min(self._attempt_s, self.remaining_s), self._rewrite(self._me.renewal))
+                    await self._within(min(self._attempt_s, self.remaining_s), self._rewrite(Candidate.renewal))
                 except GovernorError as error:
                     self._complain("cannot renew leadership", error)
                 else:
@@ -160,17 +163,15 @@ class Election:
                 return
 
     async def _end(self, work: "asyncio.Task[None]") -> None:
-        """Cancel the work; a program whose work goes on regardless is ended."""
+        """Cancel the work and wait for it while the Lease lasts; a program whose work goes on longer is ended."""
         work.cancel()
-        patience_s = max(self._me.timing.retry_s, self._last_end_s - self._clock.monotonic())
-        timer = asyncio.create_task(self._clock.sleep(patience_s))
-        try:
-            await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await _ended(timer)
-        if not work.done():
-            _log.error("the work of a former leader does not end, so the program does", lease=str(self._ref))
-            self._leave(EXIT_FAILED)
+        least_end_s = self._clock.monotonic() + self._me.timing.retry_s
+        while not work.done():
+            patience_s = max(least_end_s, self._last_end_s) - self._clock.monotonic()
+            if patience_s <= 0:
+                _log.error("the work of a former leader does not end, so the program does", lease=str(self._ref))
+                self._leave(EXIT_FAILED)
+            await self._first(work, patience_s)
 
     async def _give_back(self) -> None:
         if self._me.term is None:
@@ -178,21 +179,21 @@ class Election:
         bound_s = min(self._attempt_s, self.remaining_s)
         self._me = self._me.lost()
         try:
-            await self._within(bound_s, self._rewrite(self._me.release))
+            await self._within(bound_s, self._rewrite(Candidate.release))
             _log.info("gave leadership back", lease=str(self._ref), identity=self.identity)
         except GovernorError as error:
             self._complain("cannot give leadership back, others wait until it has run out", error)
 
-    async def _rewrite(self, spec_at: Callable[[Moment], Spec]) -> None:
+    async def _rewrite(self, spec_of: Callable[[Candidate, Moment], Spec]) -> None:
         """Write; if the Lease has changed, look, and write once more if it still names this candidate."""
         try:
-            await self._write(spec_at(self._moment()))
+            await self._write(spec_of(self._me, self._moment()))
         except ApiError as error:
             if error.kind not in (Kind.CONFLICT, Kind.NOT_FOUND):
                 raise
             await self._look()
             if self._me.is_holder:
-                await self._write(spec_at(self._moment()))
+                await self._write(spec_of(self._me, self._moment()))
 
     async def _look(self) -> None:
         try:
@@ -226,15 +227,22 @@ class Election:
 
     async def _within(self, seconds: float, doing: Coroutine[Any, Any, Result]) -> Result:
         """The result, or DEADLINE once the injected clock says so, whatever the API server does."""
-        task, timer = asyncio.create_task(doing), asyncio.create_task(self._clock.sleep(seconds))
+        task = asyncio.create_task(doing)
         try:
-            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+            await self._first(task, seconds)
             if task.done():
                 return task.result()
         finally:
             await _ended(task)
-            await _ended(timer)
         raise GovernorError(Kind.DEADLINE, "lease-deadline", f"{self._ref}: no answer within {seconds:g} s")
+
+    async def _first(self, task: "asyncio.Task[Any]", seconds: float) -> None:
+        """Wait until the task is done or the time is over."""
+        timer = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _ended(timer)
 
     def _moment(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now())
