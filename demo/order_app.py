@@ -119,12 +119,13 @@ async def application(dapr_port: int) -> web.Application:
 
 
 def main() -> None:
-    """Serve on loopback until stopped."""
+    """Serve until stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, required=True, help="where the application listens")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; in a pod, not only loopback")
     parser.add_argument("--dapr-port", type=int, required=True, help="HTTP port of its sidecar")
     options = parser.parse_args()
-    web.run_app(application(options.dapr_port), host="127.0.0.1", port=options.port, print=None)
+    web.run_app(application(options.dapr_port), host=options.host, port=options.port, print=None)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ NAMESPACE = "k8s.io"
 _MODULE = "github.com/containerd/containerd/v2"
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 _ANSWER_WITHIN_S = 120.0
-_PLUGINS = Path("/usr/lib/cni")
+PLUGINS = Path("/usr/lib/cni")
 
 
 def _build(result: Path, steps: Steps) -> None:
@@ -88,7 +88,7 @@ class Containerd(Server):
 
     def _settings(self) -> str:
         is_debian = self._binary == cache.executable_of(CONTAINERD)
-        places = {"directory": self.directory, "socket": self.socket, "cni": self._cni, "plugins": _PLUGINS}
+        places = {"directory": self.directory, "socket": self.socket, "cni": self._cni, "plugins": PLUGINS}
         return (_VERSION_2 if is_debian else _VERSION_3).format(**places, pause=PAUSE)
 
 

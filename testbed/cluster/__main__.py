@@ -2,23 +2,23 @@
 
 import argparse
 import asyncio
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from testbed import cache
-from testbed.cluster import dapr
-from testbed.cluster.cluster import Cluster
-from testbed.cluster.guard import sweep
-from testbed.errors import TestbedError, tail
-from testbed.images import busybox, pause
+import yaml
 
-_ENDED_WITHIN_S = 60.0
-_LOOK_EVERY_S = 0.05
+from testbed import cache, images
+from testbed.cluster import requisites, turn
+from testbed.cluster.cluster import Cluster
+from testbed.cluster.dapr import Dapr
+from testbed.cluster.leftovers import sweep
+from testbed.cluster.workloads import OrderApp, RedisInCluster, state_store
+from testbed.errors import TestbedError
+from testbed.helm import HELM
+
+_INTERRUPTED = 130
 
 
 def main() -> int:
@@ -26,101 +26,104 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m testbed.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="up|down")
     up = commands.add_parser("up", help="start it and say how to use it")
-    up.add_argument("--dapr", metavar="VERSION", help="install Dapr of that version, or upgrade to it")
+    up.add_argument("--dapr", default="", metavar="VERSION", help="install Dapr of that version, or upgrade to it")
     up.add_argument("--containerd", default="containerd", choices=["containerd", "containerd-2"])
-    up.set_defaults(act=lambda given: _up(given.dapr, given.containerd))
+    up.set_defaults(act=lambda given: _up(given.containerd, given.dapr))
     commands.add_parser("down", help="end it and remove everything of it").set_defaults(act=lambda _: _down())
     given = parser.parse_args()
     try:
-        given.act(given)
+        requisites.require_root()
+        asyncio.run(given.act(given))
     except TestbedError as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
         return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return 0
 
 
-def _up(dapr_version: str | None, containerd: str) -> None:
+async def _up(containerd: str, dapr_version: str) -> None:
     began = time.monotonic()
-    cluster = Cluster(_directory(), [pause().file, busybox().file], containerd)
-    if not cluster.is_up:
-        _start(cluster)
-    print(f"The cluster is ready after {time.monotonic() - began:.0f} s.", file=sys.stderr)
+    cluster = _cluster()
+    if cluster.is_up:
+        _say("The cluster is there already.")
+    else:
+        _say("The cluster is being started ...")
+        ready_made = [images.pause().file, images.busybox().file]
+        await cluster.start(requisites.programs(containerd), ready_made, say=_say, lasting=True)
+        _say(f"The cluster is ready after {time.monotonic() - began:.0f} s.")
     if dapr_version:
-        asyncio.run(dapr.install(cluster, dapr_version))
-        print(f"Dapr {dapr_version} is ready after {time.monotonic() - began:.0f} s.", file=sys.stderr)
-    print(_ADVICE.format(kubeconfig=cluster.kubeconfig, kubectl=cluster.facts["kubectl"], **_addresses(cluster)))
+        await _bring_dapr(cluster, dapr_version)
+        _say(f"Dapr {dapr_version} is ready after {time.monotonic() - began:.0f} s.")
+    print(_advice(cluster))
 
 
-def _start(cluster: Cluster) -> None:
-    """Leave the guard running when this command has ended."""
-    cluster.directory.mkdir(parents=True, exist_ok=True)
-    with cluster.log.open("wb") as log:
-        process = subprocess.Popen(
-            cluster.command(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=cluster.environment(),
-            start_new_session=True,
-        )
-    _pid_file().write_text(str(process.pid), encoding="utf-8")
-    while not cluster.is_up:
-        if process.poll() is not None:
-            raise TestbedError(f"the cluster did not start; its log is {cluster.log}\n{tail(cluster.log)}")
-        time.sleep(_LOOK_EVERY_S)
+async def _bring_dapr(cluster: Cluster, version: str) -> None:
+    dapr = Dapr(cluster)
+    found = await dapr.version()
+    if found != version:
+        _say(f"Dapr {version} is being installed{f' in place of {found}' if found else ''} ...")
+    await dapr.bring_to(version)
+    for image in (images.redis(), images.order_app()):
+        await cluster.import_image(image.file)
+    redis = RedisInCluster(cluster, "default", "redis")
+    example = [*redis.manifests, state_store(redis), *OrderApp(cluster, "default").manifests]
+    if not _example(cluster).exists():  # another one would have another password
+        _example(cluster).write_text(yaml.safe_dump_all(example, sort_keys=False), encoding="utf-8")
 
 
-def _down() -> None:
-    if (pid := _guard()) is not None:
-        os.kill(pid, signal.SIGTERM)
-        _wait_for_end(pid)
+async def _down() -> None:
+    cluster = _cluster()
+    other = turn.holder()
+    if other and other.directory != str(cluster.state):
+        _say(f"No cluster of yours runs. There is that of {other}; it is left alone.")
+        return
+    if other:
+        await cluster.stop()
     sweep()
-    shutil.rmtree(_directory(), ignore_errors=True)
-    print("The cluster has ended; nothing of it is left.")
+    shutil.rmtree(cluster.directory, ignore_errors=True)
+    print("Nothing of the cluster is left.")
 
 
-def _guard() -> int | None:
-    """The running guard of this user's cluster."""
-    if not _pid_file().exists():
-        return None
-    pid = int(_pid_file().read_text(encoding="utf-8"))
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return None
-    return pid if b"testbed.cluster.guard" in command and str(_directory()).encode() in command else None
+def _cluster() -> Cluster:
+    return Cluster(cache.root() / "cluster", "`make testbed-up`")
 
 
-def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + _ENDED_WITHIN_S
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(_LOOK_EVERY_S)
-    if Path(f"/proc/{pid}").exists():
-        raise TestbedError(f"process {pid}, which holds the cluster, does not end; its log is in {_directory()}")
+def _example(cluster: Cluster) -> Path:
+    return cluster.state / "order-app.yaml"
 
 
-def _directory() -> Path:
-    return cache.root() / "cluster"
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def _pid_file() -> Path:
-    return _directory() / "guard.pid"
+def _advice(cluster: Cluster) -> str:
+    path = ":".join(str(each.parent) for each in (Path(cluster.facts["kubectl"]), cache.provide(HELM)))
+    parts = [_USE, _EXAMPLE] if _example(cluster).exists() else [_USE]
+    return "\n".join(parts).format(path=path, example=_example(cluster), **cluster.facts) + _END
 
 
-def _addresses(cluster: Cluster) -> dict[str, str]:
-    return {name: cluster.facts[name] for name in ("node", "machine")}
-
-
-_ADVICE = """\
-export KUBECONFIG={kubeconfig}
+_USE = """\
+In this shell:
+  export KUBECONFIG={kubeconfig} PATH={path}:$PATH
 
 Try next:
-  {kubectl} get pods --all-namespaces
-  {kubectl} run shell --rm --stdin --tty --image=local.test/busybox:1 --image-pull-policy=IfNotPresent
+  kubectl get pods --all-namespaces
+  kubectl run shell --rm --stdin --tty --image=local.test/busybox:1 --image-pull-policy=IfNotPresent
 
-The node is {node}; pods reach what you serve on this machine at {machine}, and you reach them at their own addresses.
-There is no image registry: bring images of your own as archives. `make testbed-down` removes everything.
+The node is {node}. You reach pods and Services at their own addresses; pods reach what you serve here at {machine}.
+There is no image registry: bring images as archives, for each of them
+  {ctr} --address={socket} --namespace=k8s.io images import ARCHIVE
 """
+_EXAMPLE = """\
+The order application with its sidecar, storing in Redis:
+  kubectl apply -f {example}
+  kubectl rollout status deployment/order-app
+  app=http://$(kubectl get service order-app --output=jsonpath={{.spec.clusterIP}}):3000
+  curl --json '{{"data": {{"orderId": "42"}}}}' $app/neworder; curl $app/order
+  kubectl get component statestore --output=yaml
+"""
+_END = "\n`make testbed-up DAPR=VERSION` installs or upgrades Dapr; `make testbed-down` removes everything."
 
 
 if __name__ == "__main__":

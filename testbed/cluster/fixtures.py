@@ -1,72 +1,74 @@
 """Fixtures of the real cluster: started once for all tests of a process, with Dapr if one of them asks for it.
 
-Tests keep to namespaces of their own. All that use the cluster run in one process one after another, and before all
-others, for they take the longest.
+Tests keep to namespaces of their own. All that use the machine's one cluster run in one process one after another,
+and before all others, for they take the longest: first those that need the machine for a cluster of their own, then
+the older versions of Dapr, so that it is upgraded rarely and never put back, last who ends the cluster.
 """
 
+import asyncio
+import sys
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
-import pytest_asyncio
 
-from testbed import images
-from testbed.cluster import dapr as dapr_in_cluster
 from testbed.cluster.cluster import Cluster
+from testbed.cluster.dapr import NAMESPACE as DAPR_NAMESPACE
+from testbed.cluster.dapr import Dapr
+from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import OrderApp, RedisInCluster
 from testbed.daprd import VERSION
+from testbed.errors import tail
 
 _GROUP = "cluster"
 _CONTROL_PLANE_GROUPS = 2
+_TIMEOUT_S = 1200  # the turn of a run comes when another's tests have ended
+_LOG_LINES = 15
+_CLUSTER = pytest.StashKey[Cluster]()
+_NAMESPACE = pytest.StashKey[str]()
 
 
-@dataclass
-class Dapr:
-    """Dapr in the cluster."""
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SharedCluster]:
+    """The cluster of all tests of this process; for those that start or end it themselves."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
-    cluster: Cluster
-    version: str = ""
+    def say(text: str) -> None:
+        """Tell who watches: what tests print is otherwise kept from them."""
+        with capture.global_and_fixture_disabled():
+            print(f"\n{text}", file=sys.stderr, flush=True)
 
-    async def bring_to(self, version: str) -> None:
-        """Install that version, or upgrade to it in place."""
-        if self.version != version:
-            await dapr_in_cluster.install(self.cluster, version)
-            self.version = version
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    ready_made = [images.pause().file, images.busybox().file]
-    async with Cluster(tmp_path_factory.mktemp("cluster"), ready_made) as cluster:
-        yield cluster
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _shared_dapr(_shared_cluster: Cluster) -> Dapr:
-    return Dapr(_shared_cluster)
+    shared = SharedCluster(tmp_path_factory.mktemp("cluster"), say)
+    yield shared
+    asyncio.run(shared.end())
 
 
 @pytest.fixture
-def cluster(_shared_cluster: Cluster, server_logs: list[Path]) -> Cluster:
+async def no_cluster(shared_cluster: SharedCluster) -> None:
+    """The machine without the tests' cluster, for one that starts its own."""
+    await shared_cluster.end()
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest, shared_cluster: SharedCluster) -> AsyncIterator[Cluster]:
     """A real node with its control plane; one per machine."""
-    server_logs.extend(_shared_cluster.logs)
-    return _shared_cluster
+    request.node.stash[_CLUSTER] = running = await shared_cluster.running()
+    yield running
+    shared_cluster.check()
 
 
 @pytest.fixture
-async def dapr(request: pytest.FixtureRequest, cluster: Cluster, _shared_dapr: Dapr) -> Dapr:
+async def dapr(request: pytest.FixtureRequest, cluster: Cluster) -> Dapr:
     """Dapr in the cluster, of the newest version or the one that the test is parametrized with."""
-    assert _shared_dapr.cluster is cluster
-    await _shared_dapr.bring_to(getattr(request, "param", VERSION))
-    return _shared_dapr
+    installed = Dapr(cluster)
+    await installed.bring_to(getattr(request, "param", VERSION))
+    return installed
 
 
 @pytest.fixture
-async def cluster_namespace(cluster: Cluster) -> AsyncIterator[str]:
+async def cluster_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[str]:
     """A new namespace, removed in the background when the test has ended."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
+    request.node.stash[_NAMESPACE] = name = f"test-{uuid.uuid4().hex[:8]}"
     await cluster.kubectl("create", "namespace", name)
     yield name
     await cluster.kubectl("delete", "namespace", name, "--wait=false")
@@ -88,10 +90,39 @@ async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gather what shares an expensive server in few processes, and begin with the cluster."""
     for item in items:
-        used = getattr(item, "fixturenames", ())
-        if "_shared_cluster" in used:
+        used = _fixtures(item)
+        if "shared_cluster" in used:
             item.add_marker(pytest.mark.xdist_group(_GROUP))
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
         elif "_shared_control_plane" in used:
             share = sum(item.path.name.encode()) % _CONTROL_PLANE_GROUPS
             item.add_marker(pytest.mark.xdist_group(f"control-plane-{share}"))
-    items.sort(key=lambda item: "_shared_cluster" not in getattr(item, "fixturenames", ()))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, str]:
+    """When a test runs: see above."""
+    used = _fixtures(item)
+    if "shared_cluster" not in used:
+        return 3, ""
+    if "cluster" in used:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        return 1, parameters.get("dapr", VERSION)
+    return (0 if "no_cluster" in used else 2), ""
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of the logs of the test's pods, Dapr's and the cluster's servers below a failure."""
+    report = yield
+    cluster = item.stash.get(_CLUSTER, None)
+    if report.failed and cluster is not None:
+        namespaces = [name for name in (item.stash.get(_NAMESPACE, ""), DAPR_NAMESPACE) if name]
+        pods = [log for namespace in namespaces for log in cluster.pod_logs(namespace)]
+        for log in [*pods, *cluster.logs]:
+            report.sections.append((f"end of {log}", tail(log, _LOG_LINES)))
+    return report

@@ -1,160 +1,96 @@
 """``python -m testbed.cluster.guard``: hold the one cluster that a machine can have, and leave nothing of it behind.
 
-It waits for the machine-wide lock, starts ``inside`` in namespaces of its own, and when it is told to end, or its own
-starter has gone, it ends them and removes the cgroups. If it is itself killed, the kernel ends the namespaces with all
-processes, mounts and devices in them, and the next guard removes the cgroups.
+It inherits the machine-wide lock, starts ``inside`` in namespaces of its own, and when it is told to end, or its own
+starter has gone, it ends them and removes what is not theirs. If it is itself killed, the kernel ends the namespaces
+with all processes, mounts and devices in them, and the next guard or ``make testbed-down`` removes the rest.
 """
 
 import argparse
-import fcntl
 import os
-import shutil
+import select
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
-from testbed import recipes
-from testbed.cluster.network import choose, unplug
-from testbed.cluster.node import CGROUP
+from testbed.cluster import turn
+from testbed.cluster.leftovers import clear, make_cgroups
+from testbed.cluster.network import choose
+from testbed.cluster.places import PRIVATE
+from testbed.cluster.turn import Holder
 from testbed.errors import TestbedError
 
-LOCK = Path("/run/lock/runtime-governor-cluster")
-PRIVATE = ("/run/containerd", "/run/netns", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
-"""Fixed places that node programs write to; in the cluster's namespaces each is empty and its own."""
-PROGRAMS = (
-    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
-    *("kubelet", "kube-proxy", "coredns"),
-)
-_HIERARCHIES = Path("/sys/fs/cgroup")
 _NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 # A shell as the first process takes the orphans that shims leave; a last command alone it would replace itself with.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
-_GONE_WITHIN_S = 30.0
 
 
 def main() -> int:
     """Hold the cluster until told to end."""
     parser = argparse.ArgumentParser(prog="python -m testbed.cluster.guard")
+    parser.add_argument("--lock", type=int, required=True, help="descriptor of the machine-wide lock")
+    parser.add_argument("--name", required=True, help="who wants the cluster, for those who wait for it")
     parser.add_argument("--directory", type=Path, required=True, help="all files of the cluster; removed at the end")
-    parser.add_argument("--image", dest="images", type=Path, action="append", default=[], help="archive to import")
-    parser.add_argument("--containerd", default="containerd", choices=["containerd", "containerd-2"])
+    parser.add_argument("--starter", type=int, help="the process with which it ends; without, it lasts")
+    parser.add_argument("inside", nargs="*", help="further arguments of what is started in the namespaces")
     given = parser.parse_args()
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, _end)
-    try:
-        with _alone(given.directory):
-            return _hold(given.directory, given.images, given.containerd)
-    except TestbedError as error:
-        print(error, file=sys.stderr)
-        return 1
-
-
-def _end(*_: object) -> None:
-    sys.exit(0)
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    if os.geteuid() != 0:
-        raise TestbedError("a real node needs root: namespaces, mounts and cgroups are made")
-    with LOCK.open("a+", encoding="utf-8") as file:
+    told = _told_to_end()
+    if given.starter and os.getppid() != given.starter:  # it went before its end could be noticed
+        return 0
+    with os.fdopen(given.lock, "r+", encoding="utf-8") as lock:
+        clear(turn.read(lock))
+        made = tuple(place for place in PRIVATE if not Path(place).exists())
+        holder = Holder(given.name, os.getpid(), str(given.directory), made, lasting=given.starter is None)
+        turn.write(lock, holder)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            print(f"waiting for the cluster of {file.read().strip()}", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} in {directory}\n")
-        file.flush()
-        yield
-
-
-def _hold(directory: Path, images: list[Path], containerd: str) -> int:
-    binaries = recipes.provide([*PROGRAMS, containerd])
-    binaries["containerd"] = binaries.pop(containerd)
-    _remove_leftovers()
-    absent = [place for place in map(Path, PRIVATE) if not place.exists()]
-    network = os.open("/proc/self/ns/net", os.O_RDONLY)
-    inside = [
-        *(sys.executable, "-m", "testbed.cluster.inside"),
-        *(f"--directory={directory}", f"--network={choose().pods}", f"--machine-network={network}"),
-        *(f"--binary={name}={path}" for name, path in binaries.items()),
-        *(f"--image={image}" for image in images),
-    ]
-    argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *_NAMESPACES, *_FIRST_PROCESS, *inside]
-    try:
-        _make_cgroups()
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=[network], start_new_session=True)
-        try:
-            return process.wait()
+            _hold(holder, lock, told, given.inside)
+        except TestbedError as error:
+            print(error, file=sys.stderr)
+            return 1
         finally:
-            _ignore_signals()
-            process.kill()
-            process.wait()
-    finally:
-        _clear(directory, absent)
+            clear(holder)
+            turn.write(lock, None)
+    return 0
 
 
-def sweep() -> None:
-    """Remove what a killed guard could not, unless another one has taken over."""
-    with LOCK.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        _remove_leftovers()
-
-
-def _remove_leftovers() -> None:
-    unplug()
-    _remove_cgroups()
-
-
-def _ignore_signals() -> None:
+def _told_to_end() -> socket.socket:
+    """What can be read as soon as somebody tells this process to end; nothing is interrupted by it."""
+    told, telling = socket.socketpair()
+    telling.setblocking(False)
+    signal.set_wakeup_fd(telling.detach(), warn_on_full_buffer=False)
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, lambda *_: None)
+    return told
 
 
-def _clear(directory: Path, absent: list[Path]) -> None:
-    _ignore_signals()
-    _remove_leftovers()
-    shutil.rmtree(directory, ignore_errors=True)
-    for place in absent:
-        with suppress(OSError):  # somebody else has put something there meanwhile
-            place.rmdir()
+def _hold(holder: Holder, lock: IO[str], told: socket.socket, inside: Sequence[str]) -> None:
+    """Run the namespaces until told to end them; as long as anything in them lives, they hold the lock too."""
+    Path(holder.directory).mkdir()
+    make_cgroups()
+    machine_network = os.open("/proc/self/ns/net", os.O_RDONLY)
+    argv = [
+        *("setpriv", "--pdeathsig", "KILL", "--", "unshare", *_NAMESPACES, *_FIRST_PROCESS),
+        *(sys.executable, "-m", "testbed.cluster.inside", f"--directory={holder.directory}"),
+        *(f"--network={choose().pods}", f"--machine-network={machine_network}", *inside),
+    ]
+    inherited = (machine_network, lock.fileno())
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=inherited, start_new_session=True)
+    select.select([told.fileno(), os.pidfd_open(process.pid)], [], [])
+    if process.poll() is None:
+        _end(process)
+    else:
+        raise TestbedError("the cluster has ended by itself")
 
 
-def _cgroups() -> list[Path]:
-    """The cluster's cgroup in each hierarchy, of which there is one or, in version 1, one per controller."""
-    if (_HIERARCHIES / "cgroup.controllers").exists():
-        return [_HIERARCHIES / CGROUP]
-    return [each / CGROUP for each in _HIERARCHIES.iterdir() if each.is_dir() and not each.is_symlink()]
-
-
-def _make_cgroups() -> None:
-    for cgroup in _cgroups():
-        cgroup.mkdir()
-        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then no process may join it
-            if (cgroup / name).exists():
-                (cgroup / name).write_text((cgroup.parent / name).read_text(encoding="utf-8"), encoding="utf-8")
-
-
-def _remove_cgroups() -> None:
-    """Remove all below the cluster's cgroups; processes that were just killed may hold them for a moment."""
-    deadline = time.monotonic() + _GONE_WITHIN_S
-    while left := [cgroup for cgroup in _cgroups() if cgroup.exists()]:
-        for cgroup in left:
-            for directory, _, _ in os.walk(cgroup, topdown=False):
-                with suppress(OSError):
-                    Path(directory).rmdir()
-        if time.monotonic() > deadline:
-            raise TestbedError(f"processes are still in {left[0]}")
-        time.sleep(0.01)
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the first process of the namespaces: it has ended when all others have, and then its parent ends too."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+    for pid in map(int, children) if children else [process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.cluster.guard import PRIVATE
 from testbed.cluster.names import CoreDns
 from testbed.cluster.network import Network, lay, plugin_settings
 from testbed.cluster.node import Kubelet, KubeProxy, Place
+from testbed.cluster.places import KERNEL_SETTINGS, PRIVATE
 from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane, Options
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, tail
 from testbed.pki import put
 from testbed.server import Server
 from testbed.waiting import until
@@ -65,13 +65,13 @@ def _named_path(text: str) -> tuple[str, Path]:
 
 async def run(arguments: Arguments) -> None:
     """Start everything and return when any part has ended, which is an error."""
-    _make_private()
+    _make_private(arguments.directory)
     lay(arguments.network, arguments.machine_network)
     servers = await _start(arguments)
     ended = [asyncio.ensure_future(server.ended()) for server in servers]
     await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
     gone = [server for server, end in zip(servers, ended, strict=True) if end.done()]
-    raise TestbedError(f"{gone[0].name} has ended; its log is {gone[0].log}")
+    raise TestbedError(f"{gone[0].name} has ended; the end of its log:\n{tail(gone[0].log)}")
 
 
 async def _start(arguments: Arguments) -> Sequence[Server]:
@@ -116,11 +116,15 @@ async def _node_is_ready(plane: ControlPlane) -> None:
     await until(look, within_s=_NODE_READY_WITHIN_S)
 
 
-def _make_private() -> None:
+def _make_private(directory: Path) -> None:
+    """Put the cluster's own in place of what is the machine's; each mount names whose it is."""
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     for place in PRIVATE:
         Path(place).mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "testbed", place], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", str(directory), place], check=True)
+    for name, value in KERNEL_SETTINGS.items():
+        file = put(directory / "kernel" / name, f"{value}\n".encode())
+        subprocess.run(["mount", "--bind", str(file), f"/proc/sys/{name}"], check=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ of it ends with the namespace.
 import ipaddress
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from testbed.errors import TestbedError
 
 SERVICES = "10.96.0.0/16"
 _CANDIDATES = ("10.77.0.0/16", "10.177.0.0/16", "172.28.0.0/16", "192.168.192.0/18")
+_SHORTEST_PREFIX = 8
 _BRIDGE = "pods"
-_CABLE = "governor-bed"
+CABLE = "governor-bed"
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,27 @@ class Network:
 def choose() -> Network:
     """The first network that the machine has no way to yet."""
     listed = subprocess.run(["ip", "-json", "route"], capture_output=True, text=True, check=True).stdout
-    used = [ipaddress.ip_network(route["dst"]) for route in json.loads(listed) if route["dst"] != "default"]
+    return first_free([route["dst"] for route in json.loads(listed)])
+
+
+def first_free(used: Sequence[str]) -> Network:
+    """The first network that overlaps none of those in use, which Services must not either."""
+    if taken := _overlapping(SERVICES, used):
+        raise TestbedError(f"the cluster's Services need {SERVICES}, but this machine has a route to {taken}")
     for candidate in _CANDIDATES:
-        if not any(ipaddress.ip_network(candidate).overlaps(other) for other in used):
+        if not _overlapping(candidate, used):
             return Network(candidate)
-    raise TestbedError(f"each of the networks {', '.join(_CANDIDATES)} is in use on this machine")
+    raise TestbedError(f"the pods need one of the networks {', '.join(_CANDIDATES)}; this machine has routes to all")
+
+
+def _overlapping(network: str, used: Sequence[str]) -> str:
+    wanted = ipaddress.ip_network(network)
+    return next((each for each in used if _is_particular(each) and wanted.overlaps(ipaddress.ip_network(each))), "")
+
+
+def _is_particular(destination: str) -> bool:
+    """Whether a route leads to some network and not, as a default or its halves do, to wherever nothing else does."""
+    return destination != "default" and ipaddress.ip_network(destination).prefixlen >= _SHORTEST_PREFIX
 
 
 def lay(network: Network, machine: Path) -> None:
@@ -62,19 +80,20 @@ def lay(network: Network, machine: Path) -> None:
     _ip("link", "add", _BRIDGE, "type", "bridge")
     _ip("addr", "add", f"{network.node}/{network.prefix_length}", "dev", _BRIDGE)
     _ip("link", "set", _BRIDGE, "up")
-    _ip("link", "add", "machine", "type", "veth", "peer", "name", _CABLE, "netns", str(machine))
+    _ip("route", "add", SERVICES, "dev", _BRIDGE)  # or the API server has no way to webhooks before it is translated
+    _ip("link", "add", "machine", "type", "veth", "peer", "name", CABLE, "netns", str(machine))
     _ip("link", "set", "machine", "master", _BRIDGE, "up")
     outside = ("nsenter", f"--net={machine}", "ip")
-    _run(*outside, "addr", "add", f"{network.machine}/{network.prefix_length}", "dev", _CABLE)
-    _run(*outside, "link", "set", _CABLE, "up")
+    _run(*outside, "addr", "add", f"{network.machine}/{network.prefix_length}", "dev", CABLE)
+    _run(*outside, "link", "set", CABLE, "up")
     _run(*outside, "route", "add", SERVICES, "via", network.node)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="utf-8")
 
 
 def unplug() -> None:
     """In the machine's namespace: pull the cable out at once, where the kernel would take its time."""
-    if Path("/sys/class/net", _CABLE).exists():
-        subprocess.run(["ip", "link", "delete", _CABLE], capture_output=True, check=False)  # the kernel may be quicker
+    if Path("/sys/class/net", CABLE).exists():
+        subprocess.run(["ip", "link", "delete", CABLE], capture_output=True, check=False)  # the kernel may be quicker
 
 
 def plugin_settings(network: Network, leases: Path) -> str:

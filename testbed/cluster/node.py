@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from testbed.cluster.network import Network
+from testbed.cluster.places import CGROUP
 from testbed.control_plane import ControlPlane, probe
 from testbed.pki import kubeconfig, put
 from testbed.server import Server
 
 NAME = "node"
-CGROUP = "runtime-governor"
-"""All pods of the cluster are below it in each cgroup hierarchy."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEVER = "0%"
 
@@ -99,7 +98,7 @@ class Kubelet(Server):
             "resolvConf": str(resolv),
             "volumePluginDir": str(self.directory / "volume-plugins"),
             "podLogsDir": str(self.directory / "pod-logs"),
-            "syncFrequency": "10s",
+            "syncFrequency": "2s",
             "maxPods": 200,
         }
 

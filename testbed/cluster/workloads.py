@@ -1,17 +1,22 @@
-"""What runs in the cluster for tests: Redis, and the order application with its injected sidecar."""
+"""What runs in the cluster for tests: Redis, the order application with its injected sidecar, a volume."""
 
 import json
+import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import images
 from testbed.cluster.cluster import Cluster
+from testbed.errors import TestbedError
+from testbed.oci import LOCAL, NONROOT
 from testbed.redis import Reply, ask
 
 Manifest = dict[str, Any]
 _REDIS_PORT = 6379
 _APP_PORT = 3000
+_SIDECAR = "daprd"
 
 
 @dataclass(frozen=True)
@@ -28,67 +33,99 @@ class RedisInCluster:
         """Host and port, as pods reach it."""
         return f"{self.name}.{self.namespace}.svc.cluster.local:{_REDIS_PORT}"
 
-    async def start(self) -> "RedisInCluster":
-        """Run it, and return when it answers."""
-        await self.cluster.import_image(images.redis().file)
+    @property
+    def manifests(self) -> list[Manifest]:
+        """All that it consists of."""
         arguments = ["--protected-mode", "no", "--save", "", "--requirepass", "$(PASSWORD)"]
         secret = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": self.name, "key": "password"}}}
         container = {
-            "image": "local.test/redis:1",
+            "image": f"{LOCAL}/redis:1",
             "args": arguments,
             "env": [secret],
             "ports": [{"containerPort": _REDIS_PORT}],
             "readinessProbe": {"tcpSocket": {"port": _REDIS_PORT}, "periodSeconds": 1},
         }
-        password = _manifest("v1", "Secret", self.name, stringData={"password": self.password})
-        workload = [password, _deployment(self.name, container), _service(self.name, _REDIS_PORT)]
-        await apply(self.cluster, self.namespace, *workload)
+        password = manifest("v1", "Secret", self.name, stringData={"password": self.password})
+        return [password, _deployment(self.name, container), _service(self.name, _REDIS_PORT)]
+
+    async def start(self) -> "RedisInCluster":
+        """Run it, and return when it answers."""
+        await self.cluster.import_image(images.redis().file)
+        await apply(self.cluster, self.namespace, *self.manifests)
         await ready(self.cluster, self.namespace, self.name)
         return self
 
     async def ask(self, *command: str) -> Reply:
         """The reply to one command, asked from this machine."""
-        return await ask(_REDIS_PORT, self.password, *command, host=await self._cluster_ip())
-
-    async def _cluster_ip(self) -> str:
-        where = ("service", self.name, f"--namespace={self.namespace}")
-        return await self.cluster.kubectl("get", *where, "--output=jsonpath={.spec.clusterIP}")
+        return await ask(
+            _REDIS_PORT, self.password, *command, host=await _address(self.cluster, self.namespace, self.name)
+        )
 
 
 @dataclass(frozen=True)
 class OrderApp:
-    """The order application, which Dapr gives a sidecar."""
+    """The order application, to which Dapr gives a sidecar."""
 
     cluster: Cluster
     namespace: str
     name: str = "order-app"
-    annotations: tuple[tuple[str, str], ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Further ones of its pods, or others in place of those that it has."""
+    replicas: int = 1
 
-    async def start(self) -> "OrderApp":
-        """Run it, and return when it and its sidecar are ready."""
-        await self.cluster.import_image(images.order_app().file)
+    @property
+    def manifests(self) -> list[Manifest]:
+        """All that it consists of; its sidecar comes by itself."""
         annotations = {
             "dapr.io/enabled": "true",
             "dapr.io/app-id": self.name,
             "dapr.io/app-port": str(_APP_PORT),
-            **dict(self.annotations),
+            **self.annotations,
         }
-        container = {"image": "local.test/order-app:1", "ports": [{"containerPort": _APP_PORT}]}
-        workload = [_deployment(self.name, container, annotations), _service(self.name, _APP_PORT)]
-        await apply(self.cluster, self.namespace, *workload)
-        await ready(self.cluster, self.namespace, self.name)
+        container = {
+            "image": f"{LOCAL}/order-app:1",
+            "args": [f"--port={_APP_PORT}", "--host=0.0.0.0", "--dapr-port=3500"],
+            "ports": [{"containerPort": _APP_PORT}],
+            "readinessProbe": {"httpGet": {"path": "/healthz", "port": _APP_PORT}, "periodSeconds": 1},
+        }
+        deployment = _deployment(self.name, container, annotations, self.replicas)
+        return [deployment, _service(self.name, _APP_PORT)]
+
+    async def start(self) -> "OrderApp":
+        """Run it, and return when it and its sidecar are ready."""
+        await self.cluster.import_image(images.order_app().file)
+        await apply(self.cluster, self.namespace, *self.manifests)
+        await self.settled()
         return self
+
+    async def restart(self) -> None:
+        """Put new pods in place of all that it has."""
+        where = (f"deployment/{self.name}", f"--namespace={self.namespace}")
+        await self.cluster.kubectl("rollout", "restart", *where)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Return when all its pods are ready; one without a sidecar is an error, for Dapr's webhook fails open."""
+        await ready(self.cluster, self.namespace, self.name)
+        bare = [pod["metadata"]["name"] for pod in await self.pods() if not sidecar_image(pod)]
+        if bare:
+            raise TestbedError(f"Dapr gave no sidecar to {', '.join(bare)}: could the API server reach its injector?")
 
     async def url(self) -> str:
         """Where this machine reaches it."""
-        where = ("service", self.name, f"--namespace={self.namespace}")
-        return f"http://{await self.cluster.kubectl('get', *where, '--output=jsonpath={.spec.clusterIP}')}:{_APP_PORT}"
+        return f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
 
     async def pods(self) -> list[Manifest]:
-        """Its pods as they are now."""
+        """Its pods as they are now, without those that are ending."""
         where = ("pods", f"--namespace={self.namespace}", f"--selector=app={self.name}", "--output=json")
         found: list[Manifest] = json.loads(await self.cluster.kubectl("get", *where))["items"]
-        return found
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def sidecar_image(pod: Manifest) -> str:
+    """The image of a pod's sidecar; empty if it has none."""
+    containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
+    return next((each["image"] for each in containers if each["name"] == _SIDECAR), "")
 
 
 def state_store(redis: RedisInCluster) -> Manifest:
@@ -96,7 +133,21 @@ def state_store(redis: RedisInCluster) -> Manifest:
     password = {"name": redis.name, "key": "password"}
     metadata = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "secretKeyRef": password}]
     spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
-    return _manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
+    return manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
+
+
+async def volume(cluster: Cluster, name: str, size: str) -> None:
+    """Offer a volume that the images' user may write to; the next claim of at most that size gets it."""
+    directory = cluster.state / "volumes" / name
+    directory.mkdir(parents=True)
+    os.chown(directory, NONROOT, NONROOT)
+    spec = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": str(directory), "type": "Directory"},
+    }
+    await apply(cluster, "default", manifest("v1", "PersistentVolume", name, spec=spec))
 
 
 async def apply(cluster: Cluster, namespace: str, *manifests: Manifest) -> None:
@@ -110,18 +161,27 @@ async def ready(cluster: Cluster, namespace: str, deployment: str) -> None:
     await cluster.kubectl("rollout", "status", f"deployment/{deployment}", f"--namespace={namespace}", "--timeout=120s")
 
 
-def _manifest(api_version: str, kind: str, name: str, **content: Any) -> Manifest:
+def manifest(api_version: str, kind: str, name: str, **content: Any) -> Manifest:
+    """An object of that name; where it lives is said when it is applied."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **content}
 
 
-def _deployment(name: str, container: Manifest, annotations: dict[str, str] | None = None) -> Manifest:
+async def _address(cluster: Cluster, namespace: str, service: str) -> str:
+    where = ("service", service, f"--namespace={namespace}")
+    return await cluster.kubectl("get", *where, "--output=jsonpath={.spec.clusterIP}")
+
+
+def _deployment(
+    name: str, container: Manifest, annotations: Mapping[str, str] | None = None, replicas: int = 1
+) -> Manifest:
     labels = {"app": name}
     template = {
-        "metadata": {"labels": labels, "annotations": annotations or {}},
+        "metadata": {"labels": labels, "annotations": dict(annotations or {})},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": name, **container}]},
     }
-    return _manifest("apps/v1", "Deployment", name, spec={"selector": {"matchLabels": labels}, "template": template})
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return manifest("apps/v1", "Deployment", name, spec=spec)
 
 
 def _service(name: str, port: int) -> Manifest:
-    return _manifest("v1", "Service", name, spec={"selector": {"app": name}, "ports": [{"port": port}]})
+    return manifest("v1", "Service", name, spec={"selector": {"app": name}, "ports": [{"port": port}]})
