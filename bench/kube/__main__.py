@@ -79,12 +79,18 @@ async def measure(rounds: int, sizes: Sizes, packages: Path, directory: Path) ->
 async def take(rounds: int, planned: dict[str, Task], cluster: Cluster, packages: Path) -> Samples:
     """In each round every task, each with one library after the other."""
     samples: dict[str, dict[str, list[Usage]]] = {name: {library: [] for library in LIBRARIES} for name in planned}
-    turns = [(number, name, library) for number in range(rounds) for name in planned for library in LIBRARIES]
+    turns = [(number, name, library) for number in range(rounds) for name in planned for library in order(number)]
     for number, name, library in turns:
         say(f"round {number + 1} of {rounds}: {name} with {library}")
         async with cluster.changing() if name == LIVE else nullcontext():
             samples[name][library].append(await run(planned[name], library, packages))
     return samples
+
+
+def order(number: int) -> tuple[str, ...]:
+    """Another library begins each round: the first of a task may find the servers in another state than the others."""
+    first = number % len(LIBRARIES)
+    return (*LIBRARIES[first:], *LIBRARIES[:first])
 
 
 async def run(task: Task, library: str, packages: Path) -> Usage:
