@@ -199,7 +199,6 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
     await objects.apply([namespace_of(inner), config_map("a", inner), definition("Thing", group)])
-    # A kind that came after the discovery was read counts as well.
     thing = custom("Thing", group, "theirs")
     thing["metadata"]["namespace"] = inner
     await client.create(kind_of(definition("Thing", group)), thing, manager="somebody")
@@ -215,6 +214,22 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     again = await make_set(client, namespace, removed_within_s=0.1).prune([definition("Thing", group)])
     assert removals(again) == {inner: "terminating"}
     assert "finalizer kubernetes" in again.results[0].reason
+
+
+async def test_a_kind_that_came_a_moment_ago_holds_a_namespace_too(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    inner = f"{namespace}-inner"
+    group = f"{namespace}.example"
+    objects = make_set(client, namespace)
+    await objects.apply([namespace_of(inner)])  # this client has read which kinds there are
+    thing = custom("Thing", group, "theirs")
+    thing["metadata"]["namespace"] = inner
+    others = make_set(Client(transport, admin_of(api)), namespace, owner=f"{namespace}-2", name="second")
+    assert (await others.apply([definition("Thing", group), thing])).ok
+    report = await objects.remove_all()
+    assert removals(report) == {inner: "held"}
+    assert report.results[0].holds == (ObjectRef(group, "Thing", inner, "theirs"),)
 
 
 async def test_a_namespace_in_which_the_set_still_wants_something_stays(client: Client, namespace: str) -> None:
