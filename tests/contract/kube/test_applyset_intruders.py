@@ -197,7 +197,9 @@ async def test_a_take_over_that_somebody_interrupts_begins_anew(
     taken.around = at_the_second_patch
     report = await make_set(taken, namespace, take_over=frozenset({"helm"})).apply([config_map("a", x="1")])
     assert outcomes(report) == {"a": Outcome.CHANGED}
-    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "theirs": "1"}
+    live = await client.get(CONFIG_MAPS, "a", namespace)
+    assert live["data"] == {"x": "1", "theirs": "1"}
+    assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {MANAGER, "somebody"}
 
 
 async def test_no_name_reaches_another_object(client: Client, namespace: str) -> None:
