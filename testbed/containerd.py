@@ -20,6 +20,7 @@ NAMESPACE = "k8s.io"
 _MODULE = "github.com/containerd/containerd/v2"
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 _ANSWER_WITHIN_S = 120.0
+_LONGEST_SOCKET = 104 - len(".ttrpc")
 PLUGINS = Path("/usr/lib/cni")
 
 
@@ -55,6 +56,8 @@ class Containerd(Server):
         self._binary = binary
         self._cni = cni
         self.socket = directory / "containerd.sock"
+        if len(str(self.socket)) > _LONGEST_SOCKET:
+            raise TestbedError(f"the kernel takes no socket of so long a name: {self.socket}; use a shorter directory")
 
     def command(self) -> list[str]:
         """The server with its settings in a file."""

@@ -105,7 +105,7 @@ def _advice(cluster: Cluster) -> str:
 
 _USE = """\
 In this shell:
-  export KUBECONFIG={kubeconfig} PATH={path}:$PATH
+  export KUBECONFIG={kubeconfig} KUBECACHEDIR={kubeconfig}.cache PATH={path}:$PATH
 
 Try next:
   kubectl get pods --all-namespaces

@@ -127,7 +127,8 @@ class Cluster:
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """What kubectl prints to the administrator."""
-        return await run([self.facts["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments], stdin)
+        surroundings = {"HOME": str(self.state)}  # where it keeps what it has learnt about servers
+        return await run([self.facts["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments], stdin, surroundings)
 
     async def import_image(self, archive: Path) -> None:
         """Make an image known to the node."""

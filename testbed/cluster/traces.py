@@ -4,6 +4,7 @@ The network, mounts, cgroups and fixed places are looked at as a whole. Of proce
 count that have to do with one cluster's directory, for other processes come and go meanwhile.
 """
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,13 +29,17 @@ def namespaces(state: Path) -> frozenset[str]:
     return frozenset(inhabited - own - {""})
 
 
-def inhabited(candidates: frozenset[str]) -> frozenset[str]:
-    """Those of the namespaces that a process lives in, has open or has mounted."""
+def inhabited(candidates: frozenset[str], since_boot_s: float) -> frozenset[str]:
+    """Those of the namespaces that a process lives in, has open or has mounted that was there at that time.
+
+    Later ones do not count: the kernel gives the numbers of namespaces that have ended to new ones.
+    """
     found: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
-        found |= {_link(process / "ns" / kind) for kind in _NAMESPACES}
-        found |= {_link(file) for file in _children(process / "fd")}
-        found |= {each for each in candidates if each in _text(process / "mountinfo")}
+        if _started(process) < since_boot_s:
+            found |= {_link(process / "ns" / kind) for kind in _NAMESPACES}
+            found |= {_link(file) for file in _children(process / "fd")}
+            found |= {each for each in candidates if each in _text(process / "mountinfo")}
     return candidates & found
 
 
@@ -56,7 +61,7 @@ def _cgroups() -> Iterator[str]:
 
 def _files(state: Path) -> Iterator[str]:
     for place in (state, *map(Path, PRIVATE)):
-        yield from (f"file: {path}" for path in (place, *place.rglob("*")) if path.exists())
+        yield from (f"file: {path}" for path in (place, *place.glob("*")) if path.exists())
 
 
 def _settings() -> Iterator[str]:
@@ -75,6 +80,12 @@ def _of(state: Path) -> Iterator[Path]:
         told = _text(process / "cmdline") + _text(process / "mountinfo")
         if str(state) in told or f"/{CGROUP}/" in _text(process / "cgroup"):
             yield process
+
+
+def _started(process: Path) -> float:
+    """Seconds since the machine's start; never, if it has gone."""
+    fields = _text(process / "stat").rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields else float("inf")
 
 
 def _children(directory: Path) -> list[Path]:

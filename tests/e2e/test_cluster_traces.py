@@ -1,0 +1,220 @@
+"""However a cluster ends, nothing of it is left on the machine."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from testbed import cache
+from testbed.cluster import turn
+from testbed.cluster.cluster import Cluster
+from testbed.cluster.shared import SharedCluster
+from testbed.cluster.traces import Traces, inhabited, look, namespaces
+from testbed.errors import tail
+from testbed.waiting import until
+from testbed.wheels import REPOSITORY
+
+WITHIN_S = 240.0
+GONE_WITHIN_S = 20.0
+STARTER = """
+import asyncio, sys
+from pathlib import Path
+from testbed import images
+from testbed.cluster import requisites
+from testbed.cluster.cluster import Cluster
+
+async def main():
+    ready_made = [images.pause().file, images.busybox().file]
+    await Cluster(Path(sys.argv[1]), "a test that will be killed").start(requisites.programs(), ready_made)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+Moment = Callable[[Cluster], Awaitable[bool]]
+
+
+def when_there_is(*names: str) -> Moment:
+    """The moment at which the cluster has that file."""
+
+    async def has_come(cluster: Cluster) -> bool:
+        return (cluster.state / Path(*names)).exists()
+
+    return has_come
+
+
+async def pods_run(cluster: Cluster) -> bool:
+    if not cluster.is_up:
+        return False
+    image = ("--image=local.test/busybox:1", "--image-pull-policy=IfNotPresent")
+    await until(lambda: has_account(cluster), within_s=WITHIN_S)
+    await cluster.kubectl("run", "sleeper", *image, "--", "sleep", "infinity")
+    await cluster.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=120s")
+    return True
+
+
+async def has_account(cluster: Cluster) -> bool:
+    return bool(await cluster.kubectl("get", "serviceaccount", "default", "--ignore-not-found"))
+
+
+async def is_free() -> bool:
+    """Whether the machine has no cluster any more."""
+    if lock := turn.take():
+        lock.close()
+    return lock is not None
+
+
+async def left_by(cluster: Cluster, before: Traces, lived_in: frozenset[str]) -> frozenset[str]:
+    """What stays of a cluster that has come to its end, or will by itself."""
+    await until(is_free, within_s=WITHIN_S)
+    ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+    left: frozenset[str] = frozenset()
+
+    async def is_nothing() -> bool:
+        nonlocal left
+        left = (look(cluster.state) - before) | inhabited(lived_in, ended_at)
+        return not left
+
+    with suppress(TimeoutError):  # killed processes take a moment to go; what is left then is said below
+        await until(is_nothing, within_s=GONE_WITHIN_S)
+    return left
+
+
+class Starter:
+    """A program that starts a cluster and would hold it for ever."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = directory / "starter.log"
+        self.cluster = Cluster(directory, "nobody")
+        self.before = look(self.cluster.state)
+        with self.log.open("wb") as log:
+            argv = [sys.executable, "-c", STARTER, str(directory)]
+            self._process = subprocess.Popen(argv, cwd=REPOSITORY, stdout=log, stderr=log)
+
+    async def killed_at(self, moment: Moment) -> frozenset[str]:
+        """What is left when it is killed at that moment."""
+
+        async def has_come() -> bool:
+            assert self._process.poll() is None, tail(self.log)
+            return await moment(self.cluster)
+
+        await until(has_come, within_s=WITHIN_S)
+        lived_in = namespaces(self.cluster.state)
+        seen = {each.split(":")[0] for each in look(self.cluster.state) - self.before}
+        assert seen >= {"process", "file", "cgroup"}, "the comparison would see nothing"
+        self.kill()
+        return await left_by(self.cluster, self.before, lived_in)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def starter(no_cluster: None, short_directory: Path) -> Iterator[Starter]:
+    starter = Starter(short_directory)
+    yield starter
+    starter.kill()
+
+
+@pytest.fixture
+def short_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One without the test's own name: the names of sockets must be short."""
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(when_there_is("kube-apiserver", "kube-apiserver.log"), id="while its control plane starts"),
+        pytest.param(pods_run, id="while pods run"),
+    ],
+)
+async def test_a_cluster_whose_starter_is_killed_leaves_nothing(moment: Moment, starter: Starter) -> None:
+    assert await starter.killed_at(moment) == frozenset()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["etcd", "containerd", "kube-controller-manager", "kubelet", "kube-proxy", "coredns"])
+async def test_a_cluster_whose_starter_is_killed_at_any_stage_leaves_nothing(name: str, starter: Starter) -> None:
+    assert await starter.killed_at(when_there_is(name, f"{name}.log")) == frozenset()
+
+
+class Person:
+    """Somebody at a shell of this machine, with a cluster of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.cluster = Cluster(home / "runtime-governor" / "cluster", "them")
+        self._environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
+
+    async def types(self, *arguments: str) -> str:
+        """All that they read after ``python -m testbed.cluster`` with these arguments."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "testbed.cluster", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+            cwd=REPOSITORY,
+        )
+        printed, _ = await process.communicate()
+        assert process.returncode == 0, printed.decode()
+        return printed.decode()
+
+
+@pytest.fixture
+async def person(no_cluster: None, short_directory: Path) -> AsyncIterator[Person]:
+    """A person for whom everything is built already."""
+    root = short_directory / "runtime-governor"
+    root.mkdir()
+    for entry in cache.root().iterdir():
+        if entry.name not in ("cluster", "locks", "logs"):
+            (root / entry.name).symlink_to(entry)
+    person = Person(short_directory)
+    yield person
+    await person.types("down")
+
+
+async def kill_guard(cluster: Cluster) -> int:
+    """Kill the one process that clears up; which it was."""
+    holder = turn.holder()
+    assert holder is not None
+    assert holder.directory == str(cluster.state)
+    os.kill(holder.guard, signal.SIGKILL)
+    await until(is_free, within_s=WITHIN_S)
+    return holder.guard
+
+
+async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_after_down(person: Person) -> None:
+    before = look(person.cluster.state)
+    assert "is ready after" in await person.types("up")
+    assert "is there already" in await person.types("up")
+    trace = person.cluster.state / "of-the-first"
+    trace.touch()
+    lived_in = namespaces(person.cluster.state)
+    first = await kill_guard(person.cluster)
+    assert not person.cluster.is_up
+
+    assert "is ready after" in await person.types("up")
+    assert not trace.exists()
+    assert await person.cluster.kubectl("get", "nodes", "--output=name") == "node/node\n"
+    lived_in |= namespaces(person.cluster.state)
+    assert await kill_guard(person.cluster) != first
+
+    assert "Nothing of the cluster is left" in await person.types("down")
+    assert await left_by(person.cluster, before, lived_in) == frozenset()
+    assert "Nothing of the cluster is left" in await person.types("down")
+
+
+async def test_a_cluster_that_was_used_by_many_leaves_nothing(shared_cluster: SharedCluster) -> None:
+    cluster = await shared_cluster.running()
+    lived_in = namespaces(cluster.state)
+    assert lived_in
+    await shared_cluster.end()
+    assert await left_by(cluster, shared_cluster.before, lived_in) == frozenset()
