@@ -64,8 +64,8 @@ def test_a_body_of_just_the_limit_is_unpacked() -> None:
 @pytest.mark.parametrize(
     ("body", "encoding"),
     [
-        (gzip.compress(b"hello there")[:-9], "gzip"),
-        (gzip.compress(b"x") + b"more", "gzip"),
+        (gzip.compress(b"hello there", mtime=0)[:-9], "gzip"),
+        (gzip.compress(b"x", mtime=0) + b"more", "gzip"),
         (b"plain", "gzip"),
         (zlib.compress(b"x"), "gzip"),
         (b"x", "br"),
