@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file
 from governor.errors import GovernorError
 from testbed.errors import TestbedError
 from testbed.wheels import REPOSITORY
-from tools import generate_cli, generate_dapr, generate_openapi
+from tools import generate_cli, generate_dapr, generate_openapi, generate_protos
 
-GENERATORS = (generate_cli, generate_dapr, generate_openapi)
+GENERATORS = (generate_cli, generate_dapr, generate_openapi, generate_protos)
 
 
 def main() -> int:
