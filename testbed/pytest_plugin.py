@@ -5,11 +5,16 @@ names of their own and stop, pause or reconfigure nothing.
 A server that cannot be provided or started is an error of the test that asked for it, never a skip.
 """
 
+import asyncio
+import inspect
+import os
+import socket
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -21,9 +26,11 @@ from testbed.fake_nodes import FakeNodes
 from testbed.recipes import provide
 from testbed.redis import Redis
 from testbed.server import Server
+from testbed.waiting import until
 
 _LOG_LINES = 60
 _FAKE_NODES = 5
+_DISCONNECTED_WITHIN_S = 2.0
 _LOGS = pytest.StashKey[list[Path]]()
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -159,6 +166,37 @@ def fake_nodes(_shared_fake_nodes: FakeNodes, server_logs: list[Path]) -> FakeNo
     """Nodes that run nothing on a whole control plane (``fake_nodes.plane``), where pods become Ready; shared."""
     server_logs.extend(server.log for server in [*_shared_fake_nodes.plane.servers, _shared_fake_nodes])
     return _shared_fake_nodes
+
+
+@pytest.fixture
+async def _connections_end() -> AsyncIterator[None]:
+    """Let connections that are being closed be closed before the test's loop ends.
+
+    Nobody waits for a TLS connection that is given up in the middle of an answer; it would be found open later, in
+    another test.
+    """
+    yield
+    with suppress(TimeoutError):  # whatever is left open on purpose is told as such
+        await until(_is_disconnected, within_s=_DISCONNECTED_WITHIN_S)
+
+
+async def _is_disconnected() -> bool:
+    loop: Any = asyncio.get_running_loop()
+    return not any(map(_is_connection, list(loop._selector.get_map())))  # noqa: SLF001 - nobody else knows them all
+
+
+def _is_connection(descriptor: int) -> bool:
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return False
+    with socket.socket(fileno=os.dup(descriptor)) as opened:
+        return opened.family in (socket.AF_INET, socket.AF_INET6)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test with a loop the fixture that is set up first and torn down last."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.fixturenames.insert(0, "_connections_end")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,12 +4,7 @@
 what belongs to none after it.
 """
 
-import asyncio
-import os
-import socket
-import stat
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -17,7 +12,6 @@ from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.control_plane import ControlPlane
 from testbed.pytest_plugin import StartControlPlane
-from testbed.waiting import until
 from tests.contract.kube.kube_bed import FaultyApi, admin_of
 
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
@@ -40,20 +34,6 @@ async def transport() -> AsyncIterator[Transport]:
     """The connections of one test."""
     async with Transport() as transport:
         yield transport
-    await until(_is_disconnected)
-
-
-async def _is_disconnected() -> bool:
-    """Whether the loop may end: aiohttp does not wait for TLS connections that it closes in the middle of an answer."""
-    loop: Any = asyncio.get_running_loop()
-    return not any(map(_is_tcp, list(loop._selector.get_map())))
-
-
-def _is_tcp(file: int) -> bool:
-    if not stat.S_ISSOCK(os.fstat(file).st_mode):
-        return False
-    with socket.socket(fileno=os.dup(file)) as opened:
-        return opened.family == socket.AF_INET
 
 
 @pytest.fixture
