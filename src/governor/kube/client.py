@@ -13,31 +13,21 @@ from governor.kube.access import Access
 from governor.kube.discovery import Discovery
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ref_of
+from governor.kube.pages import PAGE, ListPage
 from governor.kube.sender import Limits, Sender
 from governor.kube.transport import JSON, TIMEOUT_S, Request, Transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
-PAGE: Final = 500
 
 __all__ = ["APPLY", "JSON", "MERGE_PATCH", "TIMEOUT_S", "Client", "Limits", "Request", "Transport"]
 
 T = TypeVar("T")
 
 
-class _PageMetadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
-    more: str = ""
-
-
-class _Page(msgspec.Struct, frozen=True):
-    kind: str
-    metadata: _PageMetadata
-    items: list[Object] | None = None
-
-
 _encode = msgspec.json.Encoder().encode
 _objects: Final = msgspec.json.Decoder(Object)
-_pages: Final = msgspec.json.Decoder(_Page)
+_pages: Final = msgspec.json.Decoder(ListPage[Object])
 _statuses: Final = msgspec.json.Decoder(Status)
 
 
@@ -155,10 +145,9 @@ def _options(*, manager: str, dry_run: bool = False) -> dict[str, str]:
     return {"fieldManager": manager, "dryRun": "All"} if dry_run else {"fieldManager": manager}
 
 
-def _page(request: Request, body: bytes) -> _Page:
+def _page(request: Request, body: bytes) -> ListPage[Object]:
     page = _decoded(request, body, _pages)
-    # Whatever else it is, it must not be taken for an empty list: what is not in a list may be removed.
-    if not page.kind.endswith("List") or page.metadata.more == request.query.get("continue"):
+    if page.metadata.more and page.metadata.more == request.query.get("continue"):
         raise _unreadable(request, "it is no list that goes on")
     return page
 

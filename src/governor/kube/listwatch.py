@@ -12,11 +12,10 @@ from typing import Final, Generic, NoReturn
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import ApiError, status_of
 from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.pages import PAGE
 from governor.kube.store import Event, WritableStore
 from governor.kube.views import UNDECODABLE, Envelope, Metadata, Reading, Unreadable, V, envelope, garbled, position
 from governor.process import logging
-
-PAGE: Final = 500
 
 _ADDED: Final = "ADDED"
 _PRESENT: Final = frozenset({_ADDED, "MODIFIED"})

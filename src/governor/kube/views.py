@@ -9,11 +9,12 @@ server and keeping views is not done here.
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.kube.pages import ListPage, Position
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises: for what it does not expect, for a text in no encoding, for a tree too deep to walk."""
@@ -66,7 +67,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, Generic[V], frozen=True):
     """One page of a list."""
 
-    position: "Position"
+    position: Position
     objects: Sequence[V | Unreadable]
 
 
@@ -84,38 +85,14 @@ class Envelope(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class Position(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "more": "continue"}):
-    """The metadata of a list or of a bookmark: up to where it tells everything."""
-
-    resource_version: Annotated[str, msgspec.Meta(min_length=1)]
-    more: str = ""
-    """The token of the next page; empty on the last."""
-
-
 class _Positioned(msgspec.Struct, frozen=True):
     metadata: Position
-
-
-# Whatever else it is must not be taken for an empty list: what is on no page counts as gone.
-_ListKind: TypeAlias = Annotated[str, msgspec.Meta(pattern="List$")]
-
-
-class _ViewPage(msgspec.Struct, Generic[V], frozen=True):
-    kind: _ListKind
-    metadata: Position
-    items: list[V] | None
-
-
-class _RawPage(msgspec.Struct, frozen=True):
-    kind: _ListKind
-    metadata: Position
-    items: list[msgspec.Raw] | None
 
 
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_identity = msgspec.json.Decoder(View).decode
 _decode_positioned = msgspec.json.Decoder(_Positioned).decode
-_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+_decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
 
 
 class Reading(Generic[V]):
@@ -123,7 +100,7 @@ class Reading(Generic[V]):
 
     def __init__(self, view: type[V]) -> None:
         self._decode_view = msgspec.json.Decoder(view).decode
-        self._decode_page = msgspec.json.Decoder(_ViewPage[view]).decode  # type: ignore[valid-type]
+        self._decode_page = msgspec.json.Decoder(ListPage[view]).decode  # type: ignore[valid-type]
         self.event: Callable[[bytes], ViewEvent[V]] = msgspec.json.Decoder(ViewEvent[view]).decode  # type: ignore[valid-type]
         """A line of a watch as ``type`` and ``object``, in one pass; UNDECODABLE unless the object fits the view."""
 
@@ -133,8 +110,8 @@ class Reading(Generic[V]):
             page = self._decode_page(body)
         except UNDECODABLE:
             raw = _checked("a list", _decode_raw_page, body)
-            return Page(raw.metadata, [self.object(item) for item in raw.items or ()])
-        return Page(page.metadata, page.items or ())
+            return Page(_followable(raw.metadata), [self.object(item) for item in raw.items or ()])
+        return Page(_followable(page.metadata), page.items or ())
 
     def object(self, raw: msgspec.Raw) -> V | Unreadable:
         """One object."""
@@ -151,7 +128,13 @@ def envelope(line: bytes) -> Envelope:
 
 def position(bookmark: msgspec.Raw) -> Position:
     """Where a bookmark is."""
-    return _checked("a bookmark", _decode_positioned, bookmark).metadata
+    return _followable(_checked("a bookmark", _decode_positioned, bookmark).metadata)
+
+
+def _followable(position: Position) -> Position:
+    if not position.resource_version:
+        raise garbled("a list or bookmark", "it has no resourceVersion, so what comes after it cannot be asked for")
+    return position
 
 
 def garbled(what: str, why: object) -> GovernorError:
