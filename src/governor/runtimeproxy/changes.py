@@ -1,0 +1,37 @@
+"""A change that a plugin made to one field of a request, for applying it and for the audit log.
+
+Values of environment variables are ``Secret``, so a change can be printed wherever it goes.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from governor.values.paths import render
+from governor.values.secret import Secret
+
+FieldPath: TypeAlias = tuple[str, ...]
+"""A field of a hook's answer, then a field of its resources or the key of an entry."""
+
+Value: TypeAlias = int | str | Secret | None
+"""None is an entry of a map or list that is not there."""
+
+Difference: TypeAlias = tuple[FieldPath, Value, Value]
+"""A field, what it was, what it is to be."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one plugin changed in one field."""
+
+    plugin: str
+    path: FieldPath
+    old: Value
+    new: Value
+
+    @property
+    def field(self) -> str:
+        """The field for people, as ``container_resources.cpu_shares``."""
+        return render(self.path)
+
+    def __str__(self) -> str:
+        return f"{self.plugin} changed {self.field} from {self.old!r} to {self.new!r}"

@@ -1,0 +1,41 @@
+"""A container's environment: a list in CRI, whose order, duplicates and bytes are kept; a map of texts for plugins.
+
+| in CRI | in the map |
+|---|---|
+| a name several times | its last value, which is the one that counts in the container |
+| a last value that is not UTF-8 | not there: it cannot be shown as it is, and anything else could be taken for it |
+
+So a plugin that sets a name sets its last entry, a new name comes at the end, and with a name all its entries go.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from governor.runtimeproxy.changes import Value
+from governor.runtimeproxy.cri.cri_pb2 import KeyValue
+from governor.values.secret import Secret
+
+
+def shown(variables: Iterable[KeyValue]) -> dict[str, str]:
+    """The variables that can be shown to a plugin."""
+    effective = {each.key: each.value for each in variables}
+    texts = ((key, _text(value)) for key, value in effective.items())
+    return {key: text for key, text in texts if text is not None}
+
+
+def set_variable(variables: Any, name: str, value: Value) -> None:
+    """Set a variable in a CRI request, or with None remove it."""
+    places = [index for index, each in enumerate(variables) if each.key == name]
+    if isinstance(value, Secret):
+        entry = variables[places[-1]] if places else variables.add(key=name)
+        entry.value = value.reveal().encode()
+    else:
+        for index in reversed(places):
+            del variables[index]
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

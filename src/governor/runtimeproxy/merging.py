@@ -1,0 +1,142 @@
+"""The sum of what plugins change: only what differs from the request that a plugin was sent counts.
+
+| field of the answer | changed when |
+|---|---|
+| labels, annotations | a key is new or has another value; a key left out stays |
+| cgroup parent | it is another one and not empty |
+| resources | see ``resources`` |
+| environment | a key is new or has another value; a key left out is removed if the answer *repeats* the request |
+
+An answer repeats the environment of its request if at least one variable that was sent is in it unchanged. Plugins are
+asked in order, and each is sent the sum of the earlier ones. Where a change goes in a CRI request is in ``calls``.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.message import Message
+
+from governor.runtimeproxy.changes import Change, Difference, FieldPath, Value
+from governor.runtimeproxy.conflicts import Conflict, ConflictPolicy, settle
+from governor.runtimeproxy.environment import set_variable
+from governor.runtimeproxy.resources import differences, set_hugepages
+from governor.values.secret import Secret
+from governor.wire.hooks.points import Request, Response
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """What the plugins asked so far made of a request. ``question`` is what the next one is sent; do not change it."""
+
+    question: Request
+    changes: tuple[Change, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    unused: tuple[Change, ...] = ()
+    """Changes of fields that this call cannot take."""
+
+    @property
+    def net(self) -> tuple[Change, ...]:
+        """One change for each field that in the end is not what it was, in the order of the fields."""
+        first = {change.path: change.old for change in reversed(self.changes)}
+        last = {change.path: change for change in self.changes}
+        return tuple(
+            Change(last[path].plugin, path, first[path], last[path].new)
+            for path in sorted(last)
+            if first[path] != last[path].new
+        )
+
+
+def merge(
+    total: Sum,
+    plugin: str,
+    answer: Response,
+    taken: Collection[str],
+    policy: ConflictPolicy = ConflictPolicy.LAST_WINS,
+) -> Sum:
+    """Add a plugin's answer to ``total.question``; ``taken`` are the fields of answers that the call has a place for.
+
+    INVALID ``hook-answer`` if the answer means nothing, CONFLICT ``plugins-conflict`` if the policy is to refuse.
+    """
+    changes = [Change(plugin, *difference) for difference in compare(total.question, answer)]
+    usable = [change for change in changes if change.path[0] in taken]
+    settled = settle(total.changes, usable, policy)
+    return Sum(
+        _with_changes(total.question, settled.changes),
+        total.changes + settled.changes,
+        total.conflicts + settled.conflicts,
+        total.unused + tuple(change for change in changes if change.path[0] not in taken),
+    )
+
+
+def compare(sent: Request, answer: Response) -> Iterator[Difference]:
+    """What a plugin changed in the request that it was sent."""
+    for name, changed in _RULES.items():
+        if name in answer.DESCRIPTOR.fields_by_name:
+            for path, old, new in changed(getattr(sent, name), getattr(answer, name)):
+                yield (name, *path), old, new
+
+
+def put(message: Any, location: FieldPath, value: Value) -> None:
+    """Set a field, or an entry of a map or list, of a message; None removes an entry."""
+    *steps, last = location
+    for step in steps:
+        message = getattr(message, step)
+    if isinstance(message, Message):
+        setattr(message, last, value)
+    elif isinstance(message, MutableMapping):
+        _put_entry(message, last, value)
+    elif isinstance(value, int):
+        set_hugepages(message, last, value)
+    else:
+        set_variable(message, last, value)
+
+
+def _put_entry(entries: MutableMapping[str, str], key: str, value: Value) -> None:
+    if value is None:
+        del entries[key]
+    else:
+        entries[key] = value.reveal() if isinstance(value, Secret) else str(value)
+
+
+def _with_changes(question: Request, changes: Iterable[Change]) -> Request:
+    changed = copy.deepcopy(question)
+    for change in changes:
+        put(changed, change.path, change.new)
+    return changed
+
+
+def _text(sent: str, answered: str) -> Iterator[Difference]:
+    if answered not in ("", sent):
+        yield (), sent, answered
+
+
+def _entries(sent: Mapping[str, str], answered: Mapping[str, str]) -> Iterator[Difference]:
+    for key in sorted(answered):
+        if sent.get(key) != answered[key]:
+            yield (key,), sent.get(key), answered[key]
+
+
+def _environment(sent: Mapping[str, str], answered: Mapping[str, str]) -> Iterator[Difference]:
+    for key, value in sorted(answered.items()):
+        if sent.get(key) != value:
+            yield (key,), _secret(sent.get(key)), Secret(value)
+    if any(sent.get(key) == value for key, value in answered.items()):
+        for key in sorted(sent.keys() - answered.keys()):
+            yield (key,), Secret(sent[key]), None
+
+
+def _secret(value: str | None) -> Secret | None:
+    return None if value is None else Secret(value)
+
+
+_RULES: Final[Mapping[str, Callable[[Any, Any], Iterator[Difference]]]] = {
+    "labels": _entries,
+    "annotations": _entries,
+    "cgroup_parent": _text,
+    "resources": differences,
+    "container_annotations": _entries,
+    "container_resources": differences,
+    "pod_cgroup_parent": _text,
+    "container_envs": _environment,
+}

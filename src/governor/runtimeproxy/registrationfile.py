@@ -1,0 +1,193 @@
+"""One file in ``hookserver.d`` and the plugin that it registers.
+
+| key | value | without it |
+|---|---|---|
+| ``remote-endpoint`` | absolute path of the plugin's socket, also as ``unix:///path`` | the file is wrong |
+| ``runtime-hooks`` | list of hooks | the plugin is never asked |
+| ``failure-policy`` | ``Fail`` or ``Ignore``, or one of them for each hook by name | ``Ignore`` |
+| ``order`` | a number; lower ones are asked first, equal ones by file name | 0 |
+| ``timeout`` | seconds, or a text as ``500ms`` | as the proxy is set |
+| ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
+
+Other keys are reported and have no effect.
+"""
+
+import enum
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from governor.errors import Detail
+from governor.values.paths import render
+from governor.values.selectors import Expression, matches
+from governor.values.structs import explain
+from governor.wire.hooks.points import Hook
+
+SUFFIX: Final = ".json"
+_SOCKET_PATH_BYTES: Final = 107
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+# Written by koordlet, and called by no proxy.
+_NEVER_CALLED: Final = "PreRemoveRunPodSandbox"
+_DURATION: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)")
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class FailurePolicy(enum.StrEnum):
+    """What becomes of a call when its plugin fails: it is refused, or it passes as if the plugin were not there."""
+
+    FAIL = "Fail"
+    IGNORE = "Ignore"
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """One plugin: where it is, and when it is asked."""
+
+    name: str
+    endpoint: str
+    policies: Mapping[Hook, FailurePolicy]
+    order: float = 0
+    timeout_s: float | None = None
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether the plugin is asked about pods with these labels."""
+        return matches(labels, self.match_labels, self.match_expressions)
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    """A file as it is written, with null wherever that is the same as nothing."""
+
+    remote_endpoint: str
+    runtime_hooks: list[str] | None = None
+    failure_policy: str | dict[str, str] | None = None
+    order: float = 0.0
+    timeout: float | str | None = None
+    selector: _Selector | None = None
+
+
+class Reading:
+    """One reading of one file, collecting what is wrong: errors, with which it is of no use, and warnings."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.errors: list[Detail] = []
+        self.warnings: list[Detail] = []
+
+    def read(self, content: bytes | OSError) -> Registration | None:
+        """The plugin that the file registers; what it holds, or why it cannot be read, is given."""
+        if isinstance(content, OSError):
+            self._wrong("", f"cannot be read: {content.strerror or content}")
+            return None
+        written = self._parse(content)
+        if written is None:
+            return None
+        selector = written.selector or _Selector()
+        registration = Registration(
+            name=self._file.removesuffix(SUFFIX),
+            endpoint=self._endpoint(written.remote_endpoint),
+            policies=self._policies(written),
+            order=self._order(written.order),
+            timeout_s=self._timeout_s(written.timeout),
+            match_labels=selector.match_labels,
+            match_expressions=selector.match_expressions,
+        )
+        return None if self.errors else registration
+
+    def _wrong(self, path: str, reason: str) -> None:
+        self.errors.append(Detail(reason, file=self._file, path=path))
+
+    def _warn(self, path: str, reason: str) -> None:
+        self.warnings.append(Detail(reason, file=self._file, path=path))
+
+    def _parse(self, content: bytes) -> _File | None:
+        if len(content) > _FILE_LIMIT_BYTES:
+            self._wrong("", f"is {len(content)} bytes long; {_FILE_LIMIT_BYTES} are allowed")
+            return None
+        try:
+            tree = msgspec.json.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._wrong("", f"is not JSON: {error}" if content.strip() else "is empty")
+            return None
+        return self._convert(tree)
+
+    def _convert(self, tree: Any) -> _File | None:
+        if not isinstance(tree, dict):
+            self._wrong("", "is not a JSON object")
+            return None
+        for key in sorted(tree.keys() - {each.encode_name for each in msgspec.structs.fields(_File)}):
+            self._warn(key, "is no known key and has no effect")
+        try:
+            return msgspec.convert(tree, _File)
+        except msgspec.ValidationError as error:
+            path, reason = explain(error, _File, tree)
+            self._wrong(render(path), reason)
+            return None
+
+    def _endpoint(self, text: str) -> str:
+        path = text.removeprefix("unix://")
+        if not path.startswith("/") or "\0" in path:
+            self._wrong("remote-endpoint", f"{text!r} is no absolute path of a socket")
+        elif len(path.encode()) > _SOCKET_PATH_BYTES:
+            self._wrong("remote-endpoint", f"a path of a socket has at most {_SOCKET_PATH_BYTES} bytes")
+        return path
+
+    def _policies(self, written: _File) -> dict[Hook, FailurePolicy]:
+        hooks = [hook for name in written.runtime_hooks or () if (hook := self._hook("runtime-hooks", name))]
+        if not written.runtime_hooks:
+            self._warn("runtime-hooks", "names no hook, so the plugin is never asked")
+        path, given = "failure-policy", written.failure_policy
+        if not isinstance(given, dict):
+            return dict.fromkeys(hooks, self._policy("failure-policy", given))
+        by_hook = {
+            self._hook("failure-policy", name): self._policy("failure-policy", text) for name, text in given.items()
+        }
+        for hook in by_hook.keys() - {None, *hooks}:
+            self._warn(path, f"{hook} is not in runtime-hooks")
+        return {hook: by_hook.get(hook, FailurePolicy.IGNORE) for hook in hooks}
+
+    def _hook(self, path: str, name: str) -> Hook | None:
+        if name == _NEVER_CALLED:
+            self._warn(path, f"{name} is a hook that is never called")
+            return None
+        try:
+            return Hook(name)
+        except ValueError:
+            self._wrong(path, f"{name!r} is no hook; choose of: {', '.join(Hook)}")
+            return None
+
+    def _policy(self, path: str, text: str | None) -> FailurePolicy:
+        if not text:
+            return FailurePolicy.IGNORE
+        found = next((each for each in FailurePolicy if each.lower() == text.lower()), None)
+        if found is None:
+            self._wrong(path, f"{text!r} is no failure policy; choose Fail or Ignore")
+        return found or FailurePolicy.IGNORE
+
+    def _order(self, order: float) -> float:
+        if not math.isfinite(order):
+            self._wrong("order", "is no finite number")
+        return order
+
+    def _timeout_s(self, given: float | str | None) -> float | None:
+        if given is None:
+            return None
+        timeout_s = _duration_s(given) if isinstance(given, str) else given
+        if timeout_s is None or not 0 < timeout_s < math.inf:
+            self._wrong("timeout", f"{given!r} is no time; write seconds, or a text as '500ms' or '2s'")
+        return timeout_s
+
+
+def _duration_s(text: str) -> float | None:
+    parts = list(_DURATION.finditer(text))
+    if "".join(part[0] for part in parts) != text:
+        return None
+    return sum(float(part["number"]) * _UNIT_S[part["unit"]] for part in parts)
