@@ -1,0 +1,180 @@
+"""Header blocks: decoded with the connection's table, written without one, and checked as RFC 9113 asks.
+
+Blocks are written as literals that no table keeps, so each can be delayed, dropped or sent to another connection
+without the others noticing. A field that must never be indexed stays one. What the fields mean is not here.
+"""
+
+import re
+from typing import Final, TypeAlias
+
+from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
+from hpack.hpack import encode_integer
+from hpack.table import HeaderTable, table_entry_size
+
+from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+
+Field: TypeAlias = tuple[bytes, bytes]
+Fields: TypeAlias = list[Field]
+
+_NO_TABLE: Final = b"\x20"
+"""Sets our table's size to 0: allowed whatever SETTINGS_HEADER_TABLE_SIZE the peer chooses, at any time."""
+
+_CACHED_MOST: Final = 512
+_CACHED_SIZE: Final = 256
+_LITERAL: Final = 0x00
+_NEVER_INDEXED: Final = 0x10
+
+_NAME: Final = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_FORBIDDEN_IN_VALUE: Final = re.compile(rb"[\x00\r\n]")
+_OF_ONE_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
+_REQUEST: Final = {b":method", b":scheme", b":path", b":authority"}
+_RESPONSE: Final = {b":status"}
+
+
+class BlockReader:
+    """Decodes the blocks of one direction of a connection, each of them, in order."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, list_size: int) -> None:
+        self._decoder = Decoder(list_size)
+
+    def read(self, block: bytes) -> Fields:
+        """The fields of a block; afterwards the connection is of no use if this fails."""
+        try:
+            return self._read(block)
+        except OversizedHeaderListError as error:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header list that is too large") from error
+        except HPACKError as error:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, "a header block that cannot be decoded") from error
+
+    def _read(self, block: bytes) -> Fields:
+        """Most fields are one byte, an index: those are looked up here, the rest is the library's."""
+        fields: Fields = []
+        entry = self._decoder.header_table.get_by_index
+        size = 0
+        for at, byte in enumerate(block):
+            if not 0x80 < byte < 0xFF:
+                return self._read_rest(fields, size, block[at:])
+            field = entry(byte & 0x7F)
+            size += table_entry_size(*field)
+            fields.append(field)
+        if size > self._decoder.max_header_list_size:
+            raise OversizedHeaderListError
+        return fields
+
+    def _read_rest(self, fields: Fields, size: int, block: bytes) -> Fields:
+        if fields and block[0] & 0xE0 == _NO_TABLE[0]:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, "a table's size changes within a header block")
+        rest = self._decoder.decode(block, raw=True)
+        for field in rest:
+            size += table_entry_size(*field)
+            fields.append(field)
+        if size > self._decoder.max_header_list_size:
+            raise OversizedHeaderListError
+        return fields
+
+
+class BlockWriter:
+    """Writes the blocks of one direction of a connection, and remembers how frequent fields are written."""
+
+    __slots__ = ("_begun", "_cache")
+
+    def __init__(self) -> None:
+        self._cache: dict[Field, bytes] = {}
+        self._begun = False
+
+    def write(self, fields: Fields) -> bytes:
+        """A block that depends on no other."""
+        block = b"".join([self._known(field) or self._literal(field) for field in fields])
+        if self._begun:
+            return block
+        self._begun = True
+        return _NO_TABLE + block
+
+    def _known(self, field: Field) -> bytes | None:
+        return None if isinstance(field, NeverIndexedHeaderTuple) else self._cache.get(field)
+
+    def _literal(self, field: Field) -> bytes:
+        written = literal(field)
+        if len(written) <= _CACHED_SIZE and not isinstance(field, NeverIndexedHeaderTuple):
+            if len(self._cache) >= _CACHED_MOST:
+                self._cache.clear()
+            self._cache[field] = written
+        return written
+
+
+def literal(field: Field) -> bytes:
+    """One field by the static table alone."""
+    name, value = field
+    if isinstance(field, NeverIndexedHeaderTuple):
+        return _named(name, HeaderTable.STATIC_TABLE_MAPPING.get(name, (0, {}))[0], _NEVER_INDEXED) + _text(value)
+    index, values = HeaderTable.STATIC_TABLE_MAPPING.get(name, (0, {}))
+    if value in values:
+        return bytes([0x80 | values[value]])
+    return _named(name, index, _LITERAL) + _text(value)
+
+
+def _named(name: bytes, index: int, how: int) -> bytes:
+    prefix = encode_integer(index, 4)
+    prefix[0] |= how
+    return bytes(prefix) if index else bytes(prefix) + _text(name)
+
+
+def _text(text: bytes) -> bytes:
+    return bytes(encode_integer(len(text), 7)) + text
+
+
+class FieldRules:
+    """What RFC 9113 asks of the fields of a message; remembers fields that it found right."""
+
+    __slots__ = ("_right",)
+
+    def __init__(self) -> None:
+        self._right: set[Field] = set()
+
+    def check_request(self, fields: Fields) -> bytes:
+        """The path of a request; a request without one, as CONNECT, cannot be relayed."""
+        leading = self._leading(fields, _REQUEST)
+        if not (leading.get(b":path") and b":method" in leading and b":scheme" in leading):
+            raise StreamFault(Code.PROTOCOL_ERROR, "a request without method, scheme or path")
+        return leading[b":path"]
+
+    def check_response(self, fields: Fields) -> bytes:
+        """The HTTP status of a response."""
+        status = self._leading(fields, _RESPONSE).get(b":status", b"")
+        if len(status) != len(b"200") or not status.isdigit():
+            raise StreamFault(Code.PROTOCOL_ERROR, "a response without a status")
+        return status
+
+    def check_trailers(self, fields: Fields) -> None:
+        """Trailers have no pseudo-header fields."""
+        self._leading(fields, set())
+
+    def _leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
+        """The pseudo-header fields, which come first and once each."""
+        leading: dict[bytes, bytes] = {}
+        right = self._right
+        ordinary = False
+        for field in fields:
+            if field not in right:
+                self._check(field)
+            name = field[0]
+            if name[0] != 0x3A:
+                ordinary = True
+            elif ordinary or name in leading or name not in known:
+                raise StreamFault(Code.PROTOCOL_ERROR, f"the pseudo-header field {name!r} is out of place")
+            else:
+                leading[name] = field[1]
+        return leading
+
+    def _check(self, field: Field) -> None:
+        name, value = field
+        if not _NAME.fullmatch(name) or name in _OF_ONE_HOP:
+            raise StreamFault(Code.PROTOCOL_ERROR, f"a field with the name {name[:64]!r}")
+        if _FORBIDDEN_IN_VALUE.search(value):
+            raise StreamFault(Code.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no field can have")
+        if len(name) + len(value) <= _CACHED_SIZE:
+            if len(self._right) >= _CACHED_MOST:
+                self._right.clear()
+            self._right.add((name, value))

@@ -1,0 +1,297 @@
+"""One HTTP/2 connection with a peer: reads its frames, answers what concerns the connection alone, writes streams.
+
+SETTINGS, PING and the connection's windows are settled here; what is read on streams is handed to the caller, who
+decides what is written. Which streams belong together is ``relay``'s.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Final
+
+from governor.runtimeproxy.http2 import frames
+from governor.runtimeproxy.http2.blocks import BlockReader
+from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.frames import FrameReader, Payload
+from governor.runtimeproxy.http2.ledger import Ledger
+from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.reads import DataRead, FaultRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
+from governor.runtimeproxy.http2.streams import Lane
+from governor.runtimeproxy.http2.writer import Writer
+
+_CONTINUATIONS_MOST: Final = 64
+
+
+class _Block:
+    """A header block that has begun and is not yet complete."""
+
+    __slots__ = ("continuations", "ended", "parts", "size", "stream")
+
+    def __init__(self, stream: int, first: Payload, *, ended: bool) -> None:
+        self.stream = stream
+        self.ended = ended
+        self.parts = [bytes(first)]
+        self.size = len(first)
+        self.continuations = 0
+
+
+class Connection:
+    """One peer. ``serving`` says that it opens the streams, otherwise we do."""
+
+    def __init__(self, limits: Limits, *, serving: bool) -> None:
+        self.ledger = Ledger(connection_window=limits.connection_window, stream_window=limits.stream_window)
+        self.writer = Writer(self.ledger)
+        self.lanes: dict[int, Lane] = {}
+        self.last = 0 if serving else -1
+        """The newest stream, of whoever opens them."""
+        self.closed = False
+        """Nothing is read any more; what is to be written ends with GOAWAY."""
+        self.failure = ""
+        """What rule the peer broke, if that is why the connection ended."""
+        self._limits = limits
+        self._serving = serving
+        self._streams_most = frames.LARGEST_STREAM
+        self._reader = FrameReader(preface=serving)
+        self._blocks = BlockReader(limits.header_list)
+        self._block: _Block | None = None
+        self._greeted = False
+        self._greet()
+
+    def _greet(self) -> None:
+        settings = [
+            (frames.INITIAL_WINDOW_SIZE, self._limits.stream_window),
+            (frames.MAX_HEADER_LIST_SIZE, self._limits.header_list),
+        ]
+        if self._serving:
+            settings.append((frames.MAX_CONCURRENT_STREAMS, self._limits.streams))
+        else:
+            self.writer.write(frames.PREFACE)
+            settings.append((frames.ENABLE_PUSH, 0))
+        self.writer.write(frames.settings(settings))
+        opening = self.ledger.take_opening()
+        if opening:
+            self.writer.write(frames.window_update(0, opening))
+
+    @property
+    def room(self) -> bool:
+        """Whether the peer lets us open another stream."""
+        return len(self.lanes) < self._streams_most and not self.closed
+
+    def read(self, data: bytes) -> Iterator[Read]:
+        """What happened on streams; stops where the connection ends."""
+        try:
+            for kind, flags, stream, payload in () if self.closed else self._reader.feed(data):
+                if self.closed:
+                    return
+                read = self._read_frame(kind, flags, stream, payload)
+                if read is not None:
+                    yield read
+        except ConnectionFault as fault:
+            self.fail(fault)
+
+    def _read_frame(self, kind: int, flags: int, stream: int, payload: Payload) -> Read | None:
+        if self._block is not None and (kind != frames.CONTINUATION or stream != self._block.stream):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
+        if not self._greeted:
+            self._check_greeting(kind, flags)
+        handle = self._HANDLERS.get(kind)
+        if handle is None:
+            return None
+        try:
+            return handle(self, flags, stream, payload)
+        except StreamFault as fault:
+            return FaultRead(stream, fault)
+
+    def _check_greeting(self, kind: int, flags: int) -> None:
+        if kind != frames.SETTINGS or flags & frames.ACK:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin with SETTINGS")
+        self._greeted = True
+
+    def _lane(self, stream: int) -> Lane | None:
+        """The lane of an open stream, None for one that is over; there must have been one."""
+        lane = self.lanes.get(stream)
+        if lane is None and (stream > self.last or not stream & 1):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
+        return lane
+
+    def _data(self, flags: int, stream: int, payload: Payload) -> Read | None:
+        size = len(payload)
+        self.ledger.receive_bytes(size)
+        credit = self.ledger.take_credit()
+        if credit:
+            self.writer.write(frames.window_update(0, credit))
+        if flags & frames.PADDED:
+            payload = frames.unpadded(payload)
+        lane = self._lane(stream)
+        if lane is None or lane.flow is None:
+            return None
+        if lane.got_end:
+            raise StreamFault(Code.STREAM_CLOSED, "DATA after the end of a stream")
+        self.ledger.receive_on(lane.flow, size)
+        if size > len(payload):
+            self.credit(lane, size - len(payload))
+        return DataRead(lane, payload, bool(flags & frames.END_STREAM))
+
+    def _headers(self, flags: int, stream: int, payload: Payload) -> Read | None:
+        if not stream & 1:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS of stream {stream}")
+        if flags & frames.PADDED:
+            payload = frames.unpadded(payload)
+        if flags & frames.PRIORITISED:
+            payload = frames.without_priority(stream, payload)
+        block = _Block(stream, payload, ended=bool(flags & frames.END_STREAM))
+        if flags & frames.END_HEADERS:
+            return self._complete(block)
+        self._block = block
+        return None
+
+    def _continuation(self, flags: int, stream: int, payload: Payload) -> Read | None:
+        block = self._block
+        if block is None:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        block.parts.append(bytes(payload))
+        block.size += len(payload)
+        block.continuations += 1
+        if block.size > self._limits.header_list or block.continuations > _CONTINUATIONS_MOST:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block that does not end")
+        if not flags & frames.END_HEADERS:
+            return None
+        self._block = None
+        return self._complete(block)
+
+    def _complete(self, block: _Block) -> Read | None:
+        """Every block is decoded, whatever becomes of it: the next ones may build on it."""
+        fields = self._blocks.read(b"".join(block.parts))
+        stream = block.stream
+        lane = self.lanes.get(stream)
+        if lane is not None:
+            if lane.got_end:
+                raise StreamFault(Code.STREAM_CLOSED, "HEADERS after the end of a stream")
+            return HeadersRead(stream, lane, fields, block.ended)
+        if stream <= self.last:
+            return None
+        if not self._serving:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS of stream {stream}, which we did not open")
+        self.last = stream
+        return HeadersRead(stream, None, fields, block.ended)
+
+    def _priority(self, _flags: int, stream: int, payload: Payload) -> None:
+        frames.check_size(frames.PRIORITY, payload)
+        if not stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PRIORITY of the connection")
+
+    def _rst_stream(self, _flags: int, stream: int, payload: Payload) -> Read | None:
+        frames.check_size(frames.RST_STREAM, payload)
+        lane = self._lane(stream)
+        return None if lane is None else ResetRead(lane, frames.word(payload))
+
+    def _settings(self, flags: int, stream: int, payload: Payload) -> Read | None:
+        if stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if flags & frames.ACK:
+            if payload:
+                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS that acknowledge and set")
+            self.ledger.agree()
+            return None
+        for setting, value in frames.settings_in(payload):
+            self._set(setting, value)
+        self._reply(frames.SETTINGS_ACK)
+        return WindowRead(None)
+
+    def _set(self, setting: int, value: int) -> None:
+        if setting == frames.INITIAL_WINDOW_SIZE:
+            self.ledger.restart(value)
+            for lane in self.lanes.values():
+                if lane.waiting and not lane.held:
+                    self.writer.block(lane)
+        elif setting == frames.MAX_FRAME_SIZE:
+            if not frames.SMALLEST_MAX_FRAME_SIZE <= value <= frames.LARGEST_MAX_FRAME_SIZE:
+                raise ConnectionFault(Code.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE of {value}")
+            self.writer.max_frame_size = value
+        elif setting == frames.MAX_CONCURRENT_STREAMS:
+            self._streams_most = value
+        elif setting == frames.ENABLE_PUSH and value > (1 if self._serving else 0):
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH of {value}")
+
+    def _push_promise(self, _flags: int, _stream: int, _payload: Payload) -> None:
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE, which is not enabled")
+
+    def _ping(self, flags: int, stream: int, payload: Payload) -> None:
+        frames.check_size(frames.PING, payload)
+        if stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING of a stream")
+        if not flags & frames.ACK:
+            self._reply(frames.ping_ack(payload))
+
+    def _goaway(self, _flags: int, stream: int, payload: Payload) -> Read:
+        if stream:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY of a stream")
+        return GoawayRead(*frames.goaway_in(payload))
+
+    def _window_update(self, _flags: int, stream: int, payload: Payload) -> Read | None:
+        frames.check_size(frames.WINDOW_UPDATE, payload)
+        increment = frames.word(payload) & frames.LARGEST_STREAM
+        if not stream:
+            self.ledger.grant(increment)
+            return WindowRead(None) if self.writer.blocked else None
+        lane = self._lane(stream)
+        if lane is None:
+            return None
+        self.ledger.grant_stream(stream, increment)
+        return WindowRead(lane) if lane.waiting and not lane.held else None
+
+    def open(self, lane: Lane, stream: int) -> None:
+        """A stream begins here, the peer's or ours."""
+        self.last = stream
+        lane.id = stream
+        lane.flow = self.ledger.open(stream)
+        self.lanes[stream] = lane
+
+    def close(self, lane: Lane) -> None:
+        """The stream is over here."""
+        lane.over = True
+        lane.clear()
+        self.writer.forget(lane)
+        self.lanes.pop(lane.id, None)
+        self.ledger.close(lane.id)
+
+    def reset(self, stream: int, code: int) -> None:
+        """Tell the peer that a stream is over."""
+        self.writer.write(frames.rst_stream(stream, code))
+
+    def credit(self, lane: Lane, size: int) -> None:
+        """So much of what was read from the lane needs no room here any more."""
+        if lane.flow is None or lane.over:
+            return
+        self.ledger.pass_on(lane.flow, size)
+        credit = 0 if lane.got_end else self.ledger.take_stream_credit(lane.flow)
+        if credit:
+            self.writer.write(frames.window_update(lane.id, credit))
+
+    def goaway(self, code: int = Code.NO_ERROR, message: str = "") -> None:
+        """Tell the peer that we take no more of its streams."""
+        self.writer.write(frames.goaway(self.last if self._serving else 0, code, message))
+
+    def fail(self, fault: ConnectionFault) -> None:
+        """The peer broke the rules: tell it how, and read no more."""
+        if not self.closed:
+            self.goaway(fault.code, fault.message)
+            self.failure = fault.message
+            self.closed = True
+
+    def _reply(self, written: bytes) -> None:
+        """Write what the peer provokes; it must read, too."""
+        self.writer.write(written)
+        if self.writer.backlog > self._limits.backlog:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "much is asked and no answer is read")
+
+    _HANDLERS: ClassVar[dict[int, Callable[["Connection", int, int, Payload], Read | None]]] = {
+        frames.DATA: _data,
+        frames.HEADERS: _headers,
+        frames.PRIORITY: _priority,
+        frames.RST_STREAM: _rst_stream,
+        frames.SETTINGS: _settings,
+        frames.PUSH_PROMISE: _push_promise,
+        frames.PING: _ping,
+        frames.GOAWAY: _goaway,
+        frames.WINDOW_UPDATE: _window_update,
+        frames.CONTINUATION: _continuation,
+    }

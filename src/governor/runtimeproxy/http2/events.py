@@ -1,0 +1,46 @@
+"""What a relay tells its caller."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.streams import Outcome, Side
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The first stream for an upstream came: attach it, or say that it is lost."""
+
+    side: Side
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """A held request is complete: release or refuse it."""
+
+    stream: int
+    path: bytes
+    fields: Fields
+    body: bytes
+
+
+class Responded(msgspec.Struct, frozen=True):
+    """A held response is complete: release or refuse it. Without a body ``trailers`` are often the only fields."""
+
+    stream: int
+    path: bytes
+    fields: Fields
+    body: bytes
+    trailers: Fields
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A stream is over, at both ends; every stream's last event. A hook that still works for it works in vain."""
+
+    stream: int
+    path: bytes
+    outcome: Outcome
+    status: bytes
+    """The gRPC status that the client was told; empty if none."""
+
+
+Event: TypeAlias = Wanted | Requested | Responded | Ended

@@ -1,0 +1,260 @@
+"""Two endpoints of the `h2` library with a relay between them, all in memory: a caller, a runtime and what they saw."""
+
+import random
+from collections.abc import Callable, Iterable
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+from hpack import NeverIndexedHeaderTuple
+
+from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responded, Wanted
+from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.relay import Relay
+from governor.runtimeproxy.http2.streams import Side
+
+LIMITS = Limits(stream_window=65_535, connection_window=65_535)
+HOOKED = b"/runtime.v1.RuntimeService/CreateContainer"
+PLAIN = b"/runtime.v1.RuntimeService/ListContainers"
+IMAGES = b"/runtime.v1.ImageService/ListImages"
+ANSWER: Fields = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+OK: Fields = [(b"grpc-status", b"0"), (b"grpc-message", b"")]
+
+
+def request_fields(path: bytes, *more: tuple[bytes, bytes]) -> Fields:
+    return [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path),
+        (b":authority", b"localhost"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        *more,
+    ]
+
+
+class Message:
+    """One direction of a stream at one endpoint: what was read of it, and what is still to be sent."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.heads: list[Fields] = []
+        self.body = bytearray()
+        self.trailers: Fields | None = None
+        self.ended = False
+        self.reset: int | None = None
+        self.unsent = b""
+        self.sends_end = False
+        self.sends_trailers: Fields | None = None
+        self.sent_end = False
+
+    @property
+    def over(self) -> bool:
+        return self.reset is not None or (self.ended and self.sent_end)
+
+    @property
+    def fields(self) -> Fields:
+        return self.heads[-1] if self.heads else []
+
+
+class Endpoint:
+    """An `h2` connection that reads everything, gives credit for it, and sends as much as it may."""
+
+    def __init__(self, *, client: bool, chance: random.Random | None = None) -> None:
+        config = h2.config.H2Configuration(client_side=client, header_encoding=None)
+        self.connection = h2.connection.H2Connection(config)
+        self.messages: dict[int, Message] = {}
+        self.went: h2.events.ConnectionTerminated | None = None
+        self.reading = True
+        self.padded = False
+        self.chance = chance or random.Random(0)
+        self.on_complete: Callable[[Message], None] = lambda message: None
+        self._unread: list[tuple[int, int]] = []
+        self.connection.initiate_connection()
+
+    def open(self, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True) -> Message:
+        """A new request."""
+        message = Message(self.connection.get_next_available_stream_id())
+        self.messages[message.stream] = message
+        self.send(message, fields, body, trailers=trailers, ends=ends)
+        return message
+
+    def send(
+        self, message: Message, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True
+    ) -> None:
+        message.unsent, message.sends_trailers, message.sends_end = body, trailers, ends
+        message.sent_end = ends and not body and trailers is None
+        self.connection.send_headers(message.stream, fields, end_stream=message.sent_end)
+        self.pump(message)
+
+    def finish(self, message: Message, body: bytes = b"") -> None:
+        message.unsent += body
+        message.sends_end = True
+        self.pump(message)
+
+    def cancel(self, message: Message, code: int = 8) -> None:
+        if not message.over:
+            self.connection.reset_stream(message.stream, code)
+            message.reset = code
+
+    def pump(self, message: Message) -> None:
+        """Send what the windows allow, in frames of random sizes."""
+        while message.unsent and message.reset is None and not self._send_some(message):
+            pass
+        if not message.unsent and message.sends_end and not message.sent_end and message.reset is None:
+            message.sent_end = True
+            if message.sends_trailers is not None:
+                self.connection.send_headers(message.stream, message.sends_trailers, end_stream=True)
+            else:
+                self.connection.end_stream(message.stream)
+
+    def _send_some(self, message: Message) -> bool:
+        """Whether the windows are used up."""
+        pad = self.chance.randrange(255) if self.padded else None
+        extra = 0 if pad is None else pad + 1
+        most = min(
+            self.connection.local_flow_control_window(message.stream) - extra,
+            self.connection.max_outbound_frame_size - extra,
+        )
+        if most <= 0:
+            return True
+        size = most if len(message.unsent) > 4 * most else self.chance.randint(1, most)
+        part, message.unsent = message.unsent[:size], message.unsent[size:]
+        last = not message.unsent and message.sends_end and message.sends_trailers is None
+        message.sent_end = last
+        self.connection.send_data(message.stream, part, end_stream=last, pad_length=pad)
+        return False
+
+    def receive(self, data: bytes) -> None:
+        for event in self.connection.receive_data(data):
+            self._handle(event)
+        for message in self.messages.values():
+            self.pump(message)
+
+    def _handle(self, event: h2.events.Event) -> None:
+        match event:
+            case h2.events.RequestReceived(stream_id=stream, headers=fields):
+                self.messages[stream] = Message(stream)
+                self.messages[stream].heads.append(list(fields))
+            case h2.events.ResponseReceived(stream_id=stream, headers=fields):
+                self.messages[stream].heads.append(list(fields))
+            case h2.events.InformationalResponseReceived(stream_id=stream, headers=fields):
+                self.messages[stream].heads.append(list(fields))
+            case h2.events.TrailersReceived(stream_id=stream, headers=fields):
+                self.messages[stream].trailers = list(fields)
+            case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=size):
+                self.messages[stream].body += data
+                self._unread.append((stream, size))
+                self.read_on()
+            case h2.events.StreamEnded(stream_id=stream):
+                self.messages[stream].ended = True
+                self.on_complete(self.messages[stream])
+            case h2.events.StreamReset(stream_id=stream, error_code=code):
+                self.messages[stream].reset = int(code)
+            case h2.events.ConnectionTerminated():
+                self.went = event
+
+    def read_on(self) -> None:
+        """Give credit for what was received, unless this endpoint does not read."""
+        if not self.reading:
+            return
+        unread, self._unread = self._unread, []
+        for stream, size in unread:
+            if size:
+                self.connection.acknowledge_received_data(size, stream)
+
+
+class Bed:
+    """A caller, one or two upstreams and the relay; ``settle`` moves bytes until nothing moves any more."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits = LIMITS,
+        images: bool = False,
+        attach: bool = True,
+        chance: random.Random | None = None,
+        hooked: Callable[[bytes], bool] = lambda path: path == HOOKED,
+    ) -> None:
+        self.chance = chance
+        self.relay = Relay(hooked, images_apart=images, limits=limits)
+        self.caller = Endpoint(client=True, chance=chance)
+        self.upstreams = {Side.RUNTIME: Endpoint(client=False, chance=chance)}
+        if images:
+            self.upstreams[Side.IMAGES] = Endpoint(client=False, chance=chance)
+        self.events: list[Event] = []
+        if attach:
+            for side in self.upstreams:
+                self.relay.attach(side)
+
+    @property
+    def runtime(self) -> Endpoint:
+        return self.upstreams[Side.RUNTIME]
+
+    def settle(self) -> list[Event]:
+        """Everything that was told meanwhile."""
+        before = len(self.events)
+        while self._move():
+            pass
+        return self.events[before:]
+
+    def _move(self) -> bool:
+        moved = False
+        for side, endpoint in [(Side.CLIENT, self.caller), *self.upstreams.items()]:
+            for chunk in self._chunks(endpoint.connection.data_to_send()):
+                moved = True
+                self.relay.receive(side, chunk)
+                self.events += self.relay.events()
+            data = self.relay.outgoing(side)
+            if data:
+                moved = True
+                endpoint.receive(data)
+        self.events += self.relay.events()
+        return moved
+
+    def _chunks(self, data: bytes) -> Iterable[bytes]:
+        if self.chance is None or not data:
+            return [data] if data else []
+        cuts = sorted(self.chance.randrange(len(data) + 1) for _ in range(self.chance.randrange(4)))
+        return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
+
+    def told(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def requested(self) -> list[Requested]:
+        return [event for event in self.events if isinstance(event, Requested)]
+
+    def responded(self) -> list[Responded]:
+        return [event for event in self.events if isinstance(event, Responded)]
+
+    def ended(self) -> list[Ended]:
+        return [event for event in self.events if isinstance(event, Ended)]
+
+    def wanted(self) -> list[Wanted]:
+        return [event for event in self.events if isinstance(event, Wanted)]
+
+    def check_balanced(self) -> None:
+        """Nothing is under way: every window and count is what it was at the start, on both sides of each wire."""
+        assert self.relay.streams == 0
+        assert self.relay.held_bytes == 0
+        endpoints = {Side.CLIENT: self.caller, **self.upstreams}
+        for side, ledger in self.relay.ledgers().items():
+            connection = endpoints[side].connection
+            assert ledger.flows == {}
+            assert ledger.outstanding == 0
+            assert ledger.whole
+            assert ledger.receive == connection.outbound_flow_control_window
+            assert ledger.send == connection.inbound_flow_control_window
+            assert connection.open_inbound_streams == connection.open_outbound_streams == 0
+
+
+def answer_all(endpoint: Endpoint, body: bytes = b"answer", trailers: Fields | None = None) -> None:
+    """Let an upstream answer each request when it is complete."""
+    endpoint.on_complete = lambda message: endpoint.send(message, ANSWER, body, trailers=trailers or OK)
+
+
+def never_indexed(name: bytes, value: bytes) -> NeverIndexedHeaderTuple:
+    return NeverIndexedHeaderTuple(name, value)
