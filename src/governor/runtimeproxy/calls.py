@@ -136,9 +136,10 @@ def effective(request: CriRequest, change: Change) -> bool:
 
     An update leaves alone what it does not specify: it can cease to set a cpuset, but it cannot clear one.
     """
-    clears = change.path[0] == "container_resources" and change.new == ""
-    if clears and isinstance(request, cri_pb2.UpdateContainerResourcesRequest):
-        return bool(getattr(request.linux, change.path[-1]))
+    if isinstance(request, cri_pb2.UpdateContainerResourcesRequest):
+        match change.path, change.new:
+            case ("container_resources", cpuset), "":
+                return bool(getattr(request.linux, cpuset))
     return True
 
 

@@ -7,12 +7,15 @@
 | resources | see ``resources`` |
 | environment | a key is new or has another value; a key left out is removed if the answer *repeats* the request |
 
-An answer repeats the environment of its request if at least one variable that was sent is in it unchanged. Plugins are
-asked in order, and each is sent the sum of the earlier ones. Where a change goes in a CRI request is in ``calls``.
+An answer repeats the environment of its request if at least two variables that no plugin set are in it unchanged, and
+more than are left out: a plugin that only sets a variable to the value it has must not remove all others.
+
+Plugins are asked in order, and each is sent the sum of the earlier ones. Where a change goes in a CRI request is in
+``calls``.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -25,10 +28,16 @@ from governor.runtimeproxy.resources import differences, set_hugepages
 from governor.values.secret import Secret
 from governor.wire.hooks.points import Request, Response
 
+_REPEATED_VARIABLES: Final = 2
+
 
 class Sum(msgspec.Struct, frozen=True):
-    """What the plugins asked so far made of a request. ``question`` is what the next one is sent; do not change it."""
+    """What the plugins asked so far made of a request; do not change its messages.
 
+    ``original`` is what the first plugin was sent, ``question`` what the next one is.
+    """
+
+    original: Request
     question: Request
     changes: tuple[Change, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -58,10 +67,11 @@ def merge(
 
     INVALID ``hook-answer`` if the answer means nothing, CONFLICT ``plugins-conflict`` if the policy is to refuse.
     """
-    changes = [Change(plugin, *difference) for difference in compare(total.question, answer)]
+    changes = [Change(plugin, *difference) for difference in compare(total.original, total.question, answer)]
     usable = [change for change in changes if change.path[0] in taken]
     settled = settle(total.changes, usable, policy)
     return Sum(
+        total.original,
         _with_changes(total.question, settled.changes),
         total.changes + settled.changes,
         total.conflicts + settled.conflicts,
@@ -69,11 +79,11 @@ def merge(
     )
 
 
-def compare(sent: Request, answer: Response) -> Iterator[Difference]:
-    """What a plugin changed in the request that it was sent."""
+def compare(original: Request, sent: Request, answer: Response) -> Iterator[Difference]:
+    """What a plugin changed in the request that it was sent; ``original`` is the one before all plugins."""
     for name, changed in _RULES.items():
         if name in answer.DESCRIPTOR.fields_by_name:
-            for path, old, new in changed(getattr(sent, name), getattr(answer, name)):
+            for path, old, new in changed(*(getattr(each, name) for each in (original, sent, answer))):
                 yield (name, *path), old, new
 
 
@@ -99,30 +109,38 @@ def _put_entry(entries: MutableMapping[str, str], key: str, value: Value) -> Non
         entries[key] = value.reveal() if isinstance(value, Secret) else str(value)
 
 
-def _with_changes(question: Request, changes: Iterable[Change]) -> Request:
+def _with_changes(question: Request, changes: Collection[Change]) -> Request:
+    if not changes:
+        return question
     changed = copy.deepcopy(question)
     for change in changes:
         put(changed, change.path, change.new)
     return changed
 
 
-def _text(sent: str, answered: str) -> Iterator[Difference]:
+def _text(_original: str, sent: str, answered: str) -> Iterator[Difference]:
     if answered not in ("", sent):
         yield (), sent, answered
 
 
-def _entries(sent: Mapping[str, str], answered: Mapping[str, str]) -> Iterator[Difference]:
+def _entries(
+    _original: Mapping[str, str], sent: Mapping[str, str], answered: Mapping[str, str]
+) -> Iterator[Difference]:
     for key in sorted(answered):
         if sent.get(key) != answered[key]:
             yield (key,), sent.get(key), answered[key]
 
 
-def _environment(sent: Mapping[str, str], answered: Mapping[str, str]) -> Iterator[Difference]:
+def _environment(
+    original: Mapping[str, str], sent: Mapping[str, str], answered: Mapping[str, str]
+) -> Iterator[Difference]:
     for key, value in sorted(answered.items()):
         if sent.get(key) != value:
             yield (key,), _secret(sent.get(key)), Secret(value)
-    if any(sent.get(key) == value for key, value in answered.items()):
-        for key in sorted(sent.keys() - answered.keys()):
+    left_out = sorted(sent.keys() - answered.keys())
+    unchanged = sum(original.get(key) == sent.get(key) == value for key, value in answered.items())
+    if unchanged >= _REPEATED_VARIABLES and unchanged > len(left_out):
+        for key in left_out:
             yield (key,), Secret(sent[key]), None
 
 
@@ -130,7 +148,7 @@ def _secret(value: str | None) -> Secret | None:
     return None if value is None else Secret(value)
 
 
-_RULES: Final[Mapping[str, Callable[[Any, Any], Iterator[Difference]]]] = {
+_RULES: Final[Mapping[str, Callable[[Any, Any, Any], Iterator[Difference]]]] = {
     "labels": _entries,
     "annotations": _entries,
     "cgroup_parent": _text,

@@ -11,8 +11,8 @@ like one that repeats its whole request and clears the others. The rules satisfy
 | hugepage_limits | has a page size that is new or has another limit, zero too | a limit is never dropped |
 | unified | has a key that is new or has another value | a key is never dropped |
 
-An answer repeats its request if all numbers, page sizes and unified keys of the request are in it, these are two or more,
-and at least one of them has the same value. Without such witnesses nobody can tell, and the cpuset stays.
+An answer repeats its request if all numbers, page sizes and unified keys of the request are in it, these are at least
+two, and one or more of them have the same value. Without such witnesses nobody can tell, and the cpuset stays.
 """
 
 from collections.abc import Iterator
@@ -59,8 +59,12 @@ def set_hugepages(limits: Any, page_size: str, limit: int) -> None:
         each.limit = limit
 
 
-def differences(sent: Resources, answered: Resources) -> Iterator[Difference]:
-    """What a plugin that was sent ``sent`` changed; INVALID ``hook-answer`` for a number that means nothing."""
+def differences(original: Resources, sent: Resources, answered: Resources) -> Iterator[Difference]:
+    """What a plugin that was sent ``sent`` changed; INVALID ``hook-answer`` for a number that means nothing.
+
+    ``original`` is what the first plugin was sent. What earlier plugins set bears no witness: a later one may set the
+    same and know nothing of the rest.
+    """
     for name, (least, most) in _NUMBERS.items():
         old, new = getattr(sent, name), getattr(answered, name)
         if new not in (0, old):
@@ -69,15 +73,16 @@ def differences(sent: Resources, answered: Resources) -> Iterator[Difference]:
             yield (name,), old, new
     for name in _TEXTS:
         old, new = getattr(sent, name), getattr(answered, name)
-        if new != old and (new or _repeats(sent, answered)):
+        if new != old and (new or _repeats(original, sent, answered)):
             yield (name,), old, new
     yield from _entries(HUGEPAGES, _hugepages(sent), _hugepages(answered))
     yield from _entries(_UNIFIED, dict(sent.unified), dict(answered.unified))
 
 
-def _repeats(sent: Resources, answered: Resources) -> bool:
-    asked, given = _witnesses(sent), _witnesses(answered)
-    return len(asked) > 1 and asked.keys() <= given.keys() and any(given[key] == asked[key] for key in asked)
+def _repeats(original: Resources, sent: Resources, answered: Resources) -> bool:
+    asked, before, given = _witnesses(original), _witnesses(sent), _witnesses(answered)
+    same = (asked[key] == before[key] == given[key] for key in asked)
+    return len(asked) > 1 and asked.keys() <= given.keys() and any(same)
 
 
 def _witnesses(resources: Resources) -> dict[tuple[str, str], Any]:
