@@ -3,9 +3,10 @@
 Its addresses are its defaults: a sidecar's API listens on its pod's loopback only.
 """
 
-import asyncio
 import json
 from pathlib import Path
+
+import yaml
 
 from testbed import cache
 from testbed.cluster.cluster import Cluster, run
@@ -17,6 +18,8 @@ from testbed.oci import LOCAL
 from testbed.waiting import until
 
 NAMESPACE = "dapr-system"
+_RELEASE = "dapr"
+_CONFIGURATION = "charts/dapr_config/templates/dapr_default_config.yaml"
 _SETTLED_WITHIN_S = 120.0
 _WORKLOADS = (
     "deployment/dapr-operator",
@@ -57,22 +60,37 @@ class Dapr:
 
     async def bring_to(self, version: str) -> None:
         """Install that version or upgrade to it; afterwards every pod that is created gets its sidecar."""
-        if await self.version() != version:
-            await self._install(version)
+        installed = await self.version()
+        if installed != version:
+            await self._install(version, is_first=not installed)
         for workload in _WORKLOADS:
             await self._kubectl("rollout", "status", workload, "--timeout=120s")
         await until(self._old_injectors_are_gone, within_s=_SETTLED_WITHIN_S)
         await until(lambda: self._injects(version), within_s=_SETTLED_WITHIN_S)
 
-    async def _install(self, version: str) -> None:
-        chart = cache.provide(services(version)).parent / "chart"
-        await asyncio.gather(*map(self.cluster.import_image, images(version)))
+    async def _install(self, version: str, *, is_first: bool) -> None:
+        for image in images(version):
+            await self.cluster.import_image(image)
+        directory = cache.provide(services(version)).parent / "chart"
         # The definitions of a chart are not upgraded by helm.
-        files = (f"--filename={chart / 'crds'}", "--filename=-")
+        files = (f"--filename={directory / 'crds'}", "--filename=-")
         await self.cluster.kubectl("apply", "--server-side", "--force-conflicts", *files, stdin=json.dumps(_PREPARED))
         settings = [f"--set={name}={value}" for name, value in {**_VALUES, "global.tag": version}.items()]
-        place = (f"--namespace={NAMESPACE}", "--skip-crds")
-        await helm(self.cluster, "upgrade", "--install", "dapr", str(chart), *place, *settings)
+        chart = (_RELEASE, str(directory), f"--namespace={NAMESPACE}", *settings)
+        if is_first:
+            await self._configure(chart)
+        await helm(self.cluster, "upgrade", "--install", "--skip-crds", *chart)
+
+    async def _configure(self, chart: tuple[str, ...]) -> None:
+        """Make the chart's own Configuration first, where helm would make it last.
+
+        Dapr's services end if they do not find it, and are then kept waiting for having ended.
+        """
+        await self.cluster.kubectl("wait", "crd/configurations.dapr.io", "--for=condition=Established", "--timeout=60s")
+        configuration = yaml.safe_load(await helm(self.cluster, "template", *chart, f"--show-only={_CONFIGURATION}"))
+        owner = {"release-name": _RELEASE, "release-namespace": NAMESPACE}
+        configuration["metadata"]["annotations"] = {f"meta.helm.sh/{key}": value for key, value in owner.items()}
+        await self.cluster.kubectl("apply", "--server-side", "--filename=-", stdin=json.dumps(configuration))
 
     async def _old_injectors_are_gone(self) -> bool:
         """The chart's webhook fails open: while an old injector ends, a pod can come up without its sidecar."""

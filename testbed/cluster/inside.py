@@ -82,10 +82,12 @@ async def _start(arguments: Arguments) -> Sequence[Server]:
     containerd = Containerd(binaries["containerd"], directory / "containerd", configuration.parent)
     await asyncio.gather(plane.start(), _with_images(containerd, arguments.images))
     place = Place(plane, network, containerd.socket)
-    kubelet = await Kubelet(binaries["kubelet"], directory / "kubelet", place).start()
-    proxy = await KubeProxy(binaries["kube-proxy"], directory / "kube-proxy", place).start()
-    names = CoreDns(binaries["coredns"], directory / "coredns", network.node, plane.kubeconfig)
-    await names.start()
+    node = [
+        Kubelet(binaries["kubelet"], directory / "kubelet", place),
+        KubeProxy(binaries["kube-proxy"], directory / "kube-proxy", place),
+        CoreDns(binaries["coredns"], directory / "coredns", network.node, plane.kubeconfig),
+    ]
+    await asyncio.gather(*(server.start() for server in node))
     await _node_is_ready(plane)
     facts = {
         "url": plane.url,
@@ -98,7 +100,7 @@ async def _start(arguments: Arguments) -> Sequence[Server]:
         "machine": network.machine,
     }
     put(directory / "ready", json.dumps(facts, default=str, indent=1).encode())
-    return [*plane.servers, containerd, kubelet, proxy, names]
+    return [*plane.servers, containerd, *node]
 
 
 async def _with_images(containerd: Containerd, images: Sequence[Path]) -> None:

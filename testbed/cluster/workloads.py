@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
+
 from testbed import images
 from testbed.cluster.cluster import Cluster
 from testbed.errors import TestbedError
@@ -17,6 +19,7 @@ Manifest = dict[str, Any]
 _REDIS_PORT = 6379
 _APP_PORT = 3000
 _SIDECAR = "daprd"
+_ANSWER_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class RedisInCluster:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class OrderApp:
     """The order application, to which Dapr gives a sidecar."""
 
@@ -72,6 +75,8 @@ class OrderApp:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Further ones of its pods, or others in place of those that it has."""
     replicas: int = 1
+    url: str = ""
+    """Where this machine reaches it, once it has been started."""
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -96,6 +101,7 @@ class OrderApp:
         await self.cluster.import_image(images.order_app().file)
         await apply(self.cluster, self.namespace, *self.manifests)
         await self.settled()
+        self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
         return self
 
     async def restart(self) -> None:
@@ -111,9 +117,20 @@ class OrderApp:
         if bare:
             raise TestbedError(f"Dapr gave no sidecar to {', '.join(bare)}: could the API server reach its injector?")
 
-    async def url(self) -> str:
-        """Where this machine reaches it."""
-        return f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
+    async def orders(self, number: str) -> None:
+        """Order something, as a customer would."""
+        order = {"data": {"orderId": number}}
+        async with _customer() as customer, customer.post(f"{self.url}/neworder", json=order) as answer:
+            if answer.status != 200:
+                raise TestbedError(f"{self.name} answered {answer.status} to a new order: {await answer.text()}")
+
+    async def sees(self, number: str) -> bool:
+        """Whether it finds that order now; while a store is changed or a pod replaced, it may not answer at all."""
+        try:
+            async with _customer() as customer, customer.get(f"{self.url}/order") as answer:
+                return answer.status == 200 and (await answer.json())["orderId"] == number
+        except (aiohttp.ClientError, TimeoutError):
+            return False
 
     async def pods(self) -> list[Manifest]:
         """Its pods as they are now, without those that are ending."""
@@ -164,6 +181,11 @@ async def ready(cluster: Cluster, namespace: str, deployment: str) -> None:
 def manifest(api_version: str, kind: str, name: str, **content: Any) -> Manifest:
     """An object of that name; where it lives is said when it is applied."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **content}
+
+
+def _customer() -> aiohttp.ClientSession:
+    """One on a connection of its own: a kept one would stay with a pod that is replaced."""
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S))
 
 
 async def _address(cluster: Cluster, namespace: str, service: str) -> str:

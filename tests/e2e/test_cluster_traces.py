@@ -64,26 +64,19 @@ async def has_account(cluster: Cluster) -> bool:
     return bool(await cluster.kubectl("get", "serviceaccount", "default", "--ignore-not-found"))
 
 
-async def is_free() -> bool:
-    """Whether the machine has no cluster any more."""
-    if lock := turn.take():
-        lock.close()
-    return lock is not None
-
-
 async def left_by(cluster: Cluster, before: Traces, lived_in: frozenset[str]) -> frozenset[str]:
     """What stays of a cluster that has come to its end, or will by itself."""
-    await until(is_free, within_s=WITHIN_S)
-    ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
     left: frozenset[str] = frozenset()
+    with await turn.wait(print, WITHIN_S):  # nobody else's cluster is there while we look
+        ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    async def is_nothing() -> bool:
-        nonlocal left
-        left = (look(cluster.state) - before) | inhabited(lived_in, ended_at)
-        return not left
+        async def is_nothing() -> bool:
+            nonlocal left
+            left = (look(cluster.state) - before) | inhabited(lived_in, ended_at)
+            return not left
 
-    with suppress(TimeoutError):  # killed processes take a moment to go; what is left then is said below
-        await until(is_nothing, within_s=GONE_WITHIN_S)
+        with suppress(TimeoutError):  # killed processes take a moment to go; what is left then is said below
+            await until(is_nothing, within_s=GONE_WITHIN_S)
     return left
 
 
@@ -187,7 +180,7 @@ async def kill_guard(cluster: Cluster) -> int:
     assert holder is not None
     assert holder.directory == str(cluster.state)
     os.kill(holder.guard, signal.SIGKILL)
-    await until(is_free, within_s=WITHIN_S)
+    (await turn.wait(print, WITHIN_S)).close()
     return holder.guard
 
 

@@ -1,0 +1,35 @@
+"""Dapr is upgraded in place under a running application, which gets the new sidecar when its pods are replaced."""
+
+import pytest
+
+from testbed.cluster.dapr import Dapr
+from testbed.cluster.workloads import OrderApp, RedisInCluster, apply, sidecar_image, state_store
+from testbed.daprd import VERSION, VERSION_1_16
+from testbed.waiting import until
+
+OLD, NEW = (f"local.test/daprd:{version}" for version in (VERSION_1_16, VERSION))
+
+
+async def names(app: OrderApp) -> set[str]:
+    return {pod["metadata"]["name"] for pod in await app.pods()}
+
+
+@pytest.mark.parametrize("dapr", [VERSION_1_16], indirect=True)
+async def test_an_application_keeps_its_sidecars_through_an_upgrade_and_its_new_pods_get_the_new_one(
+    dapr: Dapr, cluster_namespace: str, redis_in_cluster: RedisInCluster
+) -> None:
+    await apply(dapr.cluster, cluster_namespace, state_store(redis_in_cluster))
+    app = await OrderApp(dapr.cluster, cluster_namespace, replicas=3).start()
+    assert [sidecar_image(pod) for pod in await app.pods()] == [OLD] * 3
+    await app.orders("before the upgrade")
+    before = await names(app)
+
+    await dapr.bring_to(VERSION)
+    assert await dapr.version() == VERSION
+    assert await names(app) == before
+    assert await app.sees("before the upgrade")
+
+    await app.restart()
+    assert [sidecar_image(pod) for pod in await app.pods()] == [NEW] * 3
+    assert not await names(app) & before
+    await until(lambda: app.sees("before the upgrade"))
