@@ -71,7 +71,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     failure_policy: str | dict[str, str] | None = None
     order: float = 0.0
     timeout: float | str | None = None
-    selector: _Selector | None = None
+    selector: _Selector = _Selector()
 
 
 class Reading:
@@ -90,15 +90,14 @@ class Reading:
         written = self._parse(content)
         if written is None:
             return None
-        selector = written.selector or _Selector()
         registration = Registration(
             name=self._file.removesuffix(SUFFIX),
             endpoint=self._endpoint(written.remote_endpoint),
             policies=self._policies(written),
             order=self._order(written.order),
             timeout_s=self._timeout_s(written.timeout),
-            match_labels=selector.match_labels,
-            match_expressions=selector.match_expressions,
+            match_labels=written.selector.match_labels,
+            match_expressions=written.selector.match_expressions,
         )
         return None if self.errors else registration
 
@@ -123,13 +122,21 @@ class Reading:
         if not isinstance(tree, dict):
             self._wrong("", "is not a JSON object")
             return None
-        for key in sorted(tree.keys() - {each.encode_name for each in msgspec.structs.fields(_File)}):
+        fields = {each.encode_name: each for each in msgspec.structs.fields(_File)}
+        for key in sorted(tree.keys() - fields.keys()):
             self._warn(key, "is no known key and has no effect")
+        for key in sorted(key for key, field in fields.items() if field.required and key not in tree):
+            self._wrong(key, "is missing")
+        given = [field for key, field in fields.items() if key in tree]
+        values = {each.name: self._value(each.encode_name, each.type, tree[each.encode_name]) for each in given}
+        return None if self.errors else _File(**values)
+
+    def _value(self, key: str, kind: Any, given: Any) -> Any:
         try:
-            return msgspec.convert(tree, _File)
+            return msgspec.convert(given, kind)
         except msgspec.ValidationError as error:
-            path, reason = explain(error, _File, tree)
-            self._wrong(render(path), reason)
+            path, reason = explain(error, kind, given)
+            self._wrong(render((key, *path)), reason)
             return None
 
     def _endpoint(self, text: str) -> str:
