@@ -19,6 +19,7 @@ from testbed.errors import TestbedError
 from testbed.helm import HELM
 
 _INTERRUPTED = 130
+_ENDED_WITHIN_S = 60.0
 
 
 def main() -> int:
@@ -80,8 +81,9 @@ async def _down() -> None:
         return
     if other:
         await cluster.stop()
-    sweep()
-    shutil.rmtree(cluster.directory, ignore_errors=True)
+    with await turn.wait(_say, _ENDED_WITHIN_S) as lock:
+        sweep(lock)
+        shutil.rmtree(cluster.directory, ignore_errors=True)
     print("Nothing of the cluster is left.")
 
 

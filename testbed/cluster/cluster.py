@@ -18,7 +18,7 @@ from testbed.errors import TestbedError, tail
 from testbed.waiting import until
 from testbed.wheels import REPOSITORY
 
-_TURN_WITHIN_S = 600.0
+TURN_WITHIN_S = 600.0
 _READY_WITHIN_S = 240.0
 _ENDED_WITHIN_S = 90.0
 _ANSWER_WITHIN_S = 150.0
@@ -41,7 +41,7 @@ class Cluster:
         self, programs: Mapping[str, Path], images: Sequence[Path], *, say: Say = print, lasting: bool = False
     ) -> None:
         """Wait for its turn and start; it ends with this process unless it is to last."""
-        with await turn.wait(say, _TURN_WITHIN_S) as lock:
+        with await turn.wait(say, TURN_WITHIN_S) as lock:
             shutil.rmtree(self.state, ignore_errors=True)  # of one that ended with the machine itself
             self.directory.mkdir(parents=True, exist_ok=True)
             self._guard = self._spawn(lock, programs, images, lasting=lasting)

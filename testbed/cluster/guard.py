@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from testbed.cluster import turn
-from testbed.cluster.leftovers import clear, make_cgroups
+from testbed.cluster.leftovers import make_cgroups, sweep
 from testbed.cluster.network import choose
 from testbed.cluster.places import PRIVATE
 from testbed.cluster.turn import Holder
@@ -41,7 +41,7 @@ def main() -> int:
     if given.starter and os.getppid() != given.starter:  # it went before its end could be noticed
         return 0
     with os.fdopen(given.lock, "r+", encoding="utf-8") as lock:
-        clear(turn.read(lock))
+        sweep(lock)
         made = tuple(place for place in PRIVATE if not Path(place).exists())
         holder = Holder(given.name, os.getpid(), str(given.directory), made, lasting=given.starter is None)
         turn.write(lock, holder)
@@ -51,8 +51,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
         finally:
-            clear(holder)
-            turn.write(lock, None)
+            sweep(lock)
     return 0
 
 

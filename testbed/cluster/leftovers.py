@@ -5,6 +5,7 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from testbed.cluster import turn
 from testbed.cluster.network import unplug
@@ -17,16 +18,13 @@ _GONE_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.01
 
 
-def sweep() -> None:
-    """Remove what a killed guard could not, unless somebody has the cluster."""
-    if lock := turn.take():
-        with lock:
-            clear(turn.read(lock))
-            turn.write(lock, None)
+def sweep(lock: IO[str]) -> None:
+    """Remove all that is left of the last cluster, whose processes have ended or been killed."""
+    _clear(turn.read(lock))
+    turn.write(lock, None)
 
 
-def clear(holder: Holder | None) -> None:
-    """Remove all that is left of a cluster whose processes have ended or been killed."""
+def _clear(holder: Holder | None) -> None:
     unplug()
     _until_gone([cgroup for cgroup in cgroups() if cgroup.exists()])
     if holder is not None:

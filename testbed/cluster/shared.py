@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from testbed import images
-from testbed.cluster import requisites
-from testbed.cluster.cluster import Cluster
+from testbed.cluster import requisites, turn
+from testbed.cluster.cluster import TURN_WITHIN_S, Cluster
 from testbed.cluster.traces import Traces, look
 from testbed.cluster.turn import Say
 from testbed.errors import TestbedError, tail
@@ -25,7 +25,8 @@ class SharedCluster:
         """The cluster, started now if it does not run."""
         if self._cluster is None:
             cluster = Cluster(self._directory, f"the tests of process {os.getpid()}")
-            self.before = look(cluster.state)
+            with await turn.wait(self._say, TURN_WITHIN_S):
+                self.before = look(cluster.state)
             ready_made = [images.pause().file, images.busybox().file]
             await cluster.start(requisites.programs(), ready_made, say=self._say)
             self._cluster = cluster

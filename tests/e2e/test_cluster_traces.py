@@ -83,10 +83,10 @@ async def left_by(cluster: Cluster, before: Traces, lived_in: frozenset[str]) ->
 class Starter:
     """A program that starts a cluster and would hold it for ever."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, before: Traces) -> None:
         self.log = directory / "starter.log"
         self.cluster = Cluster(directory, "nobody")
-        self.before = look(self.cluster.state)
+        self._before = before
         with self.log.open("wb") as log:
             argv = [sys.executable, "-c", STARTER, str(directory)]
             self._process = subprocess.Popen(argv, cwd=REPOSITORY, stdout=log, stderr=log)
@@ -100,10 +100,10 @@ class Starter:
 
         await until(has_come, within_s=WITHIN_S)
         lived_in = namespaces(self.cluster.state)
-        seen = {each.split(":")[0] for each in look(self.cluster.state) - self.before}
+        seen = {each.split(":")[0] for each in look(self.cluster.state) - self._before}
         assert seen >= {"process", "file", "cgroup"}, "the comparison would see nothing"
         self.kill()
-        return await left_by(self.cluster, self.before, lived_in)
+        return await left_by(self.cluster, self._before, lived_in)
 
     def kill(self) -> None:
         self._process.kill()
@@ -111,8 +111,15 @@ class Starter:
 
 
 @pytest.fixture
-def starter(no_cluster: None, short_directory: Path) -> Iterator[Starter]:
-    starter = Starter(short_directory)
+async def before(no_cluster: None) -> Traces:
+    """What there is when no cluster is."""
+    with await turn.wait(print, WITHIN_S):
+        return look(Path("nowhere"))
+
+
+@pytest.fixture
+def starter(before: Traces, short_directory: Path) -> Iterator[Starter]:
+    starter = Starter(short_directory, before)
     yield starter
     starter.kill()
 
@@ -162,7 +169,7 @@ class Person:
 
 
 @pytest.fixture
-async def person(no_cluster: None, short_directory: Path) -> AsyncIterator[Person]:
+async def person(short_directory: Path) -> AsyncIterator[Person]:
     """A person for whom everything is built already."""
     root = short_directory / "runtime-governor"
     root.mkdir()
@@ -180,12 +187,19 @@ async def kill_guard(cluster: Cluster) -> int:
     assert holder is not None
     assert holder.directory == str(cluster.state)
     os.kill(holder.guard, signal.SIGKILL)
-    (await turn.wait(print, WITHIN_S)).close()
+    await until(is_free, within_s=WITHIN_S)
     return holder.guard
 
 
-async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_after_down(person: Person) -> None:
-    before = look(person.cluster.state)
+async def is_free() -> bool:
+    if lock := turn.take():
+        lock.close()
+    return lock is not None
+
+
+async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_after_down(
+    person: Person, before: Traces
+) -> None:
     assert "is ready after" in await person.types("up")
     assert "is there already" in await person.types("up")
     trace = person.cluster.state / "of-the-first"
