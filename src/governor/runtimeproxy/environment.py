@@ -18,9 +18,8 @@ from governor.values.secret import Secret
 
 def shown(variables: Iterable[KeyValue]) -> dict[str, str]:
     """The variables that can be shown to a plugin."""
-    effective = {each.key: each.value for each in variables}
-    texts = ((key, _text(value)) for key, value in effective.items())
-    return {key: text for key, text in texts if text is not None}
+    texts = {each.key: _text(each.value) for each in variables}
+    return {key: text for key, text in texts.items() if text is not None}
 
 
 def set_variable(variables: Any, name: str, value: Value) -> None:

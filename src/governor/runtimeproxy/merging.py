@@ -126,26 +126,34 @@ def _text(_original: str, sent: str, answered: str) -> Iterator[Difference]:
 def _entries(
     _original: Mapping[str, str], sent: Mapping[str, str], answered: Mapping[str, str]
 ) -> Iterator[Difference]:
-    for key in sorted(answered):
-        if sent.get(key) != answered[key]:
-            yield (key,), sent.get(key), answered[key]
+    if answered:
+        yield from _set(dict(sent), dict(answered))
+
+
+def _set(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
+    for key, value in sorted(after.items()):
+        if before.get(key) != value:
+            yield (key,), before.get(key), value
 
 
 def _environment(
     original: Mapping[str, str], sent: Mapping[str, str], answered: Mapping[str, str]
 ) -> Iterator[Difference]:
-    for key, value in sorted(answered.items()):
-        if sent.get(key) != value:
-            yield (key,), _secret(sent.get(key)), Secret(value)
-    left_out = sorted(sent.keys() - answered.keys())
-    unchanged = sum(original.get(key) == sent.get(key) == value for key, value in answered.items())
-    if unchanged >= _REPEATED_VARIABLES and unchanged > len(left_out):
+    if not answered:
+        return
+    # Entry by entry, the maps of messages are much slower than dictionaries.
+    before, after = dict(sent), dict(answered)
+    for path, old, new in _set(before, after):
+        yield path, None if old is None else Secret(old), Secret(new)
+    left_out = sorted(before.keys() - after.keys())
+    if left_out and _repeats(dict(original), before, after, len(left_out)):
         for key in left_out:
-            yield (key,), Secret(sent[key]), None
+            yield (key,), Secret(before[key]), None
 
 
-def _secret(value: str | None) -> Secret | None:
-    return None if value is None else Secret(value)
+def _repeats(original: dict[str, str], before: dict[str, str], after: dict[str, str], left_out: int) -> bool:
+    unchanged = sum(before.get(key) == after.get(key) == value for key, value in original.items())
+    return unchanged >= _REPEATED_VARIABLES and unchanged > left_out
 
 
 _RULES: Final[Mapping[str, Callable[[Any, Any, Any], Iterator[Difference]]]] = {
