@@ -14,7 +14,7 @@ from governor.values.paths import Path
 from governor.values.trees import Tree, leaf_at
 
 _COMPLAINT: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
-_STEP: Final = re.compile(r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|(?P<entry>\[\.\.\.\])")
+_STEP: Final = re.compile(r"\.(?P<field>[\w-]+)|\[(?P<index>\d+)\]|(?P<entry>\[\.\.\.\])")
 _FIELD: Final = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 
 

@@ -16,9 +16,10 @@ class Dot(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     notes: dict[str, str] = {}
 
 
-class Drawing(msgspec.Struct):
+class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
     dots: tuple[Dot, ...]
     deep: dict[str, Dot] = {}
+    line_width: int = 1
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ class Drawing(msgspec.Struct):
             "Expected `str`, got `array`",
         ),
         ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "Expected `str`, got `int`"),
+        ({"dots": [], "line-width": "2"}, ("line-width",), "Expected `int`, got `str`"),
         ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "Expected `object`, got `int`"),
     ],
 )
