@@ -5,6 +5,7 @@ reading and renewing is in ``credentials``.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,9 @@ from governor.values.secret import Secret
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NAMESPACE: Final = "default"
+
+_MISREAD: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff?#]")
+"""What a URL is read without, or what begins another part of it."""
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -94,18 +98,35 @@ class Access(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_server(self.server)
+        if self.proxy and URL(self.server).scheme != "https":
+            raise invalid("plain-text", "a server behind a proxy needs https://: the proxy would read the credential")
+        if self.tls_server_name and not _is_host(self.tls_server_name):
+            raise invalid("kube-server", "the tls-server-name of a cluster must be a name that a certificate can have")
+
+
+def url_of(text: str) -> URL | None:
+    """The URL of a host; None if it is none, or if what is read of it is not what it says."""
+    try:
+        url = URL(text)
+        port = url.port
+    except ValueError:
+        return None
+    is_address = url.scheme in ("http", "https") and port and url.host and _is_host(url.host)
+    return url if is_address and not _MISREAD.search(text) else None
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna")) and not _MISREAD.search(text)
+    except UnicodeError:
+        return False
 
 
 def check_server(server: str) -> None:
     """Refuse what is no address of an API server, and plain text beyond this machine."""
-    try:
-        url = URL(server)
-        port = url.port
-    except ValueError:
-        url, port = URL(), None
-    proper = url.scheme in ("http", "https") and url.host and port and not (url.query_string or url.fragment)
+    url = url_of(server)
     # Not shown: an address with a user may hold a password.
-    if not proper or url.user or url.password or server.endswith("/"):
+    if url is None or url.user or url.password or server.endswith("/"):
         raise invalid(
             "kube-server",
             "the server of a cluster must be like https://host:port or https://host/path: "

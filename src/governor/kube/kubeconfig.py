@@ -13,11 +13,19 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from yarl import URL
 
 from governor.errors import Detail, GovernorError, Kind
 from governor.kube import execplugin
-from governor.kube.access import NAMESPACE, Access, ClientCertificate, ExecPlugin, Impersonation, Proxy, check_server
+from governor.kube.access import (
+    NAMESPACE,
+    Access,
+    ClientCertificate,
+    ExecPlugin,
+    Impersonation,
+    Proxy,
+    check_server,
+    url_of,
+)
 from governor.kube.kubeconfigfile import Cluster, Config, Context, Exec, User, read, read_file
 from governor.values.secret import Secret
 
@@ -90,6 +98,7 @@ def _choose(config: Config, wanted: str) -> _Chosen:
 def _refuse_leading_out(chosen: _Chosen) -> None:
     cluster, user = chosen.cluster, chosen.user
     refused = {
+        "cluster.server": (cluster.server.lower().startswith("http:"), "give an address that begins with https://"),
         "cluster.certificate-authority": (cluster.certificate_authority, "put the PEM into the field with -data"),
         "cluster.insecure-skip-tls-verify": (cluster.insecure_skip_tls_verify, "give certificate-authority-data"),
         "user.client-certificate": (user.client_certificate, "put the PEM into the field with -data"),
@@ -134,7 +143,10 @@ def _authority(chosen: _Chosen) -> bytes | Path:
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
         raise chosen.wrong("cluster.insecure-skip-tls-verify", "there is a certificate authority too: remove one")
     if cluster.certificate_authority_data:
-        return _decoded(chosen, "cluster.certificate-authority-data", cluster.certificate_authority_data)
+        authority = _decoded(chosen, "cluster.certificate-authority-data", cluster.certificate_authority_data)
+        if not authority:
+            raise chosen.wrong("cluster.certificate-authority-data", "it is blank: remove it, or give a certificate")
+        return authority
     return Path(cluster.certificate_authority) if cluster.certificate_authority else b""
 
 
@@ -200,13 +212,10 @@ def _check_plugin(chosen: _Chosen, plugin: Exec) -> None:
 def _proxy(chosen: _Chosen) -> Proxy | None:
     if not chosen.cluster.proxy_url:
         return None
-    try:
-        url = URL(chosen.cluster.proxy_url)
-    except ValueError:
-        url = URL()
-    if url.scheme == "socks5":
+    if chosen.cluster.proxy_url.startswith("socks5:"):
         raise chosen.wrong("cluster.proxy-url", "SOCKS is not supported: use an HTTP proxy", Kind.UNIMPLEMENTED)
-    if url.scheme not in ("http", "https") or not url.host:
+    url = url_of(chosen.cluster.proxy_url)
+    if url is None:
         raise chosen.wrong("cluster.proxy-url", "it must be like http://host:port or https://host:port")
     login = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
     return Proxy(str(url.origin()), Secret(f"Basic {login}") if url.user else None)

@@ -9,6 +9,7 @@ import msgspec
 
 from governor import yamltext
 from governor.errors import GovernorError, Kind, invalid
+from governor.values.secret import MASK
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -18,7 +19,14 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class _Private(msgspec.Struct, frozen=True):
+    """What may hold a password or a key."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({MASK})"
+
+
+class Cluster(_Private, frozen=True, rename="kebab"):
     """An API server."""
 
     server: str = ""
@@ -30,14 +38,14 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     extensions: tuple[Extension, ...] = ()
 
 
-class Variable(msgspec.Struct, frozen=True):
+class Variable(_Private, frozen=True):
     """One of a program's environment."""
 
     name: str
     value: str = ""
 
 
-class Exec(msgspec.Struct, frozen=True, rename="camel"):
+class Exec(_Private, frozen=True, rename="camel"):
     """A program that gives the credential."""
 
     command: str = ""
@@ -49,7 +57,7 @@ class Exec(msgspec.Struct, frozen=True, rename="camel"):
     interactive_mode: str = ""
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class User(_Private, frozen=True, rename="kebab"):
     """A credential."""
 
     token: str = ""
