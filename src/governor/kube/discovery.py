@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.errors import ApiError
+from governor.kube.errors import UNDECODABLE, ApiError
 from governor.kube.objects import ApiResource
 from governor.kube.served import GroupVersion, Served, merge, read_root, read_version, unread
 from governor.kube.transport import NOT_MODIFIED, Answer, Request
@@ -30,6 +30,7 @@ _AGGREGATED: Final = ",".join(
 )
 _ACCEPT: Final = f"{_AGGREGATED},application/json"
 _ROOTS: Final = ("/api", "/apis")
+_READY: Final = "/readyz"
 
 Exchange: TypeAlias = Callable[[Request], Awaitable[Answer]]
 Tables: TypeAlias = weakref.WeakValueDictionary[bytes, Served]
@@ -70,6 +71,19 @@ class Discovery:
         """Groups whose own server does not answer the API server, so that ``all`` may lack their kinds."""
         return frozenset(group for part in await self._fresh(LASTS_S) for group in part.served.stale)
 
+    async def settle(self) -> None:
+        """Make sure that what the next answer lacks is not there, and forget earlier ones; otherwise UNAVAILABLE.
+
+        A server that has just started answers for a while without the kinds of its CustomResourceDefinitions.
+        """
+        try:
+            # Once: what it says while it is not ready looks like the failure of something before it.
+            await self._exchange(Request("GET", _READY, repeatable=False))
+        except GovernorError as error:
+            message = f"whether the server knows all its kinds yet cannot be seen: {error.message}"
+            raise GovernorError(Kind.UNAVAILABLE, "kube-not-ready", message) from error
+        self.forget()
+
     def forget(self) -> None:
         """Ask the server at the next call, even if an answer to an earlier one is under way."""
         self._wanted += 1
@@ -77,10 +91,10 @@ class Discovery:
     async def _fresh(self, lasts_s: float) -> tuple[_Part, ...]:
         async with self._turn:
             if self._known != self._wanted or self._clock.monotonic() - self._asked_s >= lasts_s:
-                wanted, self._asked_s = self._wanted, self._clock.monotonic()
+                wanted, asked_s = self._wanted, self._clock.monotonic()
                 known = self._parts or (None,) * len(_ROOTS)
                 self._parts = tuple([await self._read(*each) for each in zip(_ROOTS, known, strict=True)])
-                self._known = wanted
+                self._known, self._asked_s = wanted, asked_s
             return self._parts
 
     async def _read(self, path: str, known: _Part | None) -> _Part:
@@ -124,7 +138,7 @@ def _version(where: GroupVersion, document: bytes | None) -> Served:
 def _readable(path: str) -> Iterator[None]:
     try:
         yield
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         message = f"GET {path}: the answer is no discovery document ({error}); is this address an API server's?"
         raise GovernorError(Kind.INTERNAL, "kube-discovery", message) from error
 

@@ -33,7 +33,7 @@ async def hold_of_others(
 
 
 async def _in_namespace(client: Client, namespace: str, at_once: int) -> list[Content]:
-    client.discovery.forget()  # a kind that came a moment ago counts too
+    await client.discovery.settle()  # a kind that came a moment ago counts too
     kinds = [kind for kind in await client.discovery.all() if kind.namespaced and {"list", "delete"} <= kind.verbs]
     if unknown := await client.discovery.stale():
         message = f"the servers of the API groups {', '.join(sorted(unknown))} do not answer"

@@ -76,8 +76,10 @@ class Inventory:
             missing = None
             for chunk in stored.chunks:
                 piece = await self._piece(chunk)
-                missing = missing or (chunk.name if piece is None else None)
-                pieces.append(piece or "")
+                if piece is None:
+                    missing = chunk.name
+                    break
+                pieces.append(piece)
             if missing is None:
                 return msgspec.structs.replace(stored, entries=self._unpack(pieces))
             if stored.version == seen:
@@ -123,14 +125,16 @@ class Inventory:
         if data.get("owner") != self._owner.id:
             why = f"it is the inventory of {data.get('owner')!r}, not of {self._owner.id!r}"
             raise GovernorError(Kind.PRECONDITION, "inventory-foreign", f"{self.ref}: {why}; name another ConfigMap")
-        if data.get("digest") != _seal(data):
+        if data.get("digest") != seal(data):
             raise self._damaged("its content does not have the digest that it names")
         try:
-            chunks = _decode_chunks(data["chunks"])
+            chunks = _decode_chunks(data.get("chunks", ""))
         except msgspec.MsgspecError as error:
             raise self._damaged(f"its list of parts cannot be read: {error}") from error
+        if len({chunk.name for chunk in chunks}) != len(chunks):
+            raise self._damaged("it lists a part twice")
         metadata = head["metadata"]
-        return Stored({}, metadata["uid"], metadata["resourceVersion"], chunks), [data["entries"]]
+        return Stored({}, metadata["uid"], metadata["resourceVersion"], chunks), [data.get("entries", "")]
 
     async def _piece(self, chunk: Chunk) -> str | None:
         found = await look(self._client, CONFIG_MAPS, ObjectRef("", "ConfigMap", self.ref.namespace, chunk.name))
@@ -194,7 +198,7 @@ class Inventory:
     def _head(self, piece: str, chunks: tuple[Chunk, ...]) -> Object:
         listed = msgspec.json.encode(chunks).decode()
         data = {"format": FORMAT, "owner": self._owner.id, "entries": piece, "chunks": listed}
-        return self._config_map(self.ref.name, data | {"digest": _seal(data)})
+        return self._config_map(self.ref.name, data | {"digest": seal(data)})
 
     def _config_map(self, name: str, data: dict[str, str]) -> Object:
         labels = {self._settings.inventory_label: self._owner.id}
@@ -229,7 +233,8 @@ def _is_older(version: str, than: str) -> bool:
     return version.isdigit() and than.isdigit() and int(version) < int(than)
 
 
-def _seal(data: dict[str, str]) -> str:
+def seal(data: dict[str, str]) -> str:
+    """The digest of a head's content: it finds accidents, not intruders, who can compute it as well."""
     return digest([data.get(key) for key in ("format", "owner", "entries", "chunks")])
 
 

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_FORBIDDEN: Final = re.compile(r"[/%\x00-\x1f\x7f]")
+_FORBIDDEN: Final = re.compile(r"[/%\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def is_name(text: str) -> bool:

@@ -88,6 +88,10 @@ class Remover:
 
     async def _attempt(self, entry: Entry, removed: dict[ObjectRef, str]) -> _Case:
         ref = entry.ref
+        resource = await self._resource(ref)
+        if resource is not None and resource.namespaced != bool(ref.namespace):
+            # The bounds of the set were held against a namespace that the object is not in.
+            return _Case(entry, RemovalResult(ref, Removal.REFUSED, f"a {ref.kind} cannot be in such a place"))
         resource, live = await self._look(ref)
         case = _Case(entry, judge(entry, live, self._owner, self._settings), resource, live)
         if resource is None or live is None:
@@ -116,13 +120,17 @@ class Remover:
         return None, None
 
     async def _resource(self, ref: ObjectRef) -> ApiResource | None:
-        """Its kind, or None if the server no longer has that: then the object is gone with it."""
-        try:
-            return await self._client.discovery.find(ref.group, ref.kind)
-        except GovernorError as error:
-            if error.kind is not Kind.NOT_FOUND:
-                raise
-            return None
+        """Its kind, or None if the server surely no longer has that: then the object is gone with it."""
+        discovery = self._client.discovery
+        for settled in (False, True):
+            try:
+                return await discovery.find(ref.group, ref.kind)
+            except GovernorError as error:
+                if error.kind is not Kind.NOT_FOUND:
+                    raise
+            if not settled:
+                await discovery.settle()
+        return None
 
     async def _delete(self, resource: ApiResource, live: Object) -> None:
         metadata = live["metadata"]

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How the objects of a set are written, and removed again."""
 
     manager: str
-    """The field manager."""
+    """The field manager. Sets that may share an object need one each: giving it up gives up all of its fields."""
     prefix: str
     """The DNS name before the slash in the labels of the set."""
     default_namespace: str = ""
