@@ -11,7 +11,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.access import Access
 from governor.kube.discovery import Discovery
-from governor.kube.errors import ApiError, Status
+from governor.kube.errors import UNDECODABLE, ApiError, Status
 from governor.kube.objects import ApiResource, Object, ref_of
 from governor.kube.pages import PAGE, ListPage
 from governor.kube.sender import Limits, Sender
@@ -138,6 +138,8 @@ class Client:
         if decoded.get("kind") == "Status" and decoded.get("status") == "Failure":
             status = _decoded(request, body, _statuses)
             raise ApiError(str(request), status.code or 500, status)
+        if decoded.get("kind") != "Status" and not isinstance(decoded.get("metadata"), dict):
+            raise _unreadable(request, "it is an object without metadata")
         return decoded
 
 
@@ -155,7 +157,7 @@ def _page(request: Request, body: bytes) -> ListPage[Object]:
 def _decoded(request: Request, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise _unreadable(request, str(error)) from error
 
 

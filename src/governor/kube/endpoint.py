@@ -3,6 +3,7 @@
 Redirects are not followed: a credential goes only where it was meant to go. Repeating and limiting is the sender's.
 """
 
+import contextlib
 import functools
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -180,8 +181,11 @@ def _reason(error: Exception) -> str:
 
 
 def _redirected(location: str) -> Status:
-    there = urlsplit(location)
-    place = f"{there.scheme}://{there.hostname}" if there.scheme and there.hostname else "another path"
+    place = "another path"
+    with contextlib.suppress(ValueError):
+        there = urlsplit(location)
+        if there.scheme and there.hostname:
+            place = f"{there.scheme}://{there.hostname}"
     return Status(message=f"it redirects to {place}, which is not followed: correct the server's address")
 
 

@@ -30,11 +30,19 @@ KIND_OF_STATUS: Final[Mapping[int, Kind]] = {
     504: Kind.DEADLINE,
 }
 
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises: for what it does not expect, for a text in no encoding, for a tree too deep to walk."""
+MOST_WAIT_S: Final = 3600.0
+"""A wait is not believed to be longer: whatever stands between may say anything, and a clock may be years off."""
+
 _MARKUP: Final = re.compile(r"<(style|script).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _READ_BYTES: Final = 4096
 _SHOWN: Final = 200
 _MOST_DIGITS: Final = 9
 _MOST_MESSAGE: Final = 4096
+_MOST_CAUSES: Final = 20
+_MOST_CAUSE: Final = 1024
+_REASON: Final = re.compile(r"[A-Za-z]{1,64}")
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -73,9 +81,10 @@ class ApiError(GovernorError):
 
     def __init__(self, doing: str, code: int, status: Status, retry_after_s: float | None = None) -> None:
         causes = (status.details.causes or ()) if status.details else ()
-        reason = status.reason or f"HTTP {code}"
+        reason = status.reason if _REASON.fullmatch(status.reason) else f"HTTP {code}"
         text = status.message[:_MOST_MESSAGE] or f"HTTP {code} and no reason given"
-        details = [Detail(cause.message, path=cause.field) for cause in causes if cause.message]
+        told = [cause for cause in causes if cause.message][:_MOST_CAUSES]
+        details = [Detail(cause.message[:_MOST_CAUSE], path=cause.field[:_MOST_CAUSE]) for cause in told]
         wait = "" if retry_after_s is None else f"; it asks to wait {retry_after_s:g} s"
         super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{doing}: {text}{wait}", details)
         self.status = code
@@ -100,7 +109,7 @@ def status_of(body: bytes) -> Status:
     """The Status in a refusal; if it is none, the beginning of what a proxy or a load balancer said in its place."""
     try:
         status = _decode_status(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         status = Status()
     if status.from_server:
         return status
@@ -111,14 +120,20 @@ def status_of(body: bytes) -> Status:
 
 
 def retry_after_s(header: str, status: Status, now: datetime.datetime) -> float | None:
-    """How long the server asks to wait before the next attempt, if it does."""
+    """How long the server asks to wait before the next attempt, if it does; at most ``MOST_WAIT_S``."""
+    wait_s = _header_s(header, now)
+    if wait_s is None and status.details and status.details.retry_after_seconds > 0:
+        wait_s = status.details.retry_after_seconds
+    return None if wait_s is None else float(min(wait_s, MOST_WAIT_S))
+
+
+def _header_s(header: str, now: datetime.datetime) -> float | None:
     if header.isascii() and header.isdigit():
         return float(header[:_MOST_DIGITS])
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         moment = email.utils.parsedate_to_datetime(header)
         return max(0.0, (moment.astimezone(datetime.UTC) - now).total_seconds())
-    seconds = status.details.retry_after_seconds if status.details else 0
-    return float(seconds) if seconds > 0 else None
+    return None
 
 
 _decode_status = msgspec.json.Decoder(Status).decode

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Final, Generic, NoReturn
 
 from governor.errors import GovernorError, Kind
-from governor.kube.errors import ApiError, status_of
+from governor.kube.errors import UNDECODABLE, ApiError, status_of
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.pages import PAGE
 from governor.kube.store import Event, WritableStore
-from governor.kube.views import UNDECODABLE, Envelope, Metadata, Reading, Unreadable, V, envelope, garbled, position
+from governor.kube.views import Envelope, Metadata, Reading, Unreadable, V, envelope, garbled, position
 from governor.process import logging
 
 _ADDED: Final = "ADDED"
@@ -101,8 +101,7 @@ class ListWatch(Generic[V]):
         except UNDECODABLE:
             self._take_other(envelope(line))
         else:
-            self._take_object(event.type, event.object)
-            self._resource_version = event.object.metadata.resource_version
+            self._advance(event.type, event.object)
 
     def _take_other(self, event: Envelope) -> None:
         """What is no object of the view's shape: the server about itself, or an object that does not fit."""
@@ -111,9 +110,15 @@ class ListWatch(Generic[V]):
         elif event.type == _ERROR:
             self._refused(bytes(event.object))
         else:
-            each = self._reading.object(event.object)
-            self._take_object(event.type, each)
-            self._resource_version = each.metadata.resource_version
+            self._advance(event.type, self._reading.object(event.object))
+
+    def _advance(self, event_type: str, each: V | Unreadable) -> None:
+        version = each.metadata.resource_version
+        if not version:
+            # Without a position a list would follow that does not know what it has to miss.
+            raise garbled("an event", "its object has no resourceVersion")
+        self._take_object(event_type, each)
+        self._resource_version = version
 
     def _take_object(self, event_type: str, each: V | Unreadable) -> None:
         ref = self._ref(each.metadata)

@@ -14,6 +14,7 @@ from governor.errors import invalid
 Object: TypeAlias = dict[str, Any]
 
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.:_-]*")
+_UNNAMED: Final = re.compile(r"[/%\ud800-\udfff]")
 
 
 class ApiResource(msgspec.Struct, frozen=True):
@@ -74,6 +75,6 @@ def _segment(name: str) -> str:
     """A name as one part of a path; one that would make it another path is nobody's name."""
     if _PLAIN.fullmatch(name):
         return name
-    if name in (".", "..") or "/" in name or "%" in name:
-        raise invalid("kube-name", f"{name!r} cannot be the name of an object: it has no slash and no percent sign")
+    if name in (".", "..") or _UNNAMED.search(name):
+        raise invalid("kube-name", f"{name!r} cannot be the name of an object: no slash, percent sign or half a letter")
     return quote(name, safe="")

@@ -28,7 +28,7 @@ SILENCE_S: Final = 150.0
 WATCH_S: Final = (300, 600)
 """How long one watch may last; spread, so that many followers do not come back together."""
 SHORT_S: Final = 1.0
-"""A watch that ends sooner than this without a word is refused in disguise."""
+"""A watch that ends sooner than this is refused in disguise: it is asked for again only after a wait."""
 
 _log = logging.get_logger(__name__)
 
@@ -134,7 +134,7 @@ class Reflector(Generic[V]):
                 raise
             message = f"watch {self._path}: not a word for {SILENCE_S:g} s, not even a bookmark"
             raise GovernorError(Kind.DEADLINE, "kube-watch-silent", message) from error
-        if not self._is_watch_heard and self._clock.monotonic() - began_s < SHORT_S:
+        if self._clock.monotonic() - began_s < SHORT_S:
             message = f"watch {self._path}: the server ended it at once"
             raise GovernorError(Kind.UNAVAILABLE, "kube-watch-short", message)
         self._recovered()

@@ -9,15 +9,13 @@ server and keeping views is not done here.
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.kube.errors import UNDECODABLE
 from governor.kube.pages import ListPage, Position
-
-UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises: for what it does not expect, for a text in no encoding, for a tree too deep to walk."""
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):

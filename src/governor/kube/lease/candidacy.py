@@ -16,10 +16,14 @@ from typing import Final, Self
 
 import msgspec
 
+from governor.errors import GovernorError, Kind
 from governor.kube.objects import Object
 
 RELEASED_S: Final = 1
 """The duration in a Lease that its holder gave back; client-go writes the same."""
+
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""The largest number that the server takes; whoever reaches it, or a person who writes it, begins again."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -84,8 +88,11 @@ class Lease(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, manifest: Object) -> Self:
-        """Read one."""
-        read = msgspec.convert(manifest, _Read)
+        """Read one; INTERNAL if it is none."""
+        try:
+            read = msgspec.convert(manifest, _Read)
+        except msgspec.ValidationError as error:
+            raise GovernorError(Kind.INTERNAL, "lease-unreadable", f"the answer is no Lease: {error}") from error
         return cls(read.metadata.resource_version, read.spec, manifest)
 
     def with_spec(self, spec: Spec) -> Object:
@@ -101,7 +108,7 @@ class Term(msgspec.Struct, frozen=True):
     """One time of leading."""
 
     epoch: int
-    """Different for each term of a Lease, and rising unless the Lease is deleted."""
+    """Different for each term of a Lease, and rising unless a person deletes or edits the Lease."""
     renewed: Moment
     """When the last write that succeeded was sent."""
 
@@ -151,7 +158,7 @@ class Candidate(msgspec.Struct, frozen=True):
         if lease is None or (self.lease is not None and lease.version == self.lease.version):
             # A Lease that is gone does not end what its holder believes.
             return msgspec.structs.replace(self, lease=lease)
-        highest = max(self.highest, lease.spec.lease_transitions or 0)
+        highest = max(self.highest, (lease.spec.lease_transitions or 0) % _MOST_TRANSITIONS)
         free_at = now.steady + self._held_s(lease.spec)
         return msgspec.structs.replace(self, lease=lease, free_at=free_at, highest=highest)
 

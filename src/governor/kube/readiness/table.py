@@ -96,6 +96,9 @@ _QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Answered when created and never stored."""
 
+_MOST_DIGITS: Final = 20
+"""No generation has more."""
+
 ALWAYS_READY: Final[frozenset[GroupKind]] = frozenset(
     (group, kind) for table in (_STORED, _RECORDS, _QUESTIONS) for group, kinds in table.items() for kind in kinds
 )
@@ -131,7 +134,7 @@ def _observed_generation(manifest: Object) -> int | None:
     """None if it says none; some custom resources write it as a text."""
     value = leaf_at(manifest, ("status", "observedGeneration"))
     if isinstance(value, str) and value.isdecimal():
-        return int(value)
+        return int(value[:_MOST_DIGITS])
     return value if isinstance(value, int) else None
 
 

@@ -1,0 +1,252 @@
+"""What hostile or broken servers send: each is an error that says what is wrong, and every wait is bounded."""
+
+import asyncio
+import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client import Transport
+from governor.kube.discovery import MISS_S, Discovery
+from governor.kube.errors import MOST_WAIT_S, ApiError, Cause, Status, StatusDetails, retry_after_s, status_of
+from governor.kube.lease.candidacy import Candidate, Lease, Moment, Spec
+from governor.kube.listwatch import ListWatch
+from governor.kube.objects import ApiResource
+from governor.kube.reflector import Reflector
+from governor.kube.store import Event, WritableStore
+from governor.kube.transport import Answer, Request
+from governor.kube.views import View
+from governor.process.backoff import Backoff
+from governor.process.clock import SystemClock, VirtualClock
+from testbed.waiting import until
+from tests.unit.kube.http_bed import HttpServer
+from tests.unit.kube.test_discovery import APPS, CORE, Api, aggregated
+
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+DEEP = b'{"kind":"Status","x":' + b"[" * 100_000
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "99999999",
+        "9" * 400,
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Fri, 31 Dec 9999 23:59:59 -2300",
+        "Mon, 99999999999999999999 Jan 2020 00:00:00 GMT",
+        "Mon, 01 Jan 2020 00:00:00 +9999999999999",
+        "-5",
+        "garbage",
+    ],
+)
+def test_a_wait_that_is_asked_for_is_bounded_whatever_the_header_says(header: str) -> None:
+    wait_s = retry_after_s(header, Status(), NOW)
+    assert wait_s is None or 0 <= wait_s <= MOST_WAIT_S
+
+
+def test_a_wait_of_four_hundred_digits_in_a_status_is_bounded() -> None:
+    status = status_of(b'{"kind":"Status","details":{"retryAfterSeconds":' + b"9" * 400 + b"}}")
+    assert retry_after_s("", status, NOW) == MOST_WAIT_S
+
+
+def test_a_refusal_too_deep_to_read_is_not_taken_for_the_api_servers() -> None:
+    assert not status_of(DEEP).from_server
+
+
+def test_a_refusal_of_a_thousand_long_causes_is_shown_in_part() -> None:
+    causes = tuple(Cause("FieldValueInvalid", "m" * 5000, f"spec.{number}") for number in range(1000))
+    error = ApiError("PATCH /x", 422, Status("no", "R" * 10_000, 422, StatusDetails(causes)))
+    assert len(str(error)) < 50_000
+    assert len(error.code) < 100
+    assert len(error.causes) == 1000
+
+
+@pytest.mark.parametrize("location", ["http://[", "//[x", "https://a:b@c:99999999/"])
+async def test_a_redirect_to_nowhere_is_a_refusal(location: str) -> None:
+    async with Transport() as transport, HttpServer(web.Response(status=302, headers={"Location": location})) as server:
+        with pytest.raises(ApiError, match="not followed"):
+            await server.client(transport).get(CONFIG_MAPS, "a", "b")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":null}', b'{"a":' + b"[" * 100_000, b'"\xff"']
+)
+async def test_an_answer_that_is_no_object_is_said_to_be_none(body: bytes) -> None:
+    async with Transport() as transport, HttpServer(web.Response(body=body)) as server:
+        client = server.client(transport)
+        with pytest.raises(GovernorError, match="not what an API server answers"):
+            await client.get(CONFIG_MAPS, "a", "b")
+        with pytest.raises(GovernorError, match="no discovery document"):
+            await client.discovery.find("", "Pod")
+        with pytest.raises(GovernorError, match="not what an API server answers"):
+            _ = [each async for each in client.objects(CONFIG_MAPS)]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udfff"])
+async def test_a_name_that_no_encoding_has_is_refused(name: str) -> None:
+    with pytest.raises(GovernorError, match="cannot be the name"):
+        CONFIG_MAPS.path("default", name)
+
+
+async def test_a_kind_is_not_called_missing_after_a_failure_to_ask() -> None:
+    api = Api(_api=CORE, _apis=aggregated())
+    clock = VirtualClock()
+    failing = False
+
+    async def exchange(request: Request) -> Answer:
+        if failing:
+            raise GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "cannot connect")
+        return await api.exchange(request)
+
+    discovery = Discovery(exchange, clock, Transport().tables)
+    await discovery.find("", "Pod")
+    await clock.advance(MISS_S)
+    failing = True
+    for _ in range(3):
+        with pytest.raises(GovernorError) as caught:
+            await discovery.find("apps", "Deployment")
+        assert caught.value.kind is Kind.UNAVAILABLE
+    failing, api.documents["/apis"] = False, aggregated(APPS)
+    assert (await discovery.find("apps", "Deployment")).plural == "deployments"
+
+
+class Thing(View, frozen=True):
+    pass
+
+
+def follower(events: list[Event[Thing]]) -> ListWatch[Thing]:
+    return ListWatch(CONFIG_MAPS, Thing, WritableStore({}), events.append)
+
+
+def page(*names: str) -> bytes:
+    items = [{"metadata": {"name": name, "uid": name, "resourceVersion": "5"}} for name in names]
+    return msgspec.json.encode({"kind": "ConfigMapList", "metadata": {"resourceVersion": "5"}, "items": items})
+
+
+def test_an_event_without_a_version_does_not_lose_where_we_stand() -> None:
+    following = follower([])
+    following.take_page(page("a"))
+    with pytest.raises(GovernorError, match="resourceVersion"):
+        following.take_line(b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}')
+    assert not following.is_listing
+    assert following.watch_query(1)["resourceVersion"] == "5"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"<html>",
+        b'{"type":"ADDED"}',
+        b'{"type":"ADDED","object":{}}',
+        b'{"type":"EXPLODED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}',
+        b'{"type":"BOOKMARK","object":{"metadata":{}}}',
+        b'{"type":"BOOKMARK","object":{}}',
+        b'{"type":"ERROR","object":' + b"[" * 100_000,
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',
+        b'{"type":"MODIFIED","object":' + DEEP,
+    ],
+)
+def test_lines_that_are_no_events_change_nothing(line: bytes) -> None:
+    events: list[Event[Thing]] = []
+    following = follower(events)
+    following.take_page(page("a"))
+    with pytest.raises(GovernorError):
+        following.take_line(line)
+    assert len(events) == 1
+    assert not following.is_listing
+
+
+def _answers_once_and_ends(body: bytes) -> web.Response:
+    return web.Response(body=body + b"\n")
+
+
+async def test_a_watch_that_ends_after_a_word_every_time_is_not_asked_again_in_a_storm_and_leaks_nothing() -> None:
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6"}}}'
+    clock = Noting()
+    backoff = Backoff(first_s=0.5, most_s=30.0)
+    async with (
+        Transport() as transport,
+        HttpServer(web.Response(body=page("a")), _answers_once_and_ends(bookmark)) as server,
+    ):
+        reflector = Reflector(
+            server.client(transport), CONFIG_MAPS, Thing, clock=clock, on_event=lambda _: None, backoff=backoff
+        )
+        task = asyncio.create_task(reflector.run())
+
+        async def reconnected(times: int) -> bool:
+            assert not task.done(), task
+            return reflector.reconnects >= times
+
+        await until(lambda: reconnected(20))
+        before = open_files()
+        await until(lambda: reconnected(500))
+        after = open_files()
+        task.cancel()
+        await asyncio.wait({task})
+    assert len([wait_s for wait_s in clock.waits_s if 0.5 <= wait_s <= 30.0]) >= reflector.reconnects - 1
+    assert after <= before + 5
+
+
+class Noting(SystemClock):
+    """Waits are noted and over at once; those of watchdogs last."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 100:
+            await asyncio.Event().wait()
+        self.waits_s.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": "x"}}]
+)
+def test_a_lease_that_cannot_be_read_is_an_error_that_elections_survive(manifest: dict[str, Any]) -> None:
+    with pytest.raises(GovernorError, match="Lease"):
+        Lease.of(manifest)
+
+
+def test_the_largest_number_of_transitions_leaves_room_for_the_next_leader() -> None:
+    now = Moment(100.0, NOW)
+    seen = Candidate("me").saw(Lease("1", Spec("other", 15, lease_transitions=2**31 - 1), {}), now)
+    claim = seen.claim(now)
+    assert claim.lease_transitions is not None
+    assert 0 < claim.lease_transitions < 2**31
+    leading = seen.sends(claim).wrote(Lease("2", claim, {}), now)
+    assert leading.term is not None
+    assert leading.term.epoch == claim.lease_transitions
+    assert leading.lost().claim(now).lease_transitions == claim.lease_transitions + 1
+
+
+async def test_a_cancelled_request_leaves_no_connection_wherever_it_was() -> None:
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with Transport() as transport, HttpServer(slow) as server:
+        client = server.client(transport)
+        before = open_files()
+        for delay in range(60):
+            task = asyncio.create_task(client.get(CONFIG_MAPS, "a", "b"))
+            for _ in range(delay):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        async def closed() -> bool:
+            return open_files() <= before + 4
+
+        await until(closed)

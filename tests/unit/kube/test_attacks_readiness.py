@@ -1,0 +1,46 @@
+"""Readiness of objects whose fields are anything at all."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from governor.kube.readiness.rules import Operator, Rule, Rules
+from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
+from governor.kube.readiness.verdict import Readiness, State
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["True", "1" * 5000, "Bound"])
+)
+trees = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = (
+    "conditions", "phase", "observedGeneration", "replicas", "loadBalancer", "containerStatuses", "hard", "allocation",
+    "attachError", "typeChecking", "generation", "deletionTimestamp", "finalizers", "updateStrategy", "type", "paused",
+)  # fmt: skip
+conditions = st.lists(
+    st.dictionaries(st.sampled_from(["type", "status", "reason", "message", "observedGeneration"]), scalars) | trees,
+    max_size=3,
+)
+parts = trees | st.dictionaries(st.sampled_from(FIELDS), trees | conditions, max_size=4)
+KINDS = sorted({*RULES, *ALWAYS_READY, ("example.dev", "Thing")})
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), parts))
+def test_whatever_an_object_says_there_is_a_verdict(of_kind: tuple[str, str], manifest: dict[str, Any]) -> None:
+    group, kind = of_kind
+    whole = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind} | manifest
+    rules = Rules(
+        (Rule("status.phase", Operator.EQUALS, "Bound"), Rule("status.conditions[Ready].status", Operator.AT_LEAST, 1))
+    )
+    assert isinstance(judge(whole), Readiness)
+    assert isinstance(judge(whole, rules), Readiness)
+
+
+def test_a_generation_of_five_thousand_digits_is_unreadable() -> None:
+    manifest = {"apiVersion": "example.dev/v1", "kind": "Thing", "status": {"observedGeneration": "9" * 5000}}
+    assert judge(manifest).state is not State.READY
