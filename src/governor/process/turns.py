@@ -43,8 +43,10 @@ class Turns(Generic[K]):
         """Whether ``key`` is new here; one that is not is lifted to a higher priority, and never lowered."""
         before = self._priorities.get(key)
         if before is None:
+            # First, because it may raise: a key without a place would stop every worker.
+            group = self._group_of(key)
             self._priorities[key] = priority
-            self._lanes[priority].put(key, self._group_of(key), now_s)
+            self._lanes[priority].put(key, group, now_s)
         elif before < priority:
             group = self._group_of(key)
             self._priorities[key] = priority

@@ -145,3 +145,13 @@ class TurnsMachine(RuleBasedStateMachine):
 
 TestTurnsMachine = TurnsMachine.TestCase
 TestTurnsMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_a_key_whose_group_cannot_be_told_leaves_no_trace() -> None:
+    def group_of(key: str) -> str:
+        raise LookupError(key)
+
+    turns = Turns[str](group_of)
+    with pytest.raises(LookupError):
+        turns.put("a", Priority.CHANGE, 0.0)
+    assert len(turns) == 0
