@@ -1,0 +1,101 @@
+"""The program of docs/how-to/write-a-controller.md does what that page says."""
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from governor.kube.client import Client, Transport
+from governor.kube.lease.election import LEASES
+from governor.kube.objects import Object
+from governor.process.clock import SystemClock
+from testbed.control_plane import ControlPlane
+from testbed.waiting import until
+from tests.contract.kube.applyset_bed import CONFIG_MAPS, DEPLOYMENTS, config_map, exists
+from tests.contract.kube.kube_bed import admin_of
+
+HOW_TO = Path(__file__).parents[3] / "docs/how-to"
+WITHIN_S = 60.0
+READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    specification = importlib.util.spec_from_file_location("pages_example", HOW_TO / "examples/pages.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "RECHECK_S", 0.05)
+    return module
+
+
+def page(name: str, namespace: str, **data: str) -> Object:
+    manifest = config_map(name, namespace, **data)
+    manifest["metadata"]["labels"] = {"example.dev/page": "yes"}
+    return manifest
+
+
+async def test_the_program_of_the_page_serves_repairs_and_removes(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    registry = CollectorRegistry()
+    access = msgspec.structs.replace(admin_of(api), namespace=namespace)
+
+    def successes() -> float:
+        return (
+            registry.get_sample_value(
+                "controller_runtime_reconcile_total", {"controller": "pages", "result": "success"}
+            )
+            or 0.0
+        )
+
+    async def succeeded() -> bool:
+        return successes() == 1
+
+    async def served(replicas: int) -> bool:
+        there = await exists(client, DEPLOYMENTS, "home", namespace)
+        return there and (await client.get(DEPLOYMENTS, "home", namespace))["spec"]["replicas"] == replicas
+
+    async def gone() -> bool:
+        return not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
+
+    async def while_running(work: Callable[[], Awaitable[object]], registry: CollectorRegistry) -> None:
+        running = asyncio.create_task(example.Pages(transport, access, registry, SystemClock()).run())
+        try:
+            await work()
+            assert not running.done()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def serve_and_change() -> None:
+        await client.create(CONFIG_MAPS, page("home", namespace, replicas="2"), manager="person")
+        await until(lambda: served(2), within_s=WITHIN_S)
+        assert successes() == 0
+        await client.patch(
+            DEPLOYMENTS, "home", namespace, {"status": READY}, manager="deployments", subresource="status"
+        )
+        await until(succeeded, within_s=WITHIN_S)
+        await client.patch(CONFIG_MAPS, "home", namespace, {"data": {"replicas": "3"}}, manager="person")
+        await until(lambda: served(3), within_s=WITHIN_S)
+
+    await while_running(serve_and_change, registry)
+    lease = await client.get(LEASES, "pages", namespace)
+    assert not lease["spec"].get("holderIdentity")
+    await client.delete(CONFIG_MAPS, "home", namespace)
+    await while_running(lambda: until(gone, within_s=WITHIN_S), CollectorRegistry())
+
+
+def test_the_page_names_parts_that_the_program_uses() -> None:
+    text = (HOW_TO / "write-a-controller.md").read_text()
+    program = (HOW_TO / "examples/pages.py").read_text()
+    named = re.findall(r"^\d\. \*\*(\w+)\*\*", text, re.MULTILINE)
+    assert named == ["View", "Reflector", "Reconciler", "ApplySet", "judge", "Election"]
+    assert all(name in program for name in named)
