@@ -121,9 +121,9 @@ async def test_the_server_is_installed_used_killed_and_found_again_with_everythi
     before = await everything(installation, agent)
     assert before["password"] == "sesame"
 
-    await killed_by_the_cluster(installation)
-    assert await everything(installation, agent) == before
     await killed_by_the_kernel(installation)
+    assert await everything(installation, agent) == before
+    await killed_by_the_cluster(installation)
     assert await everything(installation, agent) == before
 
     assert (await installation.exec("governor", "server", "authority")).encode() == authority
