@@ -122,7 +122,7 @@ The order application with its sidecar, storing in Redis:
   kubectl apply -f {example}
   kubectl rollout status deployment/order-app
   app=http://$(kubectl get service order-app --output=jsonpath={{.spec.clusterIP}}):3000
-  curl --json '{{"data": {{"orderId": "42"}}}}' $app/neworder; curl $app/order
+  curl -d '{{"data": {{"orderId": "42"}}}}' $app/neworder; curl $app/order
   kubectl get component statestore --output=yaml
 """
 _END = "\n`make testbed-up DAPR=VERSION` installs or upgrades Dapr; `make testbed-down` removes everything."

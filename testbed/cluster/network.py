@@ -14,7 +14,7 @@ from pathlib import Path
 from testbed.errors import TestbedError
 
 SERVICES = "10.96.0.0/16"
-_CANDIDATES = ("10.77.0.0/16", "10.177.0.0/16", "172.28.0.0/16", "192.168.192.0/18")
+CANDIDATES = ("10.77.0.0/16", "10.177.0.0/16", "172.28.0.0/16", "192.168.192.0/18")
 _SHORTEST_PREFIX = 8
 _BRIDGE = "pods"
 CABLE = "governor-bed"
@@ -58,10 +58,10 @@ def first_free(used: Sequence[str]) -> Network:
     """The first network that overlaps none of those in use, which Services must not either."""
     if taken := _overlapping(SERVICES, used):
         raise TestbedError(f"the cluster's Services need {SERVICES}, but this machine has a route to {taken}")
-    for candidate in _CANDIDATES:
+    for candidate in CANDIDATES:
         if not _overlapping(candidate, used):
             return Network(candidate)
-    raise TestbedError(f"the pods need one of the networks {', '.join(_CANDIDATES)}; this machine has routes to all")
+    raise TestbedError(f"the pods need one of the networks {', '.join(CANDIDATES)}; this machine has routes to all")
 
 
 def _overlapping(network: str, used: Sequence[str]) -> str:

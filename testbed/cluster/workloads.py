@@ -201,7 +201,8 @@ def _deployment(
         "metadata": {"labels": labels, "annotations": dict(annotations or {})},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": name, **container}]},
     }
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    at_once = {"rollingUpdate": {"maxSurge": "100%"}}
+    spec = {"replicas": replicas, "strategy": at_once, "selector": {"matchLabels": labels}, "template": template}
     return manifest("apps/v1", "Deployment", name, spec=spec)
 
 

@@ -17,6 +17,7 @@ from testbed.cluster import turn
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.traces import Traces, inhabited, look, namespaces
+from testbed.daprd import VERSION
 from testbed.errors import tail
 from testbed.waiting import until
 from testbed.wheels import REPOSITORY
@@ -217,6 +218,23 @@ async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_
     assert "Nothing of the cluster is left" in await person.types("down")
     assert await left_by(person.cluster, before, lived_in) == frozenset()
     assert "Nothing of the cluster is left" in await person.types("down")
+
+
+@pytest.mark.soak
+async def test_what_a_person_is_told_to_try_with_dapr_works_and_goes_with_down(person: Person, before: Traces) -> None:
+    told = await person.types("up", f"--dapr={VERSION}")
+    surroundings = next(line for line in told.splitlines() if "export KUBECONFIG" in line)
+    example = told.partition("The order application with its sidecar")[2].partition("\n\n")[0].splitlines()[1:]
+    script = "\n".join([surroundings, *example])
+    shell = await asyncio.create_subprocess_exec("sh", "-euc", script, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await shell.communicate()
+    assert shell.returncode == 0
+    assert printed.count(b'{"orderId": "42"}') == 2, printed
+    lived_in = namespaces(person.cluster.state)
+    assert f"Dapr {VERSION} is ready" in await person.types("up", f"--dapr={VERSION}")
+
+    await person.types("down")
+    assert await left_by(person.cluster, before, lived_in) == frozenset()
 
 
 async def test_a_cluster_that_was_used_by_many_leaves_nothing(shared_cluster: SharedCluster) -> None:
