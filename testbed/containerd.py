@@ -10,7 +10,7 @@ from testbed import cache, debian
 from testbed.errors import TestbedError
 from testbed.golang import GO, download, environment
 from testbed.recipe import Recipe
-from testbed.server import Server
+from testbed.server import Server, short_socket
 from testbed.steps import Argv, Steps
 
 VERSION = "2.4.2"
@@ -20,7 +20,6 @@ NAMESPACE = "k8s.io"
 _MODULE = "github.com/containerd/containerd/v2"
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 _ANSWER_WITHIN_S = 120.0
-_LONGEST_SOCKET = 104 - len(".ttrpc")
 PLUGINS = Path("/usr/lib/cni")
 
 
@@ -51,13 +50,12 @@ CONTAINERD_2 = Recipe(
 class Containerd(Server):
     """A containerd with kubelet's interface and pods on one bridge."""
 
-    def __init__(self, binary: Path, directory: Path, cni: Path) -> None:
+    def __init__(self, binary: Path, directory: Path, cni: Path, plugins: Path = PLUGINS) -> None:
         super().__init__("containerd", directory, [])
         self._binary = binary
         self._cni = cni
-        self.socket = directory / "containerd.sock"
-        if len(str(self.socket)) > _LONGEST_SOCKET:
-            raise TestbedError(f"the kernel takes no socket of so long a name: {self.socket}; use a shorter directory")
+        self._plugins = plugins
+        self.socket = short_socket(directory / "containerd.sock", ".ttrpc")
 
     def command(self) -> list[str]:
         """The server with its settings in a file."""
@@ -91,7 +89,7 @@ class Containerd(Server):
 
     def _settings(self) -> str:
         is_debian = self._binary == cache.executable_of(CONTAINERD)
-        places = {"directory": self.directory, "socket": self.socket, "cni": self._cni, "plugins": PLUGINS}
+        places = {"directory": self.directory, "socket": self.socket, "cni": self._cni, "plugins": self._plugins}
         return (_VERSION_2 if is_debian else _VERSION_3).format(**places, pause=PAUSE)
 
 
@@ -101,6 +99,8 @@ root = "{directory}/root"
 state = "{directory}/state"
 [grpc]
   address = "{socket}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{directory}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
@@ -123,6 +123,8 @@ state = "{directory}/state"
   address = "{socket}"
 [ttrpc]
   address = "{socket}.ttrpc"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{directory}/opt"
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]

@@ -6,55 +6,94 @@ It runs them as a careful cluster would: as the image's user, on a root file sys
 import asyncio
 import os
 import secrets
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from testbed.containerd import NAMESPACE, Containerd
+from testbed.cgroups import below_hierarchies, new_name, remove, sweep
+from testbed.containerd import NAMESPACE, PLUGINS, Containerd
 from testbed.errors import TestbedError
+from testbed.namespaces import Namespaces, child_of
 from testbed.oci import NONROOT, Archive
 from testbed.recipes import provide
 from testbed.waiting import until
 
-HIERARCHIES = Path("/sys/fs/cgroup")
 _CGROUP = "governor-containers"
-_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
-# Shims and runc keep sockets and states in /run; the shell stays, for somebody must take the orphans.
-_FIRST_PROCESS = ("sh", "-c", 'mount -t tmpfs tmpfs /run && "$@"; exit $?', "sh")
 _ANSWER_WITHIN_S = 120.0
 
 
 class PrivateContainerd(Containerd):
-    """A containerd that nobody else sees; it leaves nothing behind, however it ends."""
+    """A containerd that nobody else sees; it leaves nothing behind, however it ends.
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(provide(["containerd"])["containerd"], directory, directory / "cni")
-        self.cgroup = f"{_CGROUP}-{os.getpid()}-{secrets.token_hex(4)}"
+    It may be killed or halted and started again, while its containers go on; ``stop`` ends them, too.
+    """
+
+    def __init__(
+        self, directory: Path, recipe: str = "containerd", plugins: Path = PLUGINS, *preparations: str
+    ) -> None:
+        super().__init__(provide([recipe])[recipe], directory, directory / "cni", plugins)
+        self.cgroup = new_name(_CGROUP)
+        self._namespaces = Namespaces(directory / "namespaces", *preparations)
 
     def command(self) -> list[str]:
         """containerd, but for the namespaces the same as any."""
-        return [*_NAMESPACES, *_FIRST_PROCESS, *super().command()]
+        return [*self._namespaces.enter(), *super().command()]
+
+    @property
+    def pid(self) -> int:
+        """containerd's own, and not that of its parent, which waits for it outside of the namespaces."""
+        found = child_of(super().pid)
+        if found is None:
+            raise TestbedError(f"{self.name} is not running")
+        return found
 
     async def start(self) -> Self:
         """Start, after removing what those left behind who were killed."""
-        _sweep()
+        if not self._namespaces.is_running:
+            sweep(_CGROUP)
+            await self._namespaces.start()
         return await super().start()
 
     async def stop(self) -> None:
         """Nothing in it is worth a goodbye."""
         await self.kill()
+        await self._namespaces.stop()
         await until(self._is_cleared)
+
+    async def kill(self) -> None:
+        """End containerd as a crash would, and nothing else."""
+        await self._end(signal.SIGKILL)
+
+    async def halt(self) -> None:
+        """End containerd as its service would be ended, and nothing else."""
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, TestbedError):  # it was about to end
+            os.kill(self.pid, how)
+        self.resume()
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            await process.wait()
+        self._process = None
+
+    def resume(self) -> None:
+        """End a pause: its parent pauses with it, and lets it go on."""
+        os.kill(super().pid, signal.SIGCONT)
 
     async def _is_cleared(self) -> bool:
         """Whether its cgroups are gone; the kernel lets them go when the last process has."""
-        _remove(self.cgroup)
+        remove(self.cgroups())
         return not self.cgroups()
 
     def cgroups(self) -> list[Path]:
         """Those that are still there."""
-        return _below_hierarchies(self.cgroup)
+        return below_hierarchies(self.cgroup)
 
     async def ctr(self, *arguments: str) -> str:
         """What containerd's own client prints inside of the namespaces."""
@@ -97,16 +136,10 @@ class PrivateContainerd(Containerd):
         return ["run", *settings, image, name, *arguments]
 
     async def _start_ctr(self, *arguments: str) -> Process:
-        enter = ["nsenter", f"--target={self._first_process()}", "--mount", "--pid"]
+        enter = self._namespaces.enter()
         ctr = [str(self._binary.parent / "ctr"), f"--address={self.socket}", f"--namespace={NAMESPACE}"]
         environment = self.environment()
         return await asyncio.create_subprocess_exec(*enter, *ctr, *arguments, stdout=PIPE, stderr=PIPE, env=environment)
-
-    def _first_process(self) -> str:
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="utf-8").split()
-        if not children:
-            raise TestbedError("the namespaces are not there yet")
-        return children[0]
 
 
 def volume(directory: Path) -> Path:
@@ -114,23 +147,3 @@ def volume(directory: Path) -> Path:
     directory.mkdir()
     os.chown(directory, NONROOT, NONROOT)
     return directory
-
-
-def _below_hierarchies(pattern: str) -> list[Path]:
-    """Cgroups of that name: in each hierarchy, or in the only one."""
-    return [*HIERARCHIES.glob(pattern), *HIERARCHIES.glob(f"*/{pattern}")]
-
-
-def _sweep() -> None:
-    """Remove the cgroups of starters that have ended."""
-    for name in {path.name for path in _below_hierarchies(f"{_CGROUP}-*")}:
-        if not Path("/proc", name.split("-")[-2]).exists():
-            _remove(name)
-
-
-def _remove(name: str) -> None:
-    """Remove cgroups of that name and below, as far as no process is in them."""
-    for cgroup in _below_hierarchies(name):
-        for directory in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
-            with suppress(OSError):
-                directory.rmdir()

@@ -19,6 +19,7 @@ from testbed.waiting import until
 
 STOP_WITHIN_S = 10.0
 _ATTEMPTS = 5
+_LONGEST_SOCKET = 104
 
 
 def free_ports(count: int) -> list[int]:
@@ -40,6 +41,13 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def short_socket(socket: Path, suffix: str = "") -> Path:
+    """The place of a Unix socket, if the kernel can take it, also when its server appends something."""
+    if len(f"{socket}{suffix}") > _LONGEST_SOCKET:
+        raise TestbedError(f"the kernel takes no socket of so long a name: {socket}; use a shorter directory")
+    return socket
 
 
 class Server(ABC):

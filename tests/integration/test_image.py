@@ -14,7 +14,8 @@ import pytest_asyncio
 from demo.programs import answers
 from governor import __version__
 from testbed import images
-from testbed.containers import HIERARCHIES, PrivateContainerd, volume
+from testbed.cgroups import HIERARCHIES
+from testbed.containers import PrivateContainerd, volume
 from testbed.daprd import VERSION
 from testbed.errors import TestbedError
 from testbed.helm import HELM
