@@ -1,0 +1,24 @@
+package schema
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/bufbuild/protocompile"
+)
+
+const hooksFile = "hooks.proto"
+
+//go:embed hooks.proto
+var hooks string
+
+// Hooks is the protocol between a runtime proxy and its plugins, read from its description when a program starts.
+func Hooks() (*Schema, error) {
+	source := &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(map[string]string{hooksFile: hooks})}
+	compiler := protocompile.Compiler{Resolver: source}
+	files, err := compiler.Compile(context.Background(), hooksFile)
+	if err != nil {
+		return nil, err
+	}
+	return New(files[0]), nil
+}

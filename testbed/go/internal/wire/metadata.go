@@ -1,0 +1,45 @@
+package wire
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// Values is metadata as JSON shows it: those of "-bin" keys in base64.
+type Values map[string][]string
+
+// Read turns gRPC's metadata into what JSON shows.
+func Read(received metadata.MD) Values {
+	values := Values{}
+	for key, all := range received {
+		for _, value := range all {
+			if isBinary(key) {
+				value = base64.StdEncoding.EncodeToString([]byte(value))
+			}
+			values[key] = append(values[key], value)
+		}
+	}
+	return values
+}
+
+// Metadata turns what JSON showed into gRPC's metadata.
+func (values Values) Metadata() (metadata.MD, error) {
+	sent := metadata.MD{}
+	for key, all := range values {
+		for _, value := range all {
+			if isBinary(key) {
+				plain, err := base64.StdEncoding.DecodeString(value)
+				if err != nil {
+					return nil, err
+				}
+				value = string(plain)
+			}
+			sent.Append(key, value)
+		}
+	}
+	return sent, nil
+}
+
+func isBinary(key string) bool { return strings.HasSuffix(strings.ToLower(key), "-bin") }
