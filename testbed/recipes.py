@@ -6,9 +6,11 @@ from pathlib import Path
 from testbed import cache, debian
 from testbed.containerd import CONTAINERD, CONTAINERD_2
 from testbed.coredns import COREDNS
+from testbed.crictl import CRICTL
 from testbed.dapr import services
 from testbed.daprd import DAPRD, DAPRD_1_16, VERSION
 from testbed.errors import TestbedError
+from testbed.gopeers import GO_PEERS
 from testbed.helm import HELM
 from testbed.kubernetes import (
     ETCD,
@@ -25,8 +27,9 @@ from testbed.redis import REDIS
 
 _CONTROL_PLANE = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
 _NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD, HELM, services(VERSION))
+_RUNTIME_PROXY = (GO_PEERS, CRICTL)
 RECIPES = {
-    **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE)},
+    **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE, *_RUNTIME_PROXY)},
     "daprd-1.16": DAPRD_1_16,
     "containerd-2": CONTAINERD_2,
 }

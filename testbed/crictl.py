@@ -1,0 +1,52 @@
+"""crictl, the command line that people debug nodes with, as it is: built from its Go module."""
+
+import asyncio
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+from testbed import cache
+from testbed.errors import TestbedError
+from testbed.golang import GO, download, environment
+from testbed.recipe import Recipe
+from testbed.steps import Argv, Steps
+
+VERSION = "1.36.0"
+_MODULE = "sigs.k8s.io/cri-tools"
+_ANSWER_WITHIN_S = 120.0
+
+
+def _build(result: Path, steps: Steps) -> None:
+    go = cache.provide(GO)
+    source = result.with_name("source")
+    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", download(steps, go, _MODULE, VERSION), source])
+    flags = ["-ldflags", f"-s -w -X {_MODULE}/pkg/version.Version={VERSION}"]
+    compilation: Argv = [go, "build", *flags, "-o", result / "crictl", "./cmd/crictl"]
+    steps.run("compile", compilation, cwd=source, environment=environment())
+
+
+CRICTL = Recipe("crictl", VERSION, "crictl", _build, packages=("ca-certificates",))
+
+
+class Crictl:
+    """crictl on one socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def __call__(self, *arguments: str) -> str:
+        """What a command prints; its failure is an error."""
+        process = await self.start(*arguments)
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            printed, complaints = await process.communicate()
+        if process.returncode != 0:
+            raise TestbedError(f"crictl {' '.join(arguments)} failed: {complaints.decode()}{printed.decode()}")
+        return printed.decode()
+
+    async def start(self, *arguments: str) -> Process:
+        """A command that is running, with pipes."""
+        endpoint = f"unix://{self._socket}"
+        options = ["--config=/dev/null", f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
+        binary = str(cache.provide(CRICTL))
+        return await asyncio.create_subprocess_exec(
+            binary, *options, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={}
+        )
