@@ -1,7 +1,7 @@
 """Two endpoints of the `h2` library with a relay between them, all in memory: a caller, a runtime and what they saw."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import h2.config
 import h2.connection
@@ -12,6 +12,7 @@ from hpack import NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responded, Wanted
+from governor.runtimeproxy.http2.frames import HEADER_SIZE, PREFACE
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side
@@ -71,9 +72,17 @@ class Endpoint:
         self.reading = True
         self.padded = False
         self.chance = chance or random.Random(0)
+        self.on_request: Callable[[Message], None] = lambda message: None
         self.on_complete: Callable[[Message], None] = lambda message: None
+        self._changing = True
         self._unread: list[tuple[int, int]] = []
         self.connection.initiate_connection()
+
+    def change(self, settings: dict[h2.settings.SettingCodes, int]) -> None:
+        """New settings, unless some wait to be acknowledged: the library takes one acknowledgement for all of them."""
+        if not self._changing:
+            self._changing = True
+            self.connection.update_settings({int(code): value for code, value in settings.items()})
 
     def open(self, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True) -> Message:
         """A new request."""
@@ -129,16 +138,20 @@ class Endpoint:
         return False
 
     def receive(self, data: bytes) -> None:
-        for event in self.connection.receive_data(data):
-            self._handle(event)
+        """Frame by frame: the library applies its acknowledged settings only to the next chunk that it gets."""
+        for part in whole_frames(data):
+            for event in self.connection.receive_data(part):
+                self._handle(event)
         for message in self.messages.values():
             self.pump(message)
 
     def _handle(self, event: h2.events.Event) -> None:
         match event:
-            case h2.events.RequestReceived(stream_id=stream, headers=fields):
+            case h2.events.RequestReceived(stream_id=stream, headers=fields, stream_ended=end):
                 self.messages[stream] = Message(stream)
+                self.messages[stream].ended = end is not None
                 self.messages[stream].heads.append(list(fields))
+                self.on_request(self.messages[stream])
             case h2.events.ResponseReceived(stream_id=stream, headers=fields):
                 self.messages[stream].heads.append(list(fields))
             case h2.events.InformationalResponseReceived(stream_id=stream, headers=fields):
@@ -154,6 +167,8 @@ class Endpoint:
                 self.on_complete(self.messages[stream])
             case h2.events.StreamReset(stream_id=stream, error_code=code):
                 self.messages[stream].reset = int(code)
+            case h2.events.SettingsAcknowledged():
+                self._changing = False
             case h2.events.ConnectionTerminated():
                 self.went = event
 
@@ -249,6 +264,16 @@ class Bed:
             assert ledger.receive == connection.outbound_flow_control_window
             assert ledger.send == connection.inbound_flow_control_window
             assert connection.open_inbound_streams == connection.open_outbound_streams == 0
+
+
+def whole_frames(data: bytes) -> Iterator[bytes]:
+    """A connection's beginning with its first frame, and every other frame by itself."""
+    at = 0
+    begin = len(PREFACE) if data.startswith(PREFACE) else 0
+    while at < len(data):
+        stop = at + begin + HEADER_SIZE + int.from_bytes(data[at + begin : at + begin + 3])
+        yield data[at:stop]
+        at, begin = stop, 0
 
 
 def answer_all(endpoint: Endpoint, body: bytes = b"answer", trailers: Fields | None = None) -> None:

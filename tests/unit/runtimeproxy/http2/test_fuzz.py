@@ -1,0 +1,65 @@
+"""Whatever peers send, the relay raises nothing, loses count of nothing and does not grow."""
+
+import os
+import random
+import sys
+
+import pytest
+
+from governor.runtimeproxy.http2.bytecopy import ByteCopy
+from governor.runtimeproxy.http2.frames import PREFACE
+from governor.runtimeproxy.http2.relay import Relay
+from governor.runtimeproxy.http2.streams import Side
+from tests.unit.runtimeproxy.http2.fuzzing import Sequence
+
+
+def run_sequences(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(2**48))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{count} sequences from FUZZ_SEED={seed} on\n")
+    for number in range(seed, seed + count):
+        try:
+            Sequence(number, steps=60).run()
+        except Exception as error:
+            error.add_note(f"FUZZ_SEED={number} begins with this sequence")
+            raise
+
+
+def test_sequences_of_mutated_frames_break_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    run_sequences(2000, capsys)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_sequences_of_mutated_frames_break_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    run_sequences(100_000, capsys)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_bytes_end_a_connection_and_nothing_else(seed: int) -> None:
+    chance = random.Random(seed)
+    relay = Relay(lambda path: True)
+    relay.attach(Side.RUNTIME)
+    for _ in range(20):
+        relay.receive(chance.choice((Side.CLIENT, Side.RUNTIME)), chance.randbytes(chance.randrange(200)))
+    assert relay.streams == 0
+    relay.receive(Side.CLIENT, bytes(100))
+    relay.outgoing(Side.CLIENT)
+    assert relay.finished(Side.CLIENT)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_bytes_are_copied_as_they_are_until_retirement_and_never_fail(seed: int) -> None:
+    chance = random.Random(seed)
+    copy = ByteCopy()
+    sent = dict.fromkeys((Side.CLIENT, Side.RUNTIME), b"")
+    for _ in range(30):
+        side = chance.choice(tuple(sent))
+        data = chance.randbytes(chance.randrange(100))
+        sent[side] += data
+        copy.receive(side, data)
+    assert copy.outgoing(Side.RUNTIME) == sent[Side.CLIENT]
+    assert copy.outgoing(Side.CLIENT) == sent[Side.RUNTIME]
+    copy.retire()
+    for _ in range(30):
+        copy.receive(chance.choice(tuple(sent)), PREFACE + chance.randbytes(chance.randrange(100)))
