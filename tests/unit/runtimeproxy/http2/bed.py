@@ -12,7 +12,7 @@ from hpack import NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responded, Wanted
-from governor.runtimeproxy.http2.frames import HEADER_SIZE, PREFACE
+from governor.runtimeproxy.http2.frames import GOAWAY, HEADER_SIZE, PREFACE, goaway_in
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side
@@ -68,7 +68,7 @@ class Endpoint:
         config = h2.config.H2Configuration(client_side=client, header_encoding=None)
         self.connection = h2.connection.H2Connection(config)
         self.messages: dict[int, Message] = {}
-        self.went: h2.events.ConnectionTerminated | None = None
+        self.told_to_go: tuple[int, int] | None = None
         self.reading = True
         self.padded = False
         self.chance = chance or random.Random(0)
@@ -140,6 +140,9 @@ class Endpoint:
     def receive(self, data: bytes) -> None:
         """Frame by frame: the library applies its acknowledged settings only to the next chunk that it gets."""
         for part in whole_frames(data):
+            if part[3] == GOAWAY:  # for the library it would be the end of all streams
+                self.told_to_go = goaway_in(part[HEADER_SIZE:])
+                continue
             for event in self.connection.receive_data(part):
                 self._handle(event)
         for message in self.messages.values():
@@ -169,8 +172,6 @@ class Endpoint:
                 self.messages[stream].reset = int(code)
             case h2.events.SettingsAcknowledged():
                 self._changing = False
-            case h2.events.ConnectionTerminated():
-                self.went = event
 
     def read_on(self) -> None:
         """Give credit for what was received, unless this endpoint does not read."""

@@ -228,7 +228,7 @@ def test_what_is_not_touched_arrives_and_nothing_is_owed_in_the_end(seed: int, c
     conversation.run()
     bed = conversation.bed
     for endpoint in conversation.endpoints:
-        assert endpoint.went is None
+        assert endpoint.told_to_go is None
     for call in conversation.calls:
         call.check()
     assert len(bed.ended()) == calls

@@ -92,5 +92,5 @@ def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) ->
     bed.relay.lost(Side.RUNTIME)
     bed.settle()
     assert [dict(call.fields)[b"grpc-status"] for call in calls] == [b"14", b"14"]
-    assert bed.caller.went is not None
+    assert bed.caller.told_to_go is not None
     assert bed.relay.finished(Side.CLIENT)

@@ -1,0 +1,147 @@
+"""Header blocks: decoded as another library encodes them, written so that it decodes them, and checked."""
+
+import pytest
+from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.runtimeproxy.http2.blocks import BlockReader, BlockWriter, FieldRules, Fields, literal
+from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, request_fields
+
+names = st.one_of(
+    st.sampled_from([b":path", b":status", b"content-type", b"grpc-timeout", b"cookie"]), st.binary(max_size=200)
+)
+values = st.one_of(st.sampled_from([b"200", b"/", b"application/grpc", b""]), st.binary(max_size=300))
+fields = st.lists(st.tuples(names, values, st.booleans()), max_size=8)
+
+
+def marked(drawn: list[tuple[bytes, bytes, bool]]) -> Fields:
+    return [NeverIndexedHeaderTuple(name, value) if never else HeaderTuple(name, value) for name, value, never in drawn]
+
+
+@given(lists=st.lists(fields, max_size=5), huffman=st.booleans(), table_size=st.sampled_from([None, 0, 60, 4096]))
+def test_every_block_is_decoded_with_what_earlier_ones_left_in_the_table(
+    lists: list[list[tuple[bytes, bytes, bool]]], huffman: bool, table_size: int | None
+) -> None:
+    encoder, reader = Encoder(), BlockReader(1 << 20)
+    for number, drawn in enumerate(lists):
+        if number == 2 and table_size is not None:
+            encoder.header_table_size = table_size
+        expected = marked(drawn)
+        assert reader.read(encoder.encode(expected, huffman=huffman)) == expected
+
+
+@given(lists=st.lists(fields, max_size=5), table_size=st.sampled_from([0, 60, 4096]))
+def test_blocks_are_decoded_by_others_in_any_order_whatever_table_they_have(
+    lists: list[list[tuple[bytes, bytes, bool]]], table_size: int
+) -> None:
+    writer, decoder = BlockWriter(), Decoder(1 << 20)
+    decoder.max_allowed_table_size = table_size
+    expected = [marked(drawn) for drawn in lists]
+    first = writer.write([])
+    assert list(decoder.decode(first, raw=True)) == []
+    blocks = [writer.write(each) for each in expected]
+    for block, each in reversed(list(zip(blocks, expected, strict=True))):
+        decoded = list(decoder.decode(block, raw=True))
+        assert decoded == each
+        assert [type(field) for field in decoded if isinstance(field, NeverIndexedHeaderTuple)] == [
+            type(field) for field in each if isinstance(field, NeverIndexedHeaderTuple)
+        ]
+
+
+def test_a_field_that_must_never_be_indexed_stays_one_after_the_same_was_written_plainly() -> None:
+    writer, decoder = BlockWriter(), Decoder()
+    secret = NeverIndexedHeaderTuple(b"authorization", b"bearer x")
+    decoded = []
+    for field in ((b"authorization", b"bearer x"), secret, (b"authorization", b"bearer x")):
+        (got,) = decoder.decode(writer.write([field]), raw=True)
+        decoded.append(isinstance(got, NeverIndexedHeaderTuple))
+    assert decoded == [False, True, False]
+
+
+def test_frequent_fields_are_written_from_memory_that_does_not_grow() -> None:
+    writer = BlockWriter()
+    for number in range(5000):
+        writer.write([(b"grpc-timeout", b"%dm" % number), (b"big", bytes(1000))])
+    assert len(writer._cache) <= 512
+    rules = FieldRules()
+    for number in range(5000):
+        rules.check_trailers([(b"grpc-timeout", b"%dm" % number)])
+    assert len(rules._right) <= 512
+
+
+def test_known_fields_are_one_byte() -> None:
+    assert literal((b":status", b"200")) == b"\x88"
+    assert literal((b":method", b"POST")) == b"\x83"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"\x80", b"\xbe", b"\xff\xff\xff\xff\xff\xff\xff", b"\x40", b"\x00\x05ab", b"\x88\x20", b"\x88\x88\x3f\xe1\x1f"],
+)
+def test_a_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> None:
+    with pytest.raises(ConnectionFault) as caught:
+        BlockReader(1000).read(block)
+    assert caught.value.code is Code.COMPRESSION_ERROR
+
+
+@pytest.mark.parametrize(
+    "block", [b"\x88" * 30, b"\x88" * 24 + b"\x00\x01a\x01b", Encoder().encode([(b"a", bytes(1000))])]
+)
+def test_a_header_list_that_is_too_large_ends_the_connection(block: bytes) -> None:
+    with pytest.raises(ConnectionFault) as caught:
+        BlockReader(1000).read(block)
+    assert caught.value.code is Code.ENHANCE_YOUR_CALM
+
+
+def test_a_small_block_that_repeats_a_large_field_is_stopped() -> None:
+    encoder, reader = Encoder(), BlockReader(100_000)
+    reader.read(encoder.encode([(b"bomb", bytes(3000))]))
+    with pytest.raises(ConnectionFault) as caught:
+        reader.read(b"\xbe" * 100)
+    assert caught.value.code is Code.ENHANCE_YOUR_CALM
+
+
+def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
+    rules = FieldRules()
+    assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == b"/a/B"
+    assert rules.check_response(ANSWER) == b"200"
+    rules.check_trailers(OK)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [(b":method", b"CONNECT"), (b":authority", b"x")],
+        [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"")],
+        request_fields(b"/a/B")[1:],
+        [*request_fields(b"/a/B"), (b":path", b"/c/D")],
+        [(b":path", b"/c/D"), *request_fields(b"/a/B")],
+        [(b":status", b"200"), *request_fields(b"/a/B")],
+        [*request_fields(b"/a/B"), (b"Upper", b"x")],
+        [*request_fields(b"/a/B"), (b"", b"x")],
+        [*request_fields(b"/a/B"), (b"with space", b"x")],
+        [*request_fields(b"/a/B"), (b"x", b"a\nb")],
+        [*request_fields(b"/a/B"), (b"x", b"a\x00b")],
+        [*request_fields(b"/a/B"), (b"connection", b"close")],
+        [*request_fields(b"/a/B"), (b"transfer-encoding", b"chunked")],
+    ],
+)
+def test_a_malformed_request_is_a_fault_of_its_stream(wrong: Fields) -> None:
+    rules = FieldRules()
+    for _ in range(2):
+        with pytest.raises(StreamFault) as caught:
+            rules.check_request(wrong)
+        assert caught.value.code is Code.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize("wrong", [[], OK, [(b":status", b"20")], [(b":status", b"abc")], [*ANSWER, *ANSWER]])
+def test_a_malformed_response_is_a_fault_of_its_stream(wrong: Fields) -> None:
+    with pytest.raises(StreamFault):
+        FieldRules().check_response(wrong)
+
+
+def test_trailers_with_pseudo_header_fields_are_a_fault_of_their_stream() -> None:
+    with pytest.raises(StreamFault):
+        FieldRules().check_trailers(ANSWER)
