@@ -12,7 +12,7 @@ from testbed.steps import Argv, Steps
 from testbed.wheels import REPOSITORY
 
 _MODULE = REPOSITORY / "testbed" / "go"
-_SOURCES = sorted(file for file in _MODULE.rglob("*") if file.is_file())
+_SOURCES = sorted(file for file in _MODULE.rglob("*") if file.suffix in (".go", ".mod", ".proto", ".sum"))
 
 
 def _build(result: Path, steps: Steps) -> None:
