@@ -33,6 +33,9 @@ COMMANDS: Final = {
     "doctor": Entry("governor.cli.doctor:doctor", "Find out what is wrong with this installation, and what to do."),
     "server": Entry("governor.server.commands:server", "Run the server."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
+    "runtime-proxy": Entry(
+        "governor.runtimeproxy.commands:runtime_proxy", "Let plugins change how a node's pods start."
+    ),
     "completion": Entry("governor.cli.completion:completion", "Print the completion script of a shell."),
 }
 

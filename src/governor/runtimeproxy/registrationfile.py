@@ -28,7 +28,7 @@ from governor.wire.hooks.points import Hook
 
 SUFFIX: Final = ".json"
 _SOCKET_PATH_BYTES: Final = 107
-_FILE_LIMIT_BYTES: Final = 1024 * 1024
+FILE_LIMIT_BYTES: Final = 1024 * 1024
 # Written by koordlet, and called by no proxy.
 _NEVER_CALLED: Final = "PreRemoveRunPodSandbox"
 _DURATION: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)")
@@ -108,8 +108,8 @@ class Reading:
         self.warnings.append(Detail(reason, file=self._file, path=path))
 
     def _parse(self, content: bytes) -> _File | None:
-        if len(content) > _FILE_LIMIT_BYTES:
-            self._wrong("", f"is {len(content)} bytes long; {_FILE_LIMIT_BYTES} are allowed")
+        if len(content) > FILE_LIMIT_BYTES:
+            self._wrong("", f"is {len(content)} bytes long; {FILE_LIMIT_BYTES} are allowed")
             return None
         try:
             tree = msgspec.json.decode(content)

@@ -1,0 +1,90 @@
+"""Watches the directory of the plugins' files. What is in a file is ``registrations``' business."""
+
+import asyncio
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from governor.process import logging
+from governor.process.clock import Clock
+from governor.runtimeproxy.plugins import Plugins
+from governor.runtimeproxy.registrationfile import FILE_LIMIT_BYTES, SUFFIX
+from governor.runtimeproxy.registrations import reload
+
+_EVERY_S: Final = 0.5
+
+Stamp: TypeAlias = tuple[int, int, int]
+Contents: TypeAlias = dict[str, bytes | OSError]
+
+_log = logging.get_logger(__name__)
+
+
+class HookDirectory:
+    """Keeps the plugins in force what the files say."""
+
+    def __init__(self, path: Path, plugins: Plugins, clock: Clock) -> None:
+        self._path = path
+        self._plugins = plugins
+        self._clock = clock
+        self._stamps: dict[str, Stamp] = {}
+        self._complaint = ""
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            await self._clock.sleep(_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read the files if any of them changed."""
+        try:
+            stamps = await asyncio.to_thread(self._stamps_now)
+        except OSError as error:
+            self._complain(f"{self._path}: {error.strerror or error}")
+            return
+        self._complaint = ""
+        if stamps == self._stamps:
+            return
+        contents = await asyncio.to_thread(self._contents, list(stamps))
+        self._stamps = stamps
+        self._plugins.replace(reload(self._plugins.registrations, contents))
+
+    def _complain(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            _log.warning("the plugins' directory cannot be read; they stay as they were", error=complaint)
+        self._complaint = complaint
+
+    def _stamps_now(self) -> dict[str, Stamp]:
+        """What tells a changed file from an unchanged one. A directory that is not there has no files."""
+        try:
+            with os.scandir(self._path) as entries:
+                return {each.name: _stamp(each) for each in entries if each.name.endswith(SUFFIX)}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
+    def _contents(self, names: list[str]) -> Contents:
+        return {name: content for name in names if (content := _read(self._path / name)) is not None}
+
+
+def _stamp(entry: "os.DirEntry[str]") -> Stamp:
+    """Of what a link points to, since Kubernetes mounts files as links."""
+    try:
+        found = entry.stat()
+    except OSError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read(path: Path) -> bytes | OSError | None:
+    """What is in a file or why it cannot be read; None if it is gone by now."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return OSError(errno.EINVAL, "is no regular file")
+        with path.open("rb") as file:
+            return file.read(FILE_LIMIT_BYTES + 1)
+    except FileNotFoundError as error:
+        return error if path.is_symlink() else None
+    except OSError as error:
+        return error

@@ -1,0 +1,245 @@
+"""One hooked call: plugins are asked before the runtime is, and told after it; what they change, what they refuse.
+
+| a plugin fails, or cannot be asked | the call |
+|---|---|
+| under ``Fail`` | is refused with a status that names the plugin and the reason |
+| under ``Ignore`` | goes on as if the plugin were not there |
+
+Which streams are held, and bytes, are ``relaying``'s business.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.process import logging
+from governor.runtimeproxy import audit, grpcstatus
+from governor.runtimeproxy.calls import Call, CriRequest, question, read, write
+from governor.runtimeproxy.conflicts import ConflictPolicy
+from governor.runtimeproxy.consulting import Consultation, consult
+from governor.runtimeproxy.deadlines import allowance_s, reserve_s, timeout_s
+from governor.runtimeproxy.framing import unwrap
+from governor.runtimeproxy.http2.answers import status_in
+from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.metrics import HookMetrics
+from governor.runtimeproxy.plugins import Plugins
+from governor.runtimeproxy.registrationfile import FailurePolicy, Registration
+from governor.runtimeproxy.registrations import skips
+from governor.runtimeproxy.store import Store
+from governor.runtimeproxy.unary import Metadata
+from governor.wire.hooks.hooks_pb2 import PodSandboxHookRequest
+from governor.wire.hooks.points import Hook, Request, Response
+
+_RUNTIME_RESERVE_S: Final = 5.0
+_ANSWER_RESERVE_S: Final = 0.5
+_LEARN_S: Final = 5.0
+_TRACE: Final = (b"traceparent", b"tracestate", b"baggage")
+
+_log = logging.get_logger(__name__)
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
+    """Kubelet is answered in the runtime's place."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What an operator decides about hooks."""
+
+    plugin_timeout_s: float
+    conflicts: ConflictPolicy
+    skip_key: str
+    skip_value: str
+
+
+class Held:
+    """A call that is held: its request as far as it can be read, and the time there is for it."""
+
+    def __init__(self, call: Call, fields: Fields) -> None:
+        self.call = call
+        self.request: CriRequest | None = None
+        self.body: bytes | None = None
+        """What the runtime is to get instead of what came."""
+        headers = dict(fields)
+        self.encoding = headers.get(b"grpc-encoding", b"").decode(errors="replace")
+        self.metadata: Metadata = [(name, headers[name]) for name in _TRACE if name in headers]
+        self.timeout_s = timeout_s(headers.get(b"grpc-timeout", b"").decode(errors="replace"))
+        self._began_s = asyncio.get_running_loop().time()
+
+    def left_s(self, reserve_wanted_s: float) -> float | None:
+        """The time that plugins may take now; None if there is no deadline."""
+        if self.timeout_s is None:
+            return None
+        gone_s = asyncio.get_running_loop().time() - self._began_s
+        return self.timeout_s - gone_s - reserve_s(self.timeout_s, reserve_wanted_s)
+
+
+class Dispatch:
+    """Asks plugins, in order and within the call's time."""
+
+    def __init__(self, plugins: Plugins, store: Store, rules: Rules, metrics: HookMetrics) -> None:
+        self._plugins = plugins
+        self._store = store
+        self._rules = rules
+        self._metrics = metrics
+
+    async def before(self, call: Call, fields: Fields, body: bytes) -> Held:
+        """Ask the plugins of a call before the runtime gets it; raises Refused."""
+        held = Held(call, fields)
+        try:
+            held.request = read(call, body, held.encoding)
+            hook = call.shape.pre
+            if hook is not None and self._plugins.registrations.of(hook):
+                await self._consult(held, held.request, hook)
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not keep pods from starting
+            self._not_asked(held, call.shape.pre, _reason(error))
+        return held
+
+    async def after(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> None:
+        """Remember what the runtime has done and tell the plugins; raises Refused."""
+        request, hook = held.request, held.call.shape.post
+        status = status_in(trailers) or status_in(fields)
+        if request is None:
+            return
+        if status != b"%d" % grpcstatus.OK:
+            if status == b"%d" % grpcstatus.NOT_FOUND:
+                self._store.note_gone(request)
+            return
+        try:
+            self._remember(request, fields, body)
+            if hook is not None and self._plugins.registrations.of(hook):
+                await self._tell(held, request, hook)
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 - the runtime has done it, and a defect of ours is no reason to deny it
+            self._not_told(held, hook, _reason(error))
+
+    def _remember(self, request: CriRequest, fields: Fields, body: bytes) -> None:
+        encoding = dict(fields).get(b"grpc-encoding", b"").decode(errors="replace")
+        try:
+            self._store.note(request, unwrap(body, encoding))
+        except Exception as error:  # noqa: BLE001 - the runtime has done it; what it says can still be asked later
+            _log.warning("the runtime's answer cannot be read", request=type(request).__name__, error=str(error))
+
+    async def _consult(self, held: Held, request: CriRequest, hook: Hook) -> None:
+        await self._learn(held, request, _RUNTIME_RESERVE_S)
+        consultation = consult(held.call, request, self._store)
+        for registration, allowed_s in self._turns(held, hook, consultation.question, _RUNTIME_RESERVE_S):
+            try:
+                answer = await self._ask(registration, hook, consultation.question, allowed_s(), held.metadata)
+                consultation = consultation.answered(registration.name, answer, self._rules.conflicts)
+            except GovernorError as error:
+                self._failed(registration, hook, consultation.question, error)
+        self._apply(held, consultation)
+
+    def _apply(self, held: Held, consultation: Consultation) -> None:
+        audit.record(consultation)
+        self._metrics.conflicts.inc(len(consultation.conflicts))
+        for change in consultation.changes:
+            self._metrics.changes.labels(change.plugin).inc()
+        if consultation.changes:
+            held.request = consultation.result()
+            held.body = write(held.request)
+
+    async def _tell(self, held: Held, request: CriRequest, hook: Hook) -> None:
+        await self._learn(held, request, _ANSWER_RESERVE_S)
+        asked = question(request, self._store)
+        for registration, allowed_s in self._turns(held, hook, asked, _ANSWER_RESERVE_S):
+            try:
+                await self._ask(registration, hook, asked, allowed_s(), held.metadata)
+            except GovernorError as error:
+                self._failed(registration, hook, asked, error)
+
+    async def _learn(self, held: Held, request: CriRequest, reserve_wanted_s: float) -> None:
+        """Ask the runtime about what is unknown, within the call's time; CRI's own errors are told later."""
+        left_s = held.left_s(reserve_wanted_s)
+        try:
+            async with asyncio.timeout(_LEARN_S if left_s is None else min(_LEARN_S, left_s)):
+                await self._store.learn(request)
+        except TimeoutError as error:
+            message = "the runtime did not say in time what the call is about"
+            raise GovernorError(Kind.DEADLINE, "unknown", message) from error
+        except GovernorError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+
+    def _turns(
+        self, held: Held, hook: Hook, asked: Request, reserve_wanted_s: float
+    ) -> list[tuple[Registration, Callable[[], float]]]:
+        """The plugins to be asked, each with how long it may take when its turn comes."""
+        labels, annotations = _pod_of(asked)
+        if skips(self._rules.skip_key, self._rules.skip_value, labels, annotations):
+            return []
+        registrations = self._plugins.registrations.asked(hook, labels)
+        timeouts_s = [each.timeout_s or self._rules.plugin_timeout_s for each in registrations]
+
+        def allowed_s(index: int) -> Callable[[], float]:
+            return lambda: allowance_s(held.left_s(reserve_wanted_s), timeouts_s[index:])
+
+        return [(each, allowed_s(index)) for index, each in enumerate(registrations)]
+
+    async def _ask(
+        self, registration: Registration, hook: Hook, asked: Request, allowed_s: float, metadata: Metadata
+    ) -> Response:
+        result = "failed"
+        try:
+            if allowed_s <= 0:
+                raise GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time to ask")
+            with self._metrics.seconds.labels(registration.name).time():
+                answer = await self._plugins.ask(registration, hook, asked, allowed_s, metadata)
+            result = "answered"
+            return answer
+        finally:
+            self._metrics.asked.labels(registration.name, str(hook), result).inc()
+
+    def _failed(self, registration: Registration, hook: Hook, asked: Request, error: GovernorError) -> None:
+        is_refusal = registration.policies[hook] is FailurePolicy.FAIL or error.code == "plugins-conflict"
+        _log.warning(
+            "plugin failed",
+            plugin=registration.name,
+            hook=str(hook),
+            refused=is_refusal,
+            error=str(error),
+            **audit.subject_of(asked),
+        )
+        if is_refusal:
+            message = f"plugin {registration.name} refuses {hook}: {error.message}"
+            raise Refused(grpcstatus.CODE[error.kind], message) from error
+
+    def _not_asked(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
+        """Nobody can be asked about the call: so nobody who must be asked has agreed."""
+        refusing = self._plugins.registrations.refusing(hook) if hook is not None else ()
+        names = ", ".join(each.name for each in refusing)
+        _log.warning("plugins could not be asked", call=str(held.call), error=error.message, refused_for=names)
+        if refusing:
+            message = f"plugin {names} could not be asked by {hook}: {error.message}"
+            raise Refused(grpcstatus.CODE[error.kind], message) from error
+
+    def _not_told(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
+        """What the runtime does not know either is gone, and who stops it must not be kept at it for ever."""
+        if error.kind is Kind.NOT_FOUND:
+            _log.warning("plugins could not be told", call=str(held.call), error=error.message)
+        else:
+            self._not_asked(held, hook, error)
+
+
+def _reason(error: Exception) -> GovernorError:
+    if isinstance(error, GovernorError):
+        return error
+    _log.error("a hooked call failed here", exc_info=error)
+    return GovernorError(Kind.INTERNAL, "defect", "a defect of the runtime proxy; see its log")
+
+
+def _pod_of(asked: Request) -> tuple[dict[str, str], dict[str, str]]:
+    if isinstance(asked, PodSandboxHookRequest):
+        return dict(asked.labels), dict(asked.annotations)
+    return dict(asked.pod_labels), dict(asked.pod_annotations)

@@ -1,0 +1,95 @@
+"""The Unix socket on which the proxy serves: taken only if nobody else serves on it, and removed by who took it."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from governor.errors import GovernorError, Kind
+
+_MODE: Final = 0o660
+_BACKLOG: Final = 128
+_PROBE_S: Final = 5.0
+
+
+class Endpoint:
+    """A listening socket and the file by which it is found."""
+
+    def __init__(self, path: Path, listener: socket.socket) -> None:
+        self.path = path
+        self.listener = listener
+        self._identity = _identity(path)
+
+    def remove(self) -> None:
+        """Remove the file, unless it is somebody else's by now."""
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(self.path) == self._identity:
+                self.path.unlink()
+
+
+def claim(path: Path) -> Endpoint:
+    """Serve on ``path``: a file that nobody serves on is replaced, PRECONDITION ``socket-in-use`` if somebody does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.parent):
+            _remove_stale(path)
+            return _bind(path)
+    except OSError as error:
+        message = f"cannot serve on {path}: {error.strerror or error}; check the path and its permissions"
+        raise GovernorError(Kind.PRECONDITION, "socket", message) from error
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One at a time: of two that start, one must find the other's socket."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        message = f"{path} is no socket; move it away or choose another path"
+        raise GovernorError(Kind.PRECONDITION, "socket-in-use", message)
+    if _is_served(path):
+        message = f"another program serves on {path}; stop it first or choose another path"
+        raise GovernorError(Kind.PRECONDITION, "socket-in-use", message)
+    path.unlink()
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PROBE_S)
+        found = probe.connect_ex(str(path))
+    # Anything but this may be a program that is busy.
+    return found not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _bind(path: Path) -> Endpoint:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+        path.chmod(_MODE)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return Endpoint(path, listener)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino

@@ -1,0 +1,46 @@
+"""The edge between our errors and gRPC's status codes, in both directions."""
+
+from typing import Final
+
+from governor.errors import Kind
+
+OK: Final = 0
+NOT_FOUND: Final = 5
+INTERNAL: Final = 13
+
+CODE: Final[dict[Kind, int]] = {
+    Kind.INVALID: 3,
+    Kind.NOT_FOUND: NOT_FOUND,
+    Kind.EXISTS: 6,
+    Kind.CONFLICT: 10,
+    Kind.PRECONDITION: 9,
+    Kind.UNAUTHENTICATED: 16,
+    Kind.DENIED: 7,
+    Kind.EXHAUSTED: 8,
+    Kind.UNAVAILABLE: 14,
+    # To kubelet DEADLINE_EXCEEDED means that the runtime may still be at work; it is told so only by its own clock.
+    Kind.DEADLINE: 14,
+    # UNIMPLEMENTED would tell kubelet that the runtime lacks the method.
+    Kind.UNIMPLEMENTED: INTERNAL,
+    Kind.INTERNAL: INTERNAL,
+}
+"""What kubelet is answered."""
+
+_KIND: Final = {
+    3: Kind.INVALID,
+    4: Kind.DEADLINE,
+    5: Kind.NOT_FOUND,
+    6: Kind.EXISTS,
+    7: Kind.DENIED,
+    8: Kind.EXHAUSTED,
+    9: Kind.PRECONDITION,
+    10: Kind.CONFLICT,
+    12: Kind.UNIMPLEMENTED,
+    14: Kind.UNAVAILABLE,
+    16: Kind.UNAUTHENTICATED,
+}
+
+
+def kind_of(code: int) -> Kind:
+    """What sort of failure a peer reported."""
+    return _KIND.get(code, Kind.INTERNAL)

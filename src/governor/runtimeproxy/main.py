@@ -1,0 +1,101 @@
+"""The runtime proxy put together: the only module that knows all its parts."""
+
+from logging import getLogger
+from pathlib import Path
+from typing import Final
+
+import governor
+from governor.process import logging, supervise
+from governor.process.address import listen
+from governor.process.clock import SystemClock
+from governor.process.health import Checks, HealthServer
+from governor.process.metrics import LoopLag, program_registry
+from governor.process.supervise import Component, Lifecycle
+from governor.runtimeproxy.directory import HookDirectory
+from governor.runtimeproxy.dispatch import Dispatch, Rules
+from governor.runtimeproxy.endpoint import Endpoint, claim
+from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.metrics import HookMetrics, observe
+from governor.runtimeproxy.plugins import Plugins
+from governor.runtimeproxy.relaying import PluginHooks
+from governor.runtimeproxy.runtime import Runtime
+from governor.runtimeproxy.settings import Settings
+from governor.runtimeproxy.splice import DRAIN_S, Splice
+from governor.runtimeproxy.store import Store
+from governor.runtimeproxy.upstream import Upstreams
+
+_GRACE_S: Final = DRAIN_S + 5.0
+
+
+def main(settings: Settings) -> int:
+    """Run the proxy to its end; the exit code."""
+    logging.configure("runtime-proxy", level=settings.log_level)
+    # Logs every header field, secrets too.
+    getLogger("hpack").setLevel("WARNING")
+    endpoint = claim(Path(settings.listen_path))
+    try:
+        return supervise.main(lambda: run(settings, endpoint))
+    finally:
+        endpoint.remove()
+
+
+async def run(settings: Settings, endpoint: Endpoint) -> int:
+    """Make the parts and run them until a signal arrives."""
+    lifecycle = Lifecycle()
+    plugins, runtime = Plugins(SystemClock()), Runtime(settings.runtime_path)
+    try:
+        components = await _components(settings, endpoint, plugins, runtime, lifecycle)
+        return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
+    finally:
+        plugins.close()
+        runtime.close()
+
+
+async def _components(
+    settings: Settings, endpoint: Endpoint, plugins: Plugins, runtime: Runtime, lifecycle: Lifecycle
+) -> list[Component]:
+    clock = SystemClock()
+    registry = program_registry("runtime-proxy", governor.__version__)
+    store, metrics = Store(runtime, clock), HookMetrics(registry)
+    upstreams = Upstreams(_paths(settings), clock)
+    hooks = PluginHooks(plugins, Dispatch(plugins, store, _rules(settings), metrics), metrics)
+    splice = Splice(endpoint, upstreams, hooks)
+    observe(registry, splice, store, plugins, upstreams)
+
+    def plugins_changed() -> None:
+        store.need(is_needed=hooks.active)
+        splice.hooks_changed()
+
+    plugins.changed = plugins_changed
+    directory = HookDirectory(settings.hook_server_dir, plugins, clock)
+    # Before the first call is taken, so that none passes a plugin that is registered.
+    await directory.look()
+    checks = Checks()
+    checks.ready("lifecycle", lifecycle.not_ready)
+    for side in _paths(settings):
+        checks.ready(side.name.lower(), lambda side=side: upstreams.unreachable(side))  # type: ignore[misc]
+    health = HealthServer(listen(settings.health_listen), checks, registry)
+    return [
+        Component("health", health.run),
+        Component("loop-lag", LoopLag(registry, clock).run),
+        Component("upstreams", upstreams.run),
+        Component("store", store.run),
+        Component("plugins", directory.run),
+        Component("splice", splice.run),
+    ]
+
+
+def _paths(settings: Settings) -> dict[Side, str]:
+    paths = {Side.RUNTIME: settings.runtime_path}
+    if settings.image_path:
+        paths[Side.IMAGES] = settings.image_path
+    return paths
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        settings.plugin_timeout,
+        settings.conflicts,
+        settings.runtime_hook_server_key,
+        settings.runtime_hook_server_val,
+    )

@@ -1,0 +1,110 @@
+"""The plugins in force: who is registered, and asking one of them within its time.
+
+A plugin that hangs or answers nonsense again and again is left alone for a while. One that cannot be reached costs no
+time, so it is tried each time; one that was restarted is trusted anew.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from governor.errors import GovernorError
+from governor.process import logging
+from governor.process.backoff import Backoff
+from governor.process.breaker import Breaker, Tolerance
+from governor.process.clock import Clock
+from governor.runtimeproxy.registrationfile import Registration
+from governor.runtimeproxy.registrations import Problem, Registrations
+from governor.runtimeproxy.unary import Metadata, UnaryClient
+from governor.wire.hooks.points import Hook, Request, Response, decode_response
+
+_TOLERANCE: Final = Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=30.0))
+_COSTS_NOTHING: Final = ("unreachable", "connection-lost")
+
+_log = logging.get_logger(__name__)
+
+
+class Plugins:
+    """All registered plugins; ``changed`` is called when there are others."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.registrations = Registrations()
+        self.changed: Callable[[], None] = lambda: None
+        self._clock = clock
+        self._chance = random.Random()  # noqa: S311 - spreads waits, keeps no secret
+        self._plugins: dict[tuple[str, str], Plugin] = {}
+
+    def replace(self, registrations: Registrations) -> None:
+        """Other registrations are in force from now on."""
+        before, self.registrations = self.registrations, registrations
+        _report(set(registrations.problems) - set(before.problems))
+        wanted = {_key(each) for each in registrations.by_file.values()}
+        for key in self._plugins.keys() - wanted:
+            self._plugins.pop(key).close()
+        if before.by_file != registrations.by_file:
+            _log.info("plugins are in force", plugins=sorted(each.name for each in registrations.by_file.values()))
+            self.changed()
+
+    async def ask(
+        self, registration: Registration, hook: Hook, question: Request, timeout_s: float, metadata: Metadata
+    ) -> Response:
+        """What the plugin answers; any GovernorError if it does not."""
+        key = _key(registration)
+        if key not in self._plugins:
+            self._plugins[key] = Plugin(registration, self._clock, self._chance)
+        return await self._plugins[key].ask(hook, question, timeout_s, metadata)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for each in self._plugins.values():
+            each.close()
+        self._plugins.clear()
+
+
+class Plugin:
+    """The connection with one plugin, and whether it is worth a try."""
+
+    def __init__(self, registration: Registration, clock: Clock, chance: random.Random) -> None:
+        self._name = f"plugin {registration.name}"
+        self._clock = clock
+        self._chance = chance
+        self._client = UnaryClient(registration.endpoint, self._name)
+        self._breaker = self._new_breaker()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    async def ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
+        """What it answers."""
+        if not self._client.connected:
+            self._breaker = self._new_breaker()
+        self._breaker.check()
+        try:
+            message = question.SerializeToString()
+            raw = await self._client.call(hook.path, message, timeout_s=timeout_s, metadata=metadata)
+            answer = decode_response(hook, raw)
+        except GovernorError as error:
+            self._failed(error)
+            raise
+        self._breaker.succeeded()
+        return answer
+
+    def _failed(self, error: GovernorError) -> None:
+        """A status is an answer; only what costs time or means nothing speaks against the plugin."""
+        if error.code == "grpc-status":
+            self._breaker.succeeded()
+        elif error.code not in _COSTS_NOTHING:
+            self._breaker.failed(error)
+
+    def _new_breaker(self) -> Breaker:
+        return Breaker(self._name, _TOLERANCE, self._clock, self._chance)
+
+
+def _key(registration: Registration) -> tuple[str, str]:
+    return registration.name, registration.endpoint
+
+
+def _report(problems: set[Problem]) -> None:
+    for problem in sorted(problems, key=str):
+        _log.warning("a plugin's file is wrong" if problem.is_error else "a plugin's file is odd", problem=str(problem))

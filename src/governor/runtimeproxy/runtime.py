@@ -1,0 +1,67 @@
+"""What we ask the runtime ourselves, on a connection of our own: which sandboxes and containers it has."""
+
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.calls import SERVICES
+from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.records import Container, Sandbox
+from governor.runtimeproxy.unary import UnaryClient
+from governor.runtimeproxy.verbose import container_from, sandbox_of
+
+M = TypeVar("M", bound=Message)
+
+_TIMEOUT_S: Final = 10.0
+
+
+class Runtime:
+    """The runtime at a socket, in whichever version of the service it has."""
+
+    def __init__(self, path: str) -> None:
+        self._client = UnaryClient(path, "the runtime")
+        self._service = SERVICES[0]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    async def sandbox_ids(self) -> list[str]:
+        """All sandboxes."""
+        listed = await self._ask("ListPodSandbox", cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse)
+        return [each.id for each in listed.items]
+
+    async def containers(self) -> list[cri_pb2.Container]:
+        """All containers, as they are listed."""
+        listed = await self._ask("ListContainers", cri_pb2.ListContainersRequest(), cri_pb2.ListContainersResponse)
+        return list(listed.containers)
+
+    async def sandbox(self, sandbox_id: str) -> Sandbox:
+        """One sandbox; NOT_FOUND if there is none."""
+        request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
+        return sandbox_of(await self._ask("PodSandboxStatus", request, cri_pb2.PodSandboxStatusResponse))
+
+    async def container(self, listed: cri_pb2.Container, pod: Sandbox) -> Container:
+        """One container; NOT_FOUND if there is none."""
+        request = cri_pb2.ContainerStatusRequest(container_id=listed.id, verbose=True)
+        status = await self._ask("ContainerStatus", request, cri_pb2.ContainerStatusResponse)
+        return container_from(listed, status, pod)
+
+    async def _ask(self, method: str, request: Message, kind: type[M]) -> M:
+        try:
+            return await self._call(method, request, kind)
+        except GovernorError as error:
+            if error.kind is not Kind.UNIMPLEMENTED:
+                raise
+            self._service = next(each for each in SERVICES if each != self._service)
+        return await self._call(method, request, kind)
+
+    async def _call(self, method: str, request: Message, kind: type[M]) -> M:
+        path = f"/{self._service}/{method}"
+        raw = await self._client.call(path, request.SerializeToString(), timeout_s=_TIMEOUT_S)
+        try:
+            return kind.FromString(raw)
+        except DecodeError as error:
+            message = f"the runtime's answer to {method} is no {kind.DESCRIPTOR.name}"
+            raise GovernorError(Kind.INTERNAL, "cri-message", message) from error

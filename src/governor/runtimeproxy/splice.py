@@ -1,0 +1,360 @@
+"""Clients' connections: sockets around the I/O-free engines, each client with upstream connections of its own.
+
+A connection is copied byte by byte while nothing is hooked and there is one upstream, otherwise relayed. What held
+calls mean is ``relaying``'s.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, cast
+
+from governor.process import logging
+from governor.runtimeproxy.endpoint import Endpoint
+from governor.runtimeproxy.http2.bytecopy import ByteCopy
+from governor.runtimeproxy.http2.events import Event, Wanted
+from governor.runtimeproxy.http2.relay import Relay
+from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.upstream import Upstreams
+
+DRAIN_S: Final = 10.0
+_FAREWELL_S: Final = 5.0
+"""What a peer has to take the last bytes."""
+_AWAY_S: Final = 1.0
+"""How long a call waits for an upstream that is away, as in its restart."""
+_TRY_EVERY_S: Final = 0.05
+
+_log = logging.get_logger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Held(Protocol):
+    """Who works on the held calls of one relayed connection."""
+
+    def handle(self, event: Event) -> None:
+        """Something happened to a stream."""
+
+    def close(self) -> None:
+        """The connection is over: so is all work for it."""
+
+
+class Hooks(Protocol):
+    """Whether anything is hooked, and who works on it."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there are plugins."""
+
+    def hooked(self, path: bytes) -> bool:
+        """Whether a call is to be held."""
+
+    def attend(self, relay: Relay, spawn: Spawn, pump: Callable[[], None]) -> Held:
+        """Work on the held calls of a relayed connection; ``pump`` after each command to the relay."""
+
+
+class Splice:
+    """All connections of clients on one socket."""
+
+    def __init__(self, endpoint: Endpoint, upstreams: Upstreams, hooks: Hooks, *, drain_s: float = DRAIN_S) -> None:
+        self._endpoint = endpoint
+        self.upstreams = upstreams
+        self.hooks = hooks
+        self._drain_s = drain_s
+        self._sessions: set[Session] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._emptied = asyncio.Event()
+
+    @property
+    def may_copy(self) -> bool:
+        """Whether bytes may be copied, as nobody needs to know what they mean."""
+        return not self.hooks.active and not self.upstreams.images_apart
+
+    def count(self, *, copied: bool) -> int:
+        """How many connections are open that are copied, or relayed."""
+        return sum(isinstance(each.engine, ByteCopy) is copied for each in self._sessions)
+
+    def held_bytes(self) -> int:
+        """Of messages that wait for plugins."""
+        return sum(each.engine.held_bytes for each in self._sessions if isinstance(each.engine, Relay))
+
+    def hooks_changed(self) -> None:
+        """Plugins came: connections that are copied end gracefully, and come back to be relayed."""
+        if not self.may_copy:
+            for session in list(self._sessions):
+                if isinstance(session.engine, ByteCopy):
+                    session.retire()
+
+    async def run(self) -> None:
+        """Serve until cancelled, then take no more calls, let those there are end, and remove the socket."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                server = await loop.create_unix_server(self._accept, sock=self._endpoint.listener)
+                _log.info("serving", socket=str(self._endpoint.path))
+                try:
+                    await loop.create_future()
+                finally:
+                    self._endpoint.remove()
+                    server.close()
+                    await self._drain()
+        finally:
+            self._endpoint.remove()
+
+    async def _drain(self) -> None:
+        for session in list(self._sessions):
+            session.retire()
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while self._sessions:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            _log.warning("connections did not end in time", connections=len(self._sessions), drain_s=self._drain_s)
+        for session in list(self._sessions):
+            session.abort()
+
+    def _accept(self) -> "Peer":
+        session = Session(self)
+        self._sessions.add(session)
+        return session.client
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Work for a connection; whatever it raises ends only itself."""
+        if self._tasks is None:
+            raise RuntimeError("the splice does not run")
+        return self._tasks.create_task(_guarded(work))
+
+    def forget(self, session: "Session") -> None:
+        """A connection is over."""
+        self._sessions.discard(session)
+        if not self._sessions:
+            self._emptied.set()
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - a defect that one connection meets must not end the others
+        _log.error("work for a connection failed", exc_info=error)
+
+
+class Peer(asyncio.Protocol):
+    """The socket of one peer of a connection."""
+
+    def __init__(self, session: "Session", side: Side) -> None:
+        self._session = session
+        self.side = side
+        self.transport: asyncio.Transport | None = None
+        self.paused = False
+        """It does not take what it is sent."""
+        self.closing = False
+        """We said goodbye."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._session.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._session.received(self.side, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self.transport = None
+        self._session.gone(self)
+
+    def pause_writing(self) -> None:
+        """It does not keep up."""
+        self.paused = True
+        self._session.flow_changed(self)
+
+    def resume_writing(self) -> None:
+        """It keeps up again."""
+        self.paused = False
+        self._session.flow_changed(self)
+
+    def close(self) -> None:
+        """Let it have what it was sent, and say goodbye."""
+        if self.transport is not None and not self.closing:
+            self.closing = True
+            self.transport.close()
+            asyncio.get_running_loop().call_later(_FAREWELL_S, self.abort)
+
+    def abort(self) -> None:
+        """Say goodbye at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Session:
+    """One client and its upstreams: moves bytes between their sockets and an engine."""
+
+    def __init__(self, splice: Splice) -> None:
+        self._splice = splice
+        self.client = Peer(self, Side.CLIENT)
+        self.engine: ByteCopy | Relay | None = None
+        self._peers = {Side.CLIENT: self.client}
+        self._held: Held | None = None
+        self._early = b""
+        """What the client sent before it was known how it is served."""
+        self._retiring = False
+        self._over = False
+        self._pumping = False
+
+    def made(self, peer: Peer) -> None:
+        """A socket is there. Nothing is read from a client before it is known how it is served."""
+        if peer is self.client:
+            self._pause_client()
+            self._splice.spawn(self._open())
+            return
+        if self._over:
+            peer.abort()
+            return
+        # Here and not where the connection is awaited: an upstream may say something before that is resumed.
+        self._peers[peer.side] = peer
+        if isinstance(self.engine, Relay):
+            self.engine.attach(peer.side)
+            self.pump()
+        else:
+            self.engine = ByteCopy()
+
+    def _pause_client(self) -> None:
+        if self.client.transport is not None:
+            self.client.transport.pause_reading()
+
+    async def _open(self) -> None:
+        if self._splice.may_copy:
+            # Without the runtime a relay answers in its place.
+            with contextlib.suppress(OSError):
+                await self._connect(Side.RUNTIME)
+        if self.engine is None:
+            self._relay()
+        early, self._early = self._early, b""
+        if early:
+            self.received(Side.CLIENT, early)
+        if self._retiring or (isinstance(self.engine, ByteCopy) and not self._splice.may_copy):
+            self.retire()
+        if self.client.transport is not None and not self.client.transport.is_closing():
+            self.client.transport.resume_reading()
+
+    def _relay(self) -> None:
+        splice = self._splice
+        relay = Relay(splice.hooks.hooked, images_apart=splice.upstreams.images_apart)
+        self.engine = relay
+        self._held = splice.hooks.attend(relay, splice.spawn, self.pump)
+        if self._over:
+            self._held.close()
+        self.pump()
+
+    async def _connect(self, side: Side) -> None:
+        await self._splice.upstreams.connect(side, lambda: Peer(self, side))
+
+    async def _attach(self, relay: Relay, side: Side) -> None:
+        """Connect to an upstream that a stream wants, and wait a moment for one that is away."""
+        try:
+            await self._connect_patiently(side)
+        except OSError as error:
+            relay.lost(side, str(error.strerror or error))
+            self.pump()
+
+    async def _connect_patiently(self, side: Side) -> None:
+        until = asyncio.get_running_loop().time() + _AWAY_S
+        while True:
+            try:
+                await self._connect(side)
+            except OSError:
+                if self._over or asyncio.get_running_loop().time() > until:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_TRY_EVERY_S)
+
+    def received(self, side: Side, data: bytes) -> None:
+        """Bytes of a peer."""
+        if self.engine is None:
+            # uvloop begins to read whatever was asked of it when the connection was made.
+            self._early += data
+            self._pause_client()
+            return
+        self.engine.receive(side, data)
+        self.pump()
+
+    def pump(self) -> None:
+        """Handle what happened, write what can be written, close what is finished."""
+        if self._pumping or self.engine is None:
+            return
+        self._pumping = True
+        try:
+            self._handle_events()
+            for peer in list(self._peers.values()):
+                self._write(self.engine, peer)
+        finally:
+            self._pumping = False
+
+    def _handle_events(self) -> None:
+        while isinstance(self.engine, Relay) and (events := self.engine.events()):
+            for event in events:
+                if isinstance(event, Wanted):
+                    self._splice.spawn(self._attach(self.engine, event.side))
+                elif self._held is not None:
+                    self._held.handle(event)
+
+    def _write(self, engine: ByteCopy | Relay, peer: Peer) -> None:
+        if peer.transport is None:
+            return
+        if not peer.paused:
+            data = engine.outgoing(peer.side)
+            if data:
+                peer.transport.write(data)
+        if engine.finished(peer.side):
+            peer.close()
+
+    def flow_changed(self, peer: Peer) -> None:
+        """A peer ceases or begins to take what it is sent: who sends it that must wait, or may go on.
+
+        Windows limit what a relay keeps for an upstream; a client sets its windows as it likes.
+        """
+        if isinstance(self.engine, Relay) and peer is not self.client:
+            senders: list[Peer] = []
+        else:
+            senders = [each for each in self._peers.values() if each is not peer]
+        for sender in senders:
+            if sender.transport is not None and not sender.transport.is_closing():
+                (sender.transport.pause_reading if peer.paused else sender.transport.resume_reading)()
+        if not peer.paused:
+            self.pump()
+
+    def gone(self, peer: Peer) -> None:
+        """The socket of a peer is gone."""
+        if self._peers.get(peer.side) is not peer:
+            return
+        del self._peers[peer.side]
+        if self.engine is not None:
+            self.engine.lost(peer.side)
+            self.pump()
+        if peer is self.client:
+            self._end()
+        elif not peer.closing:
+            self._splice.upstreams.lost(peer.side)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._held is not None:
+            self._held.close()
+        for peer in self._peers.values():
+            peer.close()
+        self._splice.forget(self)
+
+    def retire(self) -> None:
+        """Tell the client to open no more streams here, and close when those there are have ended."""
+        self._retiring = True
+        if self.engine is not None:
+            self.engine.retire()
+            self.pump()
+
+    def abort(self) -> None:
+        """End at once."""
+        for peer in list(self._peers.values()):
+            peer.abort()

@@ -1,0 +1,25 @@
+"""Fixtures of the programs that are tested as processes."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime
+from testbed.pytest_plugin import StartServer
+from tests.integration.proxy_bed import Bed, RuntimeProxy, StartProxy, bed_of
+
+
+@pytest.fixture
+def start_proxy(peer_directory: MakeDirectory, start_server: StartServer) -> StartProxy:
+    """Starts any number of runtime proxies, each before the runtime at a socket."""
+
+    async def start(runtime: Path, *arguments: str) -> RuntimeProxy:
+        return await start_server(RuntimeProxy(peer_directory(), runtime, *arguments))
+
+    return start
+
+
+@pytest.fixture
+async def bed(start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient) -> Bed:
+    """A fake runtime, a proxy before it and a caller."""
+    return await bed_of(start_fake_runtime, start_proxy, start_cri_client)
