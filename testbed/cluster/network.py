@@ -17,6 +17,7 @@ SERVICES = "10.96.0.0/16"
 CANDIDATES = ("10.77.0.0/16", "10.177.0.0/16", "172.28.0.0/16", "192.168.192.0/18")
 _SHORTEST_PREFIX = 8
 _BRIDGE = "pods"
+_BRIDGE_ADDRESS = "02:00:00:00:00:01"
 CABLE = "governor-bed"
 
 
@@ -77,7 +78,8 @@ def _is_particular(destination: str) -> bool:
 def lay(network: Network, machine: Path) -> None:
     """In the new namespace: make the bridge, and plug the cable in here and in the machine's namespace."""
     _ip("link", "set", "lo", "up")
-    _ip("link", "add", _BRIDGE, "type", "bridge")
+    # Without an address of its own it takes the lowest of its ports', and changes it when that pod goes.
+    _ip("link", "add", _BRIDGE, "address", _BRIDGE_ADDRESS, "type", "bridge")
     _ip("addr", "add", f"{network.node}/{network.prefix_length}", "dev", _BRIDGE)
     _ip("link", "set", _BRIDGE, "up")
     _ip("route", "add", SERVICES, "dev", _BRIDGE)  # or the API server has no way to webhooks before it is translated
