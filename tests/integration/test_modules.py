@@ -24,8 +24,8 @@ from governor.cli.main import main
 main()
 """
 
-WORKS = {"server": b"Started server process", "agent": b"cannot reach"}
-"""What a program logs once all of its parts run; the agent's server is not there."""
+WORKS = {"server": b"Started server process", "agent": b"cannot reach", "runtime-proxy": b'"serving"'}
+"""What a program logs once all of its parts run; the agent's server is not there, nor is the proxy's runtime."""
 
 PROGRAMS = {
     "cli": ["--help"],
@@ -36,6 +36,12 @@ PROGRAMS = {
         "--config={tmp}/agent.yaml",
         "--join-token-file={tmp}/join.token",
         "--daprd={daprd}",
+    ],
+    "runtime-proxy": [
+        "runtime-proxy",
+        "--koord-runtimeproxy-endpoint={tmp}/proxy.sock",
+        "--remote-runtime-service-endpoint={tmp}/runtime.sock",
+        "--hook-server-dir={tmp}/plugins",
     ],
 }
 
@@ -90,6 +96,7 @@ def test_no_program_imports_another() -> None:
     assert [name for name in lists["server"] if name.startswith(("governor.agent", "governor.client"))] == []
     assert {"sqlalchemy", "starlette", "uvicorn", "jsonschema_rs"} & set(lists["agent"]) == set()
     assert {"aiohttp", "sqlalchemy", "rich"} & set(lists["cli"]) == set()
+    assert {"aiohttp", "cryptography", "grpc", "sqlalchemy"} & set(lists["runtime-proxy"]) == set()
 
 
 def _join_token() -> str:
