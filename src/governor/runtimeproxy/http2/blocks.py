@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
 from hpack.hpack import encode_integer
-from hpack.table import HeaderTable, table_entry_size
+from hpack.table import HeaderTable
 
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
 
@@ -18,6 +18,9 @@ Fields: TypeAlias = list[Field]
 
 _NO_TABLE: Final = b"\x20"
 """Sets our table's size to 0: allowed whatever SETTINGS_HEADER_TABLE_SIZE the peer chooses, at any time."""
+
+_ENTRY: Final = 32
+"""What a field counts besides its bytes."""
 
 _CACHED_MOST: Final = 512
 _CACHED_SIZE: Final = 256
@@ -34,13 +37,18 @@ _RESPONSE: Final = {b":status"}
 class BlockReader:
     """Decodes the blocks of one direction of a connection, each of them, in order."""
 
-    __slots__ = ("_decoder",)
+    __slots__ = ("_decoder", "_known")
 
     def __init__(self, list_size: int) -> None:
         self._decoder = Decoder(list_size)
+        self._known: dict[bytes, Fields] = {}
+        """Blocks that only name entries of the table, until it changes: most responses."""
 
     def read(self, block: bytes) -> Fields:
-        """The fields of a block; afterwards the connection is of no use if this fails."""
+        """The fields of a block, not to be changed; afterwards the connection is of no use if this fails."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
         try:
             return self._read(block)
         except OversizedHeaderListError as error:
@@ -52,27 +60,26 @@ class BlockReader:
         """Most fields are one byte, an index: those are looked up here, the rest is the library's."""
         fields: Fields = []
         entry = self._decoder.header_table.get_by_index
-        size = 0
         for at, byte in enumerate(block):
             if not 0x80 < byte < 0xFF:
-                return self._read_rest(fields, size, block[at:])
-            field = entry(byte & 0x7F)
-            size += table_entry_size(*field)
-            fields.append(field)
-        if size > self._decoder.max_header_list_size:
-            raise OversizedHeaderListError
+                self._known.clear()
+                self._read_rest(fields, block[at:])
+                self._check_size(fields)
+                return fields
+            fields.append(entry(byte & 0x7F))
+        self._check_size(fields)
+        if len(self._known) < _CACHED_MOST and len(block) <= _CACHED_SIZE:
+            self._known[block] = fields
         return fields
 
-    def _read_rest(self, fields: Fields, size: int, block: bytes) -> Fields:
+    def _read_rest(self, fields: Fields, block: bytes) -> None:
         if fields and block[0] & 0xE0 == _NO_TABLE[0]:
             raise ConnectionFault(Code.COMPRESSION_ERROR, "a table's size changes within a header block")
-        rest = self._decoder.decode(block, raw=True)
-        for field in rest:
-            size += table_entry_size(*field)
-            fields.append(field)
-        if size > self._decoder.max_header_list_size:
+        fields.extend(self._decoder.decode(block, raw=True))
+
+    def _check_size(self, fields: Fields) -> None:
+        if sum([len(name) + len(value) + _ENTRY for name, value in fields]) > self._decoder.max_header_list_size:
             raise OversizedHeaderListError
-        return fields
 
 
 class BlockWriter:

@@ -4,16 +4,16 @@ SETTINGS, PING and the connection's windows are settled here; what is read on st
 decides what is written. Which streams belong together is ``relay``'s.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.blocks import BlockReader
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
-from governor.runtimeproxy.http2.frames import FrameReader, Payload
+from governor.runtimeproxy.http2.frames import Frame, FrameReader, Payload
 from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.limits import Limits
-from governor.runtimeproxy.http2.reads import DataRead, FaultRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
+from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
 from governor.runtimeproxy.http2.streams import Lane
 from governor.runtimeproxy.http2.writer import Writer
 
@@ -75,30 +75,24 @@ class Connection:
         """Whether the peer lets us open another stream."""
         return len(self.lanes) < self._streams_most and not self.closed
 
-    def read(self, data: bytes) -> Iterator[Read]:
-        """What happened on streams; stops where the connection ends."""
-        try:
-            for kind, flags, stream, payload in () if self.closed else self._reader.feed(data):
-                if self.closed:
-                    return
-                read = self._read_frame(kind, flags, stream, payload)
-                if read is not None:
-                    yield read
-        except ConnectionFault as fault:
-            self.fail(fault)
+    def cut(self, data: bytes) -> list[Frame]:
+        """The frames in what arrived; ``check_rest`` after they were read."""
+        return [] if self.closed else self._reader.feed(data)
 
-    def _read_frame(self, kind: int, flags: int, stream: int, payload: Payload) -> Read | None:
+    def check_rest(self) -> None:
+        """Whether more frames can follow."""
+        if self._reader.fault is not None:
+            self.fail(self._reader.fault)
+
+    def read(self, frame: Frame) -> Read | None:
+        """What a frame tells of a stream, if it does. Raises what is wrong with it."""
+        kind, flags, stream, payload = frame
         if self._block is not None and (kind != frames.CONTINUATION or stream != self._block.stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
         if not self._greeted:
             self._check_greeting(kind, flags)
         handle = self._HANDLERS.get(kind)
-        if handle is None:
-            return None
-        try:
-            return handle(self, flags, stream, payload)
-        except StreamFault as fault:
-            return FaultRead(stream, fault)
+        return None if handle is None else handle(self, flags, stream, payload)
 
     def _check_greeting(self, kind: int, flags: int) -> None:
         if kind != frames.SETTINGS or flags & frames.ACK:

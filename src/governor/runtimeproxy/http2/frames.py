@@ -47,59 +47,62 @@ _SETTING: Final = struct.Struct(">HI")
 class FrameReader:
     """Cuts what arrives into frames; of an unfinished one it keeps at most ``max_frame_size`` and what came with it."""
 
-    __slots__ = ("_begun", "_have", "_need", "_preface", "max_frame_size")
+    __slots__ = ("_begun", "_have", "_need", "_preface", "fault", "max_frame_size")
 
     def __init__(self, *, preface: bool, max_frame_size: int = SMALLEST_MAX_FRAME_SIZE) -> None:
         self.max_frame_size = max_frame_size
+        self.fault: ConnectionFault | None = None
+        """What is wrong after the frames that were read; there will be no more."""
         self._begun: list[bytes] = []
         self._have = 0
         self._preface = preface
         self._need = len(PREFACE) if preface else HEADER_SIZE
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that ``data`` completes; a view among them is valid as long as it is kept."""
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes."""
+        if self.fault is not None:
+            return []
         if self._begun or len(data) < self._need:
             self._begun.append(data)
             self._have += len(data)
             if self._have < self._need:
                 self._check_preface()
-                return
+                return []
             data = b"".join(self._begun)
             self._begun.clear()
             self._have = 0
-        at = self._skip_preface(data) if self._preface else 0
-        yield from self._cut(data, at)
+        return self._cut(data, self._skip_preface(data) if self._preface else 0)
 
-    def _cut(self, data: bytes, at: int) -> Iterator[Frame]:
-        view = memoryview(data)
+    def _cut(self, data: bytes, at: int) -> list[Frame]:
+        found: list[Frame] = []
         end = len(data)
         self._need = HEADER_SIZE
-        while end - at >= HEADER_SIZE:
+        while end - at >= HEADER_SIZE and self.fault is None:
             first, flags, stream = HEADER.unpack_from(data, at)
             length = first >> 8
-            if length > self.max_frame_size:
-                raise ConnectionFault(
-                    Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes, {self.max_frame_size} allowed"
-                )
             start = at + HEADER_SIZE
             stop = start + length
-            if stop > end:
+            if length > self.max_frame_size:
+                self.fault = ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+            elif stop > end:
                 self._need = HEADER_SIZE + length
                 break
-            at = stop
-            payload = data[start:stop] if length < _VIEWED_FROM else view[start:stop]
-            yield first & 0xFF, flags, stream & LARGEST_STREAM, payload
+            else:
+                payload = data[start:stop] if length < _VIEWED_FROM else memoryview(data)[start:stop]
+                found.append((first & 0xFF, flags, stream & LARGEST_STREAM, payload))
+                at = stop
         if at < end:
             self._begun.append(data[at:])
             self._have = end - at
+        return found
 
     def _check_preface(self) -> None:
         if self._preface and not PREFACE.startswith(b"".join(self._begun)):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
+            self.fault = ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
 
     def _skip_preface(self, data: bytes) -> int:
         if not data.startswith(PREFACE):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
+            self.fault = ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
         self._preface = False
         return len(PREFACE)
 

@@ -5,7 +5,6 @@ from typing import TypeAlias
 import msgspec
 
 from governor.runtimeproxy.http2.blocks import Fields
-from governor.runtimeproxy.http2.faults import StreamFault
 from governor.runtimeproxy.http2.frames import Payload
 from governor.runtimeproxy.http2.streams import Lane
 
@@ -47,11 +46,4 @@ class GoawayRead(msgspec.Struct, gc=False):
     code: int
 
 
-class FaultRead(msgspec.Struct, gc=False):
-    """The peer broke the rules of a stream, which must end."""
-
-    stream: int
-    fault: StreamFault
-
-
-Read: TypeAlias = HeadersRead | DataRead | ResetRead | WindowRead | GoawayRead | FaultRead
+Read: TypeAlias = HeadersRead | DataRead | ResetRead | WindowRead | GoawayRead

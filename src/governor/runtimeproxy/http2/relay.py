@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Final
 
 from governor.runtimeproxy.http2 import answers
 from governor.runtimeproxy.http2.blocks import FieldRules
+from governor.runtimeproxy.http2.connection import Connection
 from governor.runtimeproxy.http2.events import Event
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.frames import Frame
 from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.limits import Limits
-from governor.runtimeproxy.http2.reads import DataRead, FaultRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
+from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
 from governor.runtimeproxy.http2.streams import Lane, Outcome, Side, Stream
 from governor.runtimeproxy.http2.switchboard import Switchboard, completed, other
 
@@ -79,15 +81,23 @@ class Relay:
         peer = self._board.peer(side)
         if peer is None:
             return
-        for read in peer.read(data):
-            try:
-                self._HANDLERS[type(read)](self, side, read)
-            except StreamFault as fault:
-                self._break(side, _stream_of(read), fault)
-            except ConnectionFault as fault:
-                peer.fail(fault)
+        for frame in peer.cut(data):
+            self._read(side, peer, frame)
+            if peer.closed:
+                break
+        peer.check_rest()
         if peer.failure:
             self._leave(side, peer.failure)
+
+    def _read(self, side: Side, peer: Connection, frame: Frame) -> None:
+        try:
+            read = peer.read(frame)
+            if read is not None:
+                self._HANDLERS[type(read)](self, side, read)
+        except StreamFault as fault:
+            self._break(peer, frame[2], fault)
+        except ConnectionFault as fault:
+            peer.fail(fault)
 
     def lost(self, side: Side, why: str = "the connection was closed") -> None:
         """A peer is gone, or an upstream that was wanted cannot be reached."""
@@ -256,22 +266,18 @@ class Relay:
         else:
             self._board.let_go(side, read.last)
 
-    def _on_fault(self, side: Side, read: FaultRead) -> None:
-        self._break(side, read.stream, read.fault)
-
-    def _break(self, side: Side, stream_id: int, fault: StreamFault) -> None:
+    def _break(self, peer: Connection, stream_id: int, fault: StreamFault) -> None:
         """A peer broke the rules of a stream: it is told, and the other one hears of an end that it understands."""
         board = self._board
-        peer = board.peer(side)
-        lane = peer.lanes.get(stream_id) if peer is not None else None
-        if peer is not None and lane is None:
+        lane = peer.lanes.get(stream_id)
+        if lane is None:
             peer.reset(stream_id, fault.code)
-        elif lane is not None and lane is lane.stream.client:
+        elif peer is board.client:
             board.give_up(lane.stream, Outcome.CANCELLED, client_code=fault.code)
-        elif lane is not None and lane.got_end:
+        elif lane.got_end:
             board.close_upstream(lane.stream, fault.code)
             board.settle(lane.stream)
-        elif lane is not None:
+        else:
             board.answer(lane.stream, answers.INTERNAL, f"the runtime's answer: {fault.message}", code=fault.code)
 
     def _leave(self, side: Side, why: str) -> None:
@@ -290,12 +296,4 @@ class Relay:
         ResetRead: _on_reset,
         WindowRead: _on_window,
         GoawayRead: _on_goaway,
-        FaultRead: _on_fault,
     }
-
-
-def _stream_of(read: Read) -> int:
-    """The stream on which a rule was broken; what is read of a connection as a whole breaks none."""
-    if isinstance(read, HeadersRead | FaultRead):
-        return read.stream
-    return read.lane.id if isinstance(read, DataRead | ResetRead | WindowRead) and read.lane is not None else 0
