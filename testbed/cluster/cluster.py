@@ -89,7 +89,10 @@ class Cluster:
             os.kill(holder.guard, signal.SIGTERM)
         elif self._guard:
             self._guard.terminate()
-        await until(self._has_ended, within_s=_ENDED_WITHIN_S)
+        try:
+            await until(self._has_ended, within_s=_ENDED_WITHIN_S)
+        except TimeoutError as error:
+            raise TestbedError(f"the cluster does not end; its log is {self.log}\n{tail(self.log)}") from error
         self._guard = None
 
     async def _has_ended(self) -> bool:

@@ -1,7 +1,6 @@
-"""What runs in the cluster for tests: Redis, the order application with its injected sidecar, a volume."""
+"""What runs in the cluster for tests: Redis, and the order application with its injected sidecar."""
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import aiohttp
 from testbed import images
 from testbed.cluster.cluster import Cluster
 from testbed.errors import TestbedError
-from testbed.oci import LOCAL, NONROOT
+from testbed.oci import LOCAL
 from testbed.redis import Reply, ask
 
 Manifest = dict[str, Any]
@@ -151,20 +150,6 @@ def state_store(redis: RedisInCluster) -> Manifest:
     metadata = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "secretKeyRef": password}]
     spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
     return manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
-
-
-async def volume(cluster: Cluster, name: str, size: str) -> None:
-    """Offer a volume that the images' user may write to; the next claim of at most that size gets it."""
-    directory = cluster.state / "volumes" / name
-    directory.mkdir(parents=True)
-    os.chown(directory, NONROOT, NONROOT)
-    spec = {
-        "capacity": {"storage": size},
-        "accessModes": ["ReadWriteOnce"],
-        "persistentVolumeReclaimPolicy": "Retain",
-        "hostPath": {"path": str(directory), "type": "Directory"},
-    }
-    await apply(cluster, "default", manifest("v1", "PersistentVolume", name, spec=spec))
 
 
 async def apply(cluster: Cluster, namespace: str, *manifests: Manifest) -> None:

@@ -17,6 +17,7 @@ from testbed.cluster import turn
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.traces import Traces, inhabited, look, namespaces
+from testbed.containerd import VERSION as CONTAINERD_VERSION
 from testbed.daprd import VERSION
 from testbed.errors import tail
 from testbed.waiting import until
@@ -218,6 +219,18 @@ async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_
     assert "Nothing of the cluster is left" in await person.types("down")
     assert await left_by(person.cluster, before, lived_in) == frozenset()
     assert "Nothing of the cluster is left" in await person.types("down")
+
+
+@pytest.mark.soak
+async def test_a_person_may_ask_for_the_newer_containerd(person: Person, before: Traces) -> None:
+    await person.types("up", "--containerd=containerd-2")
+    runtime = "--output=jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}"
+    assert await person.cluster.kubectl("get", "nodes", runtime) == f"containerd://{CONTAINERD_VERSION}"
+    assert await pods_run(person.cluster)
+    lived_in = namespaces(person.cluster.state)
+
+    await person.types("down")
+    assert await left_by(person.cluster, before, lived_in) == frozenset()
 
 
 @pytest.mark.soak
