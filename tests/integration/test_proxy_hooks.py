@@ -385,3 +385,20 @@ async def test_a_killed_proxy_forgets_nothing(bed: Bed, start_hook_plugin: Start
     assert reply.code == "OK"
     assert asked["pod_meta"] == POD["metadata"]
     assert asked["container_meta"] == {"name": "main", "id": container}
+
+
+async def test_d23_a_record_stays_while_the_runtime_has_not_confirmed_its_end(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(bed, plugin)
+    container = await create(bed, await run_pod(bed))
+    await bed.runtime.set({"status": {"code": "UNKNOWN", "message": "disk on fire"}})
+    for method in ("StopContainer", "RemoveContainer"):
+        assert (await bed.client.call(method, {"container_id": container})).code == "UNKNOWN"
+    assert await plugin.received("PostStopContainerHook") == []
+    await bed.runtime.set()
+
+    await bed.client.answer("StopContainer", {"container_id": container})
+
+    assert (await last(plugin, "PostStopContainerHook")).request["container_meta"]["id"] == container

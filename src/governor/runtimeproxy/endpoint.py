@@ -23,12 +23,16 @@ class Endpoint:
     def __init__(self, path: Path, listener: socket.socket) -> None:
         self.path = path
         self.listener = listener
-        self._identity = _identity(path)
+        self._identity: tuple[int, int] | None = _identity(path)
 
     def remove(self) -> None:
-        """Remove the file, unless it is somebody else's by now."""
+        """Remove the file, unless it is somebody else's by now; before the listener is closed, and only once.
+
+        While the socket is open nobody else's file can have its number.
+        """
+        identity, self._identity = self._identity, None
         with contextlib.suppress(FileNotFoundError):
-            if _identity(self.path) == self._identity:
+            if identity is not None and _identity(self.path) == identity:
                 self.path.unlink()
 
 

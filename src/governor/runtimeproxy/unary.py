@@ -22,6 +22,11 @@ from governor.runtimeproxy.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
 Metadata = Sequence[tuple[bytes, bytes]]
 
 _WINDOW_BYTES: Final = 1024 * 1024
+_SETTINGS: Final = {
+    h2.settings.SettingCodes.ENABLE_PUSH: 0,
+    h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
+    h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: 64 * 1024,
+}
 _BODY_LIMIT_BYTES: Final = MESSAGE_LIMIT_BYTES + 64 * 1024
 
 
@@ -130,8 +135,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._protocol.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = _WINDOW_BYTES
-        self._protocol.local_settings[h2.settings.SettingCodes.ENABLE_PUSH] = 0
+        # Whole, since what is set one by one is not sent with the greeting and yet counts as agreed.
+        self._protocol.local_settings = h2.settings.Settings(client=True, initial_values=_SETTINGS)
         self._protocol.initiate_connection()
         self._protocol.increment_flow_control_window(_WINDOW_BYTES)
         self._flush()

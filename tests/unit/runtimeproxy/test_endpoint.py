@@ -1,0 +1,49 @@
+"""The socket on which the proxy serves."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from governor.errors import GovernorError
+from governor.runtimeproxy.endpoint import claim
+
+
+def test_a_socket_is_removed_by_who_took_it(tmp_path: Path) -> None:
+    endpoint = claim(tmp_path / "deep" / "down" / "s")
+    with endpoint.listener:
+        assert endpoint.path.is_socket()
+        endpoint.remove()
+        endpoint.remove()
+
+    assert not endpoint.path.exists()
+
+
+def test_a_socket_on_which_somebody_serves_is_left_to_them(tmp_path: Path) -> None:
+    first = claim(tmp_path / "s")
+    with first.listener, pytest.raises(GovernorError, match="another program serves"):
+        claim(tmp_path / "s")
+
+    assert first.path.is_socket()
+
+
+def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    first = claim(tmp_path / "s")
+    first.listener.close()
+    second = claim(tmp_path / "s")
+    with second.listener, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(second.path))
+
+
+def test_a_socket_that_is_somebody_elses_by_now_is_not_removed(tmp_path: Path) -> None:
+    first = claim(tmp_path / "s")
+    first.path.unlink()
+    second = claim(tmp_path / "s")
+    with first.listener, second.listener:
+        first.remove()
+        assert second.path.exists()
+
+
+def test_a_path_that_is_too_long_is_refused_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(GovernorError, match="cannot serve on"):
+        claim(tmp_path / ("x" * 120))
