@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from testbed import cache
-from testbed.cluster.cluster import Cluster, run
+from testbed.cluster.cluster import PATIENCE_S, Cluster, run
 from testbed.dapr import SERVICES, services
 from testbed.daprd import recipe as daprd
 from testbed.helm import HELM
@@ -20,7 +20,6 @@ from testbed.waiting import until
 NAMESPACE = "dapr-system"
 _RELEASE = "dapr"
 _CONFIGURATION = "charts/dapr_config/templates/dapr_default_config.yaml"
-_SETTLED_WITHIN_S = 120.0
 _WORKLOADS = (
     "deployment/dapr-operator",
     "deployment/dapr-sentry",
@@ -64,9 +63,9 @@ class Dapr:
         if installed != version:
             await self._install(version, is_first=not installed)
         for workload in _WORKLOADS:
-            await self._kubectl("rollout", "status", workload, "--timeout=120s")
-        await until(self._old_injectors_are_gone, within_s=_SETTLED_WITHIN_S)
-        await until(lambda: self._injects(version), within_s=_SETTLED_WITHIN_S)
+            await self._kubectl("rollout", "status", workload, f"--timeout={PATIENCE_S}s")
+        await until(self._old_injectors_are_gone, within_s=PATIENCE_S)
+        await until(lambda: self._injects(version), within_s=PATIENCE_S)
 
     async def _install(self, version: str, *, is_first: bool) -> None:
         for image in images(version):

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from testbed import images
-from testbed.cluster.cluster import Cluster
+from testbed.cluster.cluster import PATIENCE_S, Cluster
 from testbed.errors import TestbedError
 from testbed.oci import LOCAL
 from testbed.redis import Reply, ask
@@ -160,7 +160,8 @@ async def apply(cluster: Cluster, namespace: str, *manifests: Manifest) -> None:
 
 async def ready(cluster: Cluster, namespace: str, deployment: str) -> None:
     """Return when all pods of a deployment are ready."""
-    await cluster.kubectl("rollout", "status", f"deployment/{deployment}", f"--namespace={namespace}", "--timeout=120s")
+    where = (f"deployment/{deployment}", f"--namespace={namespace}")
+    await cluster.kubectl("rollout", "status", *where, f"--timeout={PATIENCE_S}s")
 
 
 def manifest(api_version: str, kind: str, name: str, **content: Any) -> Manifest:
