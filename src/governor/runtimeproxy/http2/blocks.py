@@ -5,6 +5,7 @@ without the others noticing. A field that must never be indexed stays one. What 
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
@@ -14,7 +15,8 @@ from hpack.table import HeaderTable
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
 
 Field: TypeAlias = tuple[bytes, bytes]
-Fields: TypeAlias = list[Field]
+Fields: TypeAlias = Sequence[Field]
+"""In order, and never changed: the same list may serve many messages."""
 
 _NO_TABLE: Final = b"\x20"
 """Sets our table's size to 0: allowed whatever SETTINGS_HEADER_TABLE_SIZE the peer chooses, at any time."""
@@ -58,7 +60,7 @@ class BlockReader:
 
     def _read(self, block: bytes) -> Fields:
         """Most fields are one byte, an index: those are looked up here, the rest is the library's."""
-        fields: Fields = []
+        fields: list[Field] = []
         entry = self._decoder.header_table.get_by_index
         for at, byte in enumerate(block):
             if not 0x80 < byte < 0xFF:
@@ -72,7 +74,7 @@ class BlockReader:
             self._known[block] = fields
         return fields
 
-    def _read_rest(self, fields: Fields, block: bytes) -> None:
+    def _read_rest(self, fields: list[Field], block: bytes) -> None:
         if fields and block[0] & 0xE0 == _NO_TABLE[0]:
             raise ConnectionFault(Code.COMPRESSION_ERROR, "a table's size changes within a header block")
         fields.extend(self._decoder.decode(block, raw=True))

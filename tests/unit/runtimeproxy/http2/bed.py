@@ -47,7 +47,7 @@ class Message:
         self.trailers: Fields | None = None
         self.ended = False
         self.reset: int | None = None
-        self.unsent = b""
+        self.unsent = memoryview(b"")
         self.sends_end = False
         self.sends_trailers: Fields | None = None
         self.sent_end = False
@@ -94,13 +94,13 @@ class Endpoint:
     def send(
         self, message: Message, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True
     ) -> None:
-        message.unsent, message.sends_trailers, message.sends_end = body, trailers, ends
+        message.unsent, message.sends_trailers, message.sends_end = memoryview(body), trailers, ends
         message.sent_end = ends and not body and trailers is None
         self.connection.send_headers(message.stream, fields, end_stream=message.sent_end)
         self.pump(message)
 
     def finish(self, message: Message, body: bytes = b"") -> None:
-        message.unsent += body
+        message.unsent = memoryview(bytes(message.unsent) + body)
         message.sends_end = True
         self.pump(message)
 
@@ -134,7 +134,7 @@ class Endpoint:
         part, message.unsent = message.unsent[:size], message.unsent[size:]
         last = not message.unsent and message.sends_end and message.sends_trailers is None
         message.sent_end = last
-        self.connection.send_data(message.stream, part, end_stream=last, pad_length=pad)
+        self.connection.send_data(message.stream, bytes(part), end_stream=last, pad_length=pad)
         return False
 
     def receive(self, data: bytes) -> None:
@@ -219,7 +219,10 @@ class Bed:
 
     def _move(self) -> bool:
         moved = False
+        attached = self.relay.ledgers().keys()
         for side, endpoint in [(Side.CLIENT, self.caller), *self.upstreams.items()]:
+            if side not in attached:
+                continue
             for chunk in self._chunks(endpoint.connection.data_to_send()):
                 moved = True
                 self.relay.receive(side, chunk)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import h2.settings
+import pytest
 from h2.windows import WindowManager
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.events import Requested, Responded
-from governor.runtimeproxy.http2.streams import Outcome
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, IMAGES, OK, PLAIN, Bed, Endpoint, Message, request_fields
 
 SIZES = (0, 1, 5, 100, 16_384, 16_385, 65_535, 65_536, 200_000)
@@ -221,17 +221,24 @@ class Conversation:
         endpoint.read_on()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32), calls=st.integers(1, 30))
-def test_what_is_not_touched_arrives_and_nothing_is_owed_in_the_end(seed: int, calls: int) -> None:
+def converse(seed: int, calls: int) -> None:
     conversation = Conversation(seed, calls)
     conversation.run()
-    bed = conversation.bed
-    for endpoint in conversation.endpoints:
-        assert endpoint.told_to_go is None
     for call in conversation.calls:
         call.check()
-    assert len(bed.ended()) == calls
-    untouched = [event for event in bed.ended() if event.outcome is Outcome.COMPLETED]
-    assert len(untouched) <= calls
-    bed.check_balanced()
+    assert [endpoint.told_to_go for endpoint in conversation.endpoints] == [None] * 3
+    assert sorted(event.stream for event in conversation.bed.ended()) == [2 * number + 1 for number in range(calls)]
+    conversation.bed.check_balanced()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), calls=st.integers(1, 30))
+def test_what_is_not_touched_arrives_and_nothing_is_owed_in_the_end(seed: int, calls: int) -> None:
+    converse(seed, calls)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_ten_thousand_conversations_leave_nothing_owed() -> None:
+    for seed in range(10_000):
+        converse(seed, 1 + seed % 30)

@@ -123,7 +123,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
 
 TestTwoLedgers = TwoLedgers.TestCase
-TestTwoLedgers.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestTwoLedgers.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 
 @pytest.fixture

@@ -1,0 +1,340 @@
+"""Peers that break the rules of HTTP/2 lose a stream or the connection, with the code of RFC 9113, and the other peer
+hears of it in words that it understands. What could be sent without end has a limit."""
+
+import pytest
+from hpack import Encoder
+
+from governor.runtimeproxy.http2 import frames
+from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.faults import Code
+from governor.runtimeproxy.http2.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITISED,
+    PRIORITY,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    FrameReader,
+    frame,
+)
+from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.relay import Relay
+from governor.runtimeproxy.http2.streams import Side
+from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, request_fields
+
+LIMITS = Limits(stream_window=65_535, connection_window=65_535, streams=10, header_list=5000, backlog=5000, resets=20)
+
+
+class Raw:
+    """A relay whose peers are written by hand."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.relay = Relay(lambda path: path == HOOKED, limits=limits)
+        self.encoders = {side: Encoder() for side in Side}
+        self.relay.attach(Side.RUNTIME)
+        self.relay.receive(Side.CLIENT, PREFACE + frames.settings([]) + frames.SETTINGS_ACK)
+        self.relay.receive(Side.RUNTIME, frames.settings([]) + frames.SETTINGS_ACK)
+        self.readers = {
+            Side.CLIENT: FrameReader(preface=False, max_frame_size=2**24 - 1),
+            Side.RUNTIME: FrameReader(preface=True, max_frame_size=2**24 - 1),
+        }
+        for side in self.readers:
+            self.got(side)
+
+    def headers(self, side: Side, stream: int, fields: Fields, *, ended: bool = False) -> None:
+        block = self.encoders[side].encode(fields)
+        self.relay.receive(side, frames.headers(stream, block, ended=ended, max_frame_size=16_384))
+
+    def open(self, stream: int = 1, path: bytes = PLAIN, *, ended: bool = False) -> None:
+        self.headers(Side.CLIENT, stream, request_fields(path), ended=ended)
+
+    def got(self, side: Side) -> list[tuple[int, int, bytes]]:
+        """Type, stream and payload of what a peer was sent."""
+        read = self.readers[side].feed(self.relay.outgoing(side))
+        return [(kind, stream, bytes(payload)) for kind, _, stream, payload in read]
+
+    def end(self, side: Side) -> int | None:
+        """The code with which a connection was ended."""
+        codes = [frames.goaway_in(payload)[1] for kind, _, payload in self.got(side) if kind == GOAWAY]
+        return codes[-1] if codes else None
+
+    def reset(self, side: Side, stream: int = 1) -> int | None:
+        """The code with which a stream was ended."""
+        found = [frames.word(payload) for kind, of, payload in self.got(side) if kind == RST_STREAM and of == stream]
+        return found[-1] if found else None
+
+
+ENDS_CONNECTION = [
+    ("DATA of the connection", frame(DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
+    ("DATA of an idle stream", frame(DATA, 0, 9, b"x"), Code.PROTOCOL_ERROR),
+    ("padding longer than DATA", frame(DATA, PADDED, 1, b"\x09x"), Code.PROTOCOL_ERROR),
+    ("a frame beyond the largest", frame(DATA, 0, 1, bytes(16_385)), Code.FRAME_SIZE_ERROR),
+    ("HEADERS of the connection", frame(HEADERS, END_HEADERS, 0, b"\x88"), Code.PROTOCOL_ERROR),
+    ("HEADERS of an even stream", frame(HEADERS, END_HEADERS, 2, b"\x88"), Code.PROTOCOL_ERROR),
+    ("HEADERS within their priority", frame(HEADERS, END_HEADERS | PRIORITISED, 1, b"\x88"), Code.FRAME_SIZE_ERROR),
+    (
+        "a block that cannot be decoded",
+        frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"),
+        Code.COMPRESSION_ERROR,
+    ),
+    ("a header list that is too large", frame(HEADERS, END_HEADERS, 1, b"\x88" * 200), Code.ENHANCE_YOUR_CALM),
+    ("CONTINUATION of nothing", frame(CONTINUATION, 0, 1, b""), Code.PROTOCOL_ERROR),
+    ("a block interrupted", frame(HEADERS, 0, 1, b"") + frame(PING, 0, 0, bytes(8)), Code.PROTOCOL_ERROR),
+    ("another's CONTINUATION", frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 3, b""), Code.PROTOCOL_ERROR),
+    ("a block without end", frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, b"") * 65, Code.ENHANCE_YOUR_CALM),
+    ("a large block", frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, bytes(3000)) * 2, Code.ENHANCE_YOUR_CALM),
+    ("PRIORITY of the connection", frame(PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
+    ("PRIORITY cut off", frame(PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
+    ("RST_STREAM of the connection", frame(RST_STREAM, 0, 0, bytes(4)), Code.PROTOCOL_ERROR),
+    ("RST_STREAM of an idle stream", frame(RST_STREAM, 0, 9, bytes(4)), Code.PROTOCOL_ERROR),
+    ("RST_STREAM cut off", frame(RST_STREAM, 0, 1, bytes(3)), Code.FRAME_SIZE_ERROR),
+    ("SETTINGS of a stream", frame(SETTINGS, 0, 1, b""), Code.PROTOCOL_ERROR),
+    ("SETTINGS cut off", frame(SETTINGS, 0, 0, bytes(5)), Code.FRAME_SIZE_ERROR),
+    ("SETTINGS that acknowledge and set", frame(SETTINGS, 1, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
+    ("a window that is too large", frames.settings([(frames.INITIAL_WINDOW_SIZE, 2**31)]), Code.FLOW_CONTROL_ERROR),
+    ("frames that are too small", frames.settings([(frames.MAX_FRAME_SIZE, 16_383)]), Code.PROTOCOL_ERROR),
+    ("frames that are too large", frames.settings([(frames.MAX_FRAME_SIZE, 2**24)]), Code.PROTOCOL_ERROR),
+    ("neither push nor none", frames.settings([(frames.ENABLE_PUSH, 2)]), Code.PROTOCOL_ERROR),
+    ("PUSH_PROMISE", frame(PUSH_PROMISE, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
+    ("PING of a stream", frame(PING, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
+    ("PING cut off", frame(PING, 0, 0, bytes(7)), Code.FRAME_SIZE_ERROR),
+    ("GOAWAY of a stream", frame(GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
+    ("GOAWAY cut off", frame(GOAWAY, 0, 0, bytes(7)), Code.FRAME_SIZE_ERROR),
+    ("WINDOW_UPDATE of an idle stream", frame(WINDOW_UPDATE, 0, 9, b"\0\0\0\1"), Code.PROTOCOL_ERROR),
+    ("WINDOW_UPDATE cut off", frame(WINDOW_UPDATE, 0, 1, bytes(3)), Code.FRAME_SIZE_ERROR),
+    ("WINDOW_UPDATE by nothing", frames.window_update(0, 0), Code.PROTOCOL_ERROR),
+    ("WINDOW_UPDATE beyond the largest", frames.window_update(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+]
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+@pytest.mark.parametrize(("what", "data", "code"), ENDS_CONNECTION, ids=[each[0] for each in ENDS_CONNECTION])
+def test_a_broken_rule_of_the_connection_ends_it_with_its_code(what: str, data: bytes, code: Code, side: Side) -> None:
+    raw = Raw()
+    raw.open()
+    if side is Side.RUNTIME:
+        raw.headers(Side.RUNTIME, 1, ANSWER)
+    raw.relay.receive(side, data)
+    raw.relay.receive(side, frame(PING, 0, 0, bytes(8)))
+    assert raw.end(side) == code, what
+    assert raw.relay.finished(side)
+    assert raw.relay.streams == 0
+
+
+def stalled(side: Side) -> Raw:
+    """A relay that cannot pass on what ``side`` sends, as the other side gives no room for it."""
+    raw = Raw()
+    other = Side.RUNTIME if side is Side.CLIENT else Side.CLIENT
+    raw.relay.receive(other, frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
+    raw.open()
+    return raw
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+def test_more_data_than_a_window_allows_ends_the_connection(side: Side) -> None:
+    raw = stalled(side)
+    raw.headers(Side.RUNTIME, 1, ANSWER)
+    raw.relay.receive(side, frame(DATA, 0, 1, bytes(16_384)) * 3)
+    assert raw.end(side) is None
+    raw.relay.receive(side, frame(DATA, 0, 1, bytes(16_384)))
+    assert raw.end(side) == Code.FLOW_CONTROL_ERROR
+    assert raw.relay.ledgers()[side].outstanding <= 65_535
+
+
+def test_a_client_that_breaks_the_rules_cancels_its_calls_at_the_runtime() -> None:
+    raw = Raw()
+    raw.open()
+    raw.relay.receive(Side.CLIENT, frame(DATA, 0, 0, b""))
+    assert raw.reset(Side.RUNTIME) == Code.CANCEL
+    raw.relay.outgoing(Side.CLIENT)
+    assert raw.relay.finished(Side.CLIENT)
+    assert raw.relay.finished(Side.RUNTIME)
+
+
+def test_a_runtime_that_breaks_the_rules_is_unavailable() -> None:
+    bed = Bed()
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, frame(DATA, 0, 0, b""))
+    bed.settle()
+    answer = dict(call.fields)
+    assert (answer[b"grpc-status"], b"runtime is not available" in answer[b"grpc-message"]) == (b"14", True)
+    assert bed.caller.told_to_go == (1, 0)
+
+
+ENDS_STREAM_OF_CLIENT = [
+    ("WINDOW_UPDATE by nothing", frames.window_update(1, 0), Code.PROTOCOL_ERROR),
+    ("WINDOW_UPDATE beyond the largest", frames.window_update(1, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+    ("HEADERS within a request", frame(HEADERS, END_HEADERS, 1, b""), Code.PROTOCOL_ERROR),
+    ("trailers with a status", frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"), Code.PROTOCOL_ERROR),
+    ("DATA after the end", frame(DATA, END_STREAM, 1, b"") + frame(DATA, 0, 1, b"x"), Code.STREAM_CLOSED),
+    (
+        "HEADERS after the end",
+        frame(DATA, END_STREAM, 1, b"") + frame(HEADERS, END_HEADERS | END_STREAM, 1, b""),
+        Code.STREAM_CLOSED,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "data", "code"), ENDS_STREAM_OF_CLIENT, ids=[each[0] for each in ENDS_STREAM_OF_CLIENT]
+)
+def test_a_broken_rule_of_a_stream_ends_it_and_no_other(what: str, data: bytes, code: Code) -> None:
+    raw = Raw()
+    raw.open(1)
+    raw.open(3)
+    raw.relay.receive(Side.CLIENT, data)
+    assert raw.reset(Side.CLIENT) == code, what
+    assert raw.reset(Side.RUNTIME) == Code.CANCEL
+    assert raw.relay.streams == 1
+    assert not raw.relay.finished(Side.CLIENT)
+
+
+ENDS_STREAM_OF_RUNTIME = [
+    ("DATA before HEADERS", frame(DATA, 0, 1, b"x")),
+    ("a response without status", frame(HEADERS, END_HEADERS, 1, b"")),
+    (
+        "an interim response that ends",
+        frames.headers(1, Encoder().encode([(b":status", b"103")]), ended=True, max_frame_size=99),
+    ),
+    ("interim responses without end", frames.headers(1, b"\x08\x03103", ended=False, max_frame_size=99) * 17),
+    ("trailers that do not end", frame(HEADERS, END_HEADERS, 1, b"\x88") + frame(HEADERS, END_HEADERS, 1, b"")),
+    ("WINDOW_UPDATE by nothing", frames.window_update(1, 0)),
+]
+
+
+@pytest.mark.parametrize(("what", "data"), ENDS_STREAM_OF_RUNTIME, ids=[each[0] for each in ENDS_STREAM_OF_RUNTIME])
+def test_a_runtime_that_breaks_the_rules_of_a_stream_is_answered_for_with_internal(what: str, data: bytes) -> None:
+    bed = Bed()
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    other = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, data)
+    bed.settle()
+    assert dict(call.trailers or call.fields)[b"grpc-status"] == b"13", what
+    assert call.ended
+    assert not other.ended
+    assert bed.runtime.messages[1].reset is not None
+    assert bed.relay.streams == 1
+
+
+def test_a_malformed_request_is_reset_and_never_relayed() -> None:
+    raw = Raw()
+    raw.headers(Side.CLIENT, 1, [(b":method", b"GET")])
+    assert raw.reset(Side.CLIENT) == Code.PROTOCOL_ERROR
+    assert raw.got(Side.RUNTIME) == []
+    assert raw.relay.streams == 0
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+def test_frames_for_streams_that_are_over_are_ignored_and_their_data_credited(side: Side) -> None:
+    raw = Raw()
+    raw.open(ended=True)
+    raw.headers(Side.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+    assert raw.relay.streams == 0
+    raw.got(side)
+    late = frame(DATA, 0, 1, bytes(16_000)) * 3 + frames.rst_stream(1, 8) + frames.window_update(1, 5)
+    raw.relay.receive(side, late)
+    raw.headers(side, 1, OK, ended=True)
+    assert raw.got(side) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
+    assert raw.relay.ledgers()[side].whole
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+def test_what_rfc_9113_says_to_ignore_is_ignored(side: Side) -> None:
+    raw = Raw()
+    raw.open()
+    raw.got(Side.RUNTIME)
+    ignored = frame(0xEE, 0xFF, 77, b"x") + frame(PRIORITY, 0, 99, bytes(5)) + frame(PING, 1, 0, bytes(8))
+    ignored += frame(DATA, 0xF0, 1, b"") if side is Side.CLIENT else b""
+    raw.relay.receive(side, ignored)
+    assert raw.got(Side.CLIENT) == raw.got(Side.RUNTIME) == []
+    raw.relay.receive(side, frames.settings([(0x99, 5)]))
+    assert raw.got(side) == [(SETTINGS, 0, b"")]
+    assert raw.relay.streams == 1
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+def test_a_ping_is_answered_to_who_asked(side: Side) -> None:
+    raw = Raw()
+    raw.relay.receive(side, frame(PING, 0, 0, b"question"))
+    assert raw.got(side) == [(PING, 0, b"question")]
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+@pytest.mark.parametrize("asked", [frame(PING, 0, 0, bytes(8)), frames.settings([])])
+def test_who_asks_without_end_and_reads_no_answer_is_cut_off(side: Side, asked: bytes) -> None:
+    raw = Raw()
+    for _ in range(1000):
+        raw.relay.receive(side, asked)
+    out = raw.relay.outgoing(side)
+    assert len(out) < 2 * LIMITS.backlog
+    assert raw.relay.finished(side)
+
+
+def test_who_asks_without_end_and_reads_the_answers_is_served() -> None:
+    raw = Raw()
+    for _ in range(10_000):
+        raw.relay.receive(Side.CLIENT, frame(PING, 0, 0, bytes(8)))
+        raw.relay.outgoing(Side.CLIENT)
+    assert not raw.relay.finished(Side.CLIENT)
+
+
+def test_streams_opened_to_be_cancelled_end_the_connection_unless_others_come_to_their_end() -> None:
+    raw = Raw()
+    stream = 1
+    for _ in range(100):
+        raw.open(stream)
+        raw.relay.receive(Side.CLIENT, frames.rst_stream(stream, 8))
+        raw.open(stream + 2, ended=True)
+        raw.headers(Side.RUNTIME, stream + 2, [*ANSWER, *OK], ended=True)
+        raw.relay.outgoing(Side.CLIENT)
+        raw.relay.outgoing(Side.RUNTIME)
+        stream += 4
+    assert not raw.relay.finished(Side.CLIENT)
+    for _ in range(30):
+        raw.open(stream)
+        raw.relay.receive(Side.CLIENT, frames.rst_stream(stream, 8))
+        stream += 2
+    assert raw.end(Side.CLIENT) == Code.ENHANCE_YOUR_CALM
+
+
+def test_streams_beyond_the_limit_are_refused_in_a_way_that_is_safe_to_retry() -> None:
+    raw = Raw()
+    for number in range(12):
+        raw.open(2 * number + 1)
+    resets = [(stream, frames.word(load)) for kind, stream, load in raw.got(Side.CLIENT) if kind == RST_STREAM]
+    assert resets == [(21, Code.REFUSED_STREAM), (23, Code.REFUSED_STREAM)]
+    assert raw.relay.streams == LIMITS.streams
+
+
+def test_a_client_that_opens_streams_and_reads_nothing_is_cut_off() -> None:
+    raw = Raw()
+    for number in range(1000):
+        raw.open(2 * number + 1)
+        raw.relay.receive(Side.CLIENT, frames.rst_stream(2 * number + 1, 8))
+        raw.headers(Side.CLIENT, 2 * number + 1001, [(b":method", b"GET")])
+        raw.relay.outgoing(Side.RUNTIME)
+    assert len(raw.relay.outgoing(Side.CLIENT)) < 2 * LIMITS.backlog
+    assert raw.relay.finished(Side.CLIENT)
+
+
+def test_a_runtime_that_does_not_read_gets_no_more_streams() -> None:
+    raw = Raw(Limits(backlog=5000, resets=1000))
+    statuses = []
+    for number in range(200):
+        raw.open(2 * number + 1)
+        raw.relay.receive(Side.CLIENT, frames.rst_stream(2 * number + 1, 8))
+        statuses += [payload for kind, _, payload in raw.got(Side.CLIENT) if kind == HEADERS]
+    assert len(raw.relay.outgoing(Side.RUNTIME)) < 6000
+    assert statuses
+    assert all(b"does not read" in status for status in statuses)
