@@ -162,11 +162,11 @@ class Relay:
         if board.client.writer.backlog > self._limits.backlog:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "streams are opened and no answer is read")
         path = self._rules.check_request(read.fields)
-        if self._board.retired or len(board.client.lanes) >= self._limits.streams:
+        if board.retired or len(board.client.lanes) >= self._limits.streams:
             board.client.reset(read.stream, Code.REFUSED_STREAM)
             return
         stream = Stream(read.stream, path, self._route(path), hooked=self._hooked(path))
-        self._board.streams[stream.id] = stream
+        board.streams[stream.id] = stream
         board.client.open(stream.client, stream.id)
         stream.client.got_head = True
         stream.upstream.heads.append(read.fields)
@@ -174,7 +174,7 @@ class Relay:
         if read.ended:
             stream.client.got_end = stream.upstream.ending = True
         if not stream.hooked:
-            self._board.admit(stream)
+            board.admit(stream)
         elif read.ended:
             self._hold(stream.upstream)
 

@@ -67,7 +67,8 @@ class Switchboard:
         self.retire()
 
     def _streams_of(self, side: Side) -> list[Stream]:
-        return [stream for stream in self.streams.values() if stream.side is side]
+        """Those for which an upstream still has to do something."""
+        return [stream for stream in self.streams.values() if stream.side is side and not stream.upstream.over]
 
     def _miss(self, stream: Stream) -> None:
         """The upstream of a stream is gone; what it answered in full stays."""

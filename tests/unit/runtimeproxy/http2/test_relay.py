@@ -510,6 +510,28 @@ def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed
     assert bed.relay.finished(Side.CLIENT)
 
 
+@pytest.mark.parametrize("goes_away", [True, False])
+def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_is_lost(
+    bed: Bed, goes_away: bool
+) -> None:
+    bed.caller.reading = False
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    bed.runtime.send(bed.runtime.messages[1], ANSWER, bytes(70_000), ends=False)
+    bed.settle()
+    assert bed.relay.refuse(1, 4, "too late")
+    if goes_away:
+        bed.relay.receive(Side.RUNTIME, frames.goaway(0, 0))
+    else:
+        bed.relay.lost(Side.RUNTIME)
+    bed.settle()
+    assert not call.ended
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (grpc_status(call), len(call.body), call.reset) == (b"4", 70_000, None)
+
+
 def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
     bed = Bed(images=True)
     plain, images = bed.caller.open(request_fields(PLAIN), b"x"), bed.caller.open(request_fields(IMAGES), b"x")
