@@ -86,8 +86,8 @@ async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
     return await OrderApp(dapr.cluster, cluster_namespace).start()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before xdist reads the groups, which it does first of all that are no wrappers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """Gather what shares an expensive server in few processes, and begin with the cluster."""
     for item in items:
         used = _fixtures(item)
@@ -98,6 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             share = sum(item.path.name.encode()) % _CONTROL_PLANE_GROUPS
             item.add_marker(pytest.mark.xdist_group(f"control-plane-{share}"))
     items.sort(key=_turn)
+    yield
 
 
 def _turn(item: pytest.Item) -> tuple[int, str]:
