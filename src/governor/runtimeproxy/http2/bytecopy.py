@@ -24,6 +24,7 @@ class ByteCopy:
         self._responses = _Course(0)
         self._open: set[int] = set()
         self._last = 0
+        self._greeted = False
         self._retiring = False
         self._refusals: _Refusals | None = None
         self._ending: FrameReader | None = None
@@ -53,10 +54,13 @@ class ByteCopy:
         return data
 
     def finished(self, side: Side) -> bool:
-        """Whether the connection with a peer is to be closed, as nothing more is to be said on it."""
+        """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
+
+        A client that has not spoken yet is waited for: it would take the end for a failure to connect.
+        """
         out = self._to_client if side is Side.CLIENT else self._to_runtime
-        retired = self._ending is not None and not self._open and not self._responses.in_block
-        return not out and (self._over or retired)
+        told = self._ending is not None and self._greeted
+        return not out and (self._over or (told and not self._open and not self._responses.in_block))
 
     def lost(self, side: Side) -> None:
         """A peer is gone; the other one still gets what it was sent."""
@@ -70,6 +74,7 @@ class ByteCopy:
 
     def _receive_requests(self, data: bytes) -> None:
         for _, kind, _, stream in self._requests.heads(data):
+            self._greeted = True
             if kind == frames.HEADERS and stream > self._last:
                 self._last = stream
                 self._open.add(stream)
@@ -121,6 +126,7 @@ class ByteCopy:
 
     def _refuse_newer(self, refusals: "_Refusals", data: bytes) -> None:
         self._to_runtime += refusals.older(data, self._open)
+        self._greeted = self._greeted or refusals.read_any
         self._insert(refusals)
 
     def _end_responses(self, reader: FrameReader, data: bytes) -> None:
@@ -196,6 +202,7 @@ class _Refusals:
         """Frames that the client is to get when one can be put between two others."""
         self._left = left
         self._reader = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
+        self.read_any = False
         self._refused = 0
         self._dropping_block = False
 
@@ -206,6 +213,7 @@ class _Refusals:
         if rest:
             yield rest
         for kind, flags, stream, payload in self._reader.feed(data):
+            self.read_any = True
             if stream > self.last:
                 self._refuse(kind, stream, payload)
             elif self._is_lost_block(kind):

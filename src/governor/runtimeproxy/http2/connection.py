@@ -52,7 +52,8 @@ class Connection:
         self._reader = FrameReader(preface=serving)
         self._blocks = BlockReader(limits.header_list)
         self._block: _Block | None = None
-        self._greeted = False
+        self.greeted = False
+        """Whether the peer has said how it wants to be spoken to."""
         self._greet()
 
     def _greet(self) -> None:
@@ -89,7 +90,7 @@ class Connection:
         kind, flags, stream, payload = frame
         if self._block is not None and (kind != frames.CONTINUATION or stream != self._block.stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
-        if not self._greeted:
+        if not self.greeted:
             self._check_greeting(kind, flags)
         handle = self._HANDLERS.get(kind)
         return None if handle is None else handle(self, flags, stream, payload)
@@ -97,7 +98,7 @@ class Connection:
     def _check_greeting(self, kind: int, flags: int) -> None:
         if kind != frames.SETTINGS or flags & frames.ACK:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin with SETTINGS")
-        self._greeted = True
+        self.greeted = True
 
     def _lane(self, stream: int) -> Lane | None:
         """The lane of an open stream, None for one that is over; there must have been one."""

@@ -61,7 +61,7 @@ class Relay:
         return events
 
     def attach(self, side: Side) -> None:
-        """The caller is connected to an upstream."""
+        """The caller is connected to an upstream, of which nothing was read yet."""
         self._board.attach(side)
 
     def outgoing(self, side: Side) -> bytes:
@@ -70,10 +70,13 @@ class Relay:
         return b"" if peer is None else peer.writer.outgoing()
 
     def finished(self, side: Side) -> bool:
-        """Whether the connection with a peer is to be closed, as nothing more is to be said on it."""
+        """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
+
+        A client that has not spoken yet is waited for: it would take the end for a failure to connect.
+        """
         board = self._board
         peer = board.peer(side)
-        done = board.client.closed or (board.retired and not board.streams)
+        done = board.client.closed or (board.retired and not board.streams and board.client.greeted)
         return peer is not None and not peer.writer.pending and (peer.closed or done)
 
     def receive(self, side: Side, data: bytes) -> None:

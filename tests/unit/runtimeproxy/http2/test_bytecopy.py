@@ -200,6 +200,16 @@ def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
     assert copy.outgoing(Side.RUNTIME) == PREFACE + frames.settings([])
 
 
+def test_a_client_that_has_not_spoken_is_waited_for() -> None:
+    copy = ByteCopy()
+    copy.receive(Side.RUNTIME, frames.settings([]))
+    copy.retire()
+    assert copy.outgoing(Side.CLIENT) == frames.settings([]) + frames.goaway(0, Code.NO_ERROR)
+    assert not copy.finished(Side.CLIENT)
+    copy.receive(Side.CLIENT, PREFACE + frames.settings([]))
+    assert copy.finished(Side.CLIENT)
+
+
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> None:
     copy = raw_copy()

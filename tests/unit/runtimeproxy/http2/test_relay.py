@@ -607,6 +607,16 @@ def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> No
     assert bed.relay.finished(Side.CLIENT)
 
 
+def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(bed: Bed) -> None:
+    bed.relay.retire()
+    greeting = bed.caller.connection.data_to_send()
+    bed.relay.outgoing(Side.CLIENT)
+    assert not bed.relay.finished(Side.CLIENT)
+    bed.relay.receive(Side.CLIENT, greeting)
+    bed.relay.outgoing(Side.CLIENT)
+    assert bed.relay.finished(Side.CLIENT)
+
+
 def test_each_peer_is_told_our_windows_and_limits_first() -> None:
     bed = Bed(limits=Limits(stream_window=100_000, connection_window=200_000, streams=7))
     greeting = bed.relay.outgoing(Side.CLIENT)
