@@ -16,7 +16,7 @@ demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everyt
 	@$(PYTHON_VENV) -m demo
 
 test: servers ## Run all tests on real servers
-	$(PYTHON_VENV) -m pytest -n 6 --dist loadgroup
+	$(PYTHON_VENV) -m pytest -n 6 --dist loadscope
 
 check: environment check-generated ## Check style, types, import layers and generated files
 	$(PYTHON_VENV) -m ruff check

@@ -18,10 +18,9 @@ from testbed.cluster.dapr import Dapr
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import OrderApp, RedisInCluster
 from testbed.daprd import VERSION
+from testbed.distribution import group_of
 from testbed.errors import tail
 
-_GROUP = "cluster"
-_CONTROL_PLANE_GROUPS = 2
 _TIMEOUT_S = 1200  # the turn of a run comes when another's tests have ended
 _LOG_LINES = 15
 _CLUSTER = pytest.StashKey[Cluster]()
@@ -86,19 +85,13 @@ async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
     return await OrderApp(dapr.cluster, cluster_namespace).start()
 
 
-@pytest.hookimpl(wrapper=True)  # before xdist reads the groups, which it does first of all that are no wrappers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Gather what shares an expensive server in few processes, and begin with the cluster."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the cluster, and allow for waiting for it; its tests are in files called ``test_cluster_*``."""
     for item in items:
-        used = _fixtures(item)
-        if "shared_cluster" in used:
-            item.add_marker(pytest.mark.xdist_group(_GROUP))
+        if "shared_cluster" in _fixtures(item):
+            assert group_of(item.nodeid) == "cluster", f"{item.nodeid} uses the cluster: call its file test_cluster_*"
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
-        elif "_shared_control_plane" in used:
-            share = sum(item.path.name.encode()) % _CONTROL_PLANE_GROUPS
-            item.add_marker(pytest.mark.xdist_group(f"control-plane-{share}"))
     items.sort(key=_turn)
-    yield
 
 
 def _turn(item: pytest.Item) -> tuple[int, str]:

@@ -1,0 +1,34 @@
+"""Which tests run in the same process when several run at once: those that share an expensive server.
+
+xdist has a mark for this, but what it writes to a test's name no longer counts with this pytest; so the file says it.
+"""
+
+from pathlib import PurePosixPath
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+_CONTROL_PLANES = 2
+
+
+def group_of(nodeid: str) -> str:
+    """The machine has one real cluster; two processes share out the tests of the API server; others run anywhere."""
+    file = PurePosixPath(nodeid.partition("::")[0])
+    if file.name.startswith("test_cluster_"):
+        return "cluster"
+    if file.parent.name == "kube" and file.parent.parent.name == "contract":
+        return f"control-plane-{sum(file.name.encode()) % _CONTROL_PLANES}"
+    return nodeid
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a whole group to one process, the largest first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+    """Called by xdist, whatever ``--dist`` says."""
+    return Groups(config, log)
