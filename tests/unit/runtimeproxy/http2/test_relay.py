@@ -361,6 +361,26 @@ def test_a_runtime_that_answers_and_reads_no_further_stops_the_client(bed: Bed) 
     bed.check_balanced()
 
 
+def test_a_client_that_is_slow_to_read_such_an_answer_can_send_all_of_its_request(bed: Bed) -> None:
+    def answer(message: Message) -> None:
+        bed.runtime.send(message, ANSWER, bytes(65_600), trailers=OK)
+
+    bed.runtime.on_request = answer
+    bed.caller.reading = False
+    call = bed.caller.open(request_fields(PLAIN), b"begins", ends=False)
+    bed.settle()
+    bed.runtime.cancel(bed.runtime.messages[1], 0)
+    bed.settle()
+    bed.caller.finish(call, bytes(300_000))
+    bed.settle()
+    assert (len(call.unsent), call.trailers, bed.relay.streams) == (0, None, 1)
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (len(call.body), call.trailers) == (65_600, OK)
+    bed.check_balanced()
+
+
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_request_can_be_refused_before_and_after_it_is_complete(bed: Bed, complete: bool) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x", ends=complete)
@@ -564,6 +584,17 @@ def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_t
     bed.settle()
     assert calls[0].trailers == OK
     assert bed.relay.finished(Side.CLIENT)
+
+
+def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_retried_at_once(bed: Bed) -> None:
+    bed.settle()
+    bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 1})
+    bed.settle()
+    calls = [bed.caller.open(request_fields(PLAIN), b"x") for _ in range(2)]
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, frames.goaway(2**31 - 1, 0))
+    bed.settle()
+    assert [call.reset for call in calls] == [None, Code.REFUSED_STREAM]
 
 
 def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
