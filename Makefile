@@ -3,7 +3,7 @@ PYTHON_VENV  := .venv/bin/python
 KUBE_SERVERS := etcd kube-apiserver kubectl
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
-SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) containerd-2 kwok dapr-services go-peers crictl
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) containerd-2 kwok dapr-services dapr-services-1.16 go-peers crictl
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-generated soak bench-change bench-kube \

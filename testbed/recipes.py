@@ -8,7 +8,7 @@ from testbed.containerd import CONTAINERD, CONTAINERD_2
 from testbed.coredns import COREDNS
 from testbed.crictl import CRICTL
 from testbed.dapr import services
-from testbed.daprd import DAPRD, DAPRD_1_16, VERSION
+from testbed.daprd import DAPRD, DAPRD_1_16, VERSION, VERSION_1_16
 from testbed.errors import TestbedError
 from testbed.gopeers import GO_PEERS
 from testbed.helm import HELM
@@ -31,6 +31,7 @@ _RUNTIME_PROXY = (GO_PEERS, CRICTL)
 RECIPES = {
     **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE, *_RUNTIME_PROXY)},
     "daprd-1.16": DAPRD_1_16,
+    "dapr-services-1.16": services(VERSION_1_16),
     "containerd-2": CONTAINERD_2,
 }
 
