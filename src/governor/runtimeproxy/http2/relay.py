@@ -135,7 +135,6 @@ class Relay:
         if stream is None or not (stream.client.held and stream.client.ending):
             return False
         stream.client.held = False
-        stream.client.sent_head = True
         self._board.flush(stream.client)
         return True
 

@@ -241,6 +241,19 @@ def test_a_held_stream_keeps_no_other_waiting(bed: Bed) -> None:
     bed.check_balanced()
 
 
+def test_a_held_response_keeps_no_place_at_the_runtime(bed: Bed) -> None:
+    bed.settle()
+    bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 1})
+    bed.settle()
+    answer_all(bed.runtime)
+    for number in range(3):
+        bed.caller.open(request_fields(HOOKED), b"x")
+        bed.settle()
+        assert bed.relay.release(2 * number + 1, hold_response=True)
+        bed.settle()
+    assert len(bed.responded()) == 3
+
+
 def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
     """The slow one fills its own window, not the connection's."""
     bed.relay.receive(Side.CLIENT, b"")

@@ -227,6 +227,18 @@ def test_a_runtime_that_breaks_the_rules_of_a_stream_is_answered_for_with_intern
     assert bed.relay.streams == 1
 
 
+def test_a_runtime_that_goes_on_after_its_whole_answer_changes_nothing_of_it() -> None:
+    bed = Bed()
+    bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, b"whole", trailers=OK)
+    call = bed.caller.open(request_fields(PLAIN), b"begins", ends=False)
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, frame(DATA, 0, 1, b"and more"))
+    bed.settle()
+    assert (bytes(call.body), call.trailers, call.reset) == (b"whole", OK, 0)
+    assert bed.runtime.messages[1].reset == Code.STREAM_CLOSED
+    assert bed.relay.streams == 0
+
+
 def test_a_malformed_request_is_reset_and_never_relayed() -> None:
     raw = Raw()
     raw.headers(Side.CLIENT, 1, [(b":method", b"GET")])
