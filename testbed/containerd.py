@@ -55,7 +55,7 @@ class Containerd(Server):
         self._binary = binary
         self._cni = cni
         self._plugins = plugins
-        self.socket = short_socket(directory / "containerd.sock", ".ttrpc")
+        self.socket = short_socket(directory / "sock", ".ttrpc")
 
     def command(self) -> list[str]:
         """The server with its settings in a file."""

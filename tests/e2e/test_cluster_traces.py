@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -127,9 +128,10 @@ def starter(before: Traces, short_directory: Path) -> Iterator[Starter]:
 
 
 @pytest.fixture
-def short_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One without the test's own name: the names of sockets must be short."""
-    return tmp_path_factory.mktemp("own")
+def short_directory() -> Iterator[Path]:
+    """Not among the tests' own: the names of sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="g-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from governor.kube.client import Client, Request, Transport
 from governor.kube.kubeconfig import own
 
 RECORDING = Recording(
-    b'{"kind":"ConfigMap"}', b'{"kind":"DeploymentList"}', (b'{"type":"ADDED"}', b'{"type":"MODIFIED"}')
+    b'{"kind":"ConfigMap","metadata":{}}', b'{"kind":"DeploymentList"}', (b'{"type":"ADDED"}', b'{"type":"MODIFIED"}')
 )
 
 
@@ -33,7 +33,7 @@ async def transport() -> AsyncIterator[Transport]:
 async def test_it_answers_with_what_was_recorded(replay: Replay, transport: Transport) -> None:
     client = Client(transport, own(replay.kubeconfigs[0]))
 
-    assert await client.get(CONFIG_MAP, "any", "any") == {"kind": "ConfigMap"}
+    assert await client.get(CONFIG_MAP, "any", "any") == {"kind": "ConfigMap", "metadata": {}}
     assert await client.send(Request("GET", DEPLOYMENT.path("any"))) == RECORDING.deployments
 
 
