@@ -9,6 +9,25 @@ from governor.runtimeproxy.http2.blocks import BlockReader, BlockWriter, FieldRu
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
 from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, request_fields
 
+few = st.lists(st.sampled_from([(b"a", b"1"), (b"b", b"2"), (b":status", b"200"), (b"c", bytes(1500))]), max_size=4)
+
+
+@given(lists=st.lists(few, max_size=12))
+def test_the_same_block_is_decoded_anew_when_the_table_has_changed(lists: list[Fields]) -> None:
+    encoder, reader = Encoder(), BlockReader(1 << 20)
+    for each in lists:
+        assert reader.read(encoder.encode(each)) == each
+
+
+def test_a_block_means_what_the_table_says_now() -> None:
+    reader = BlockReader(1000)
+    assert reader.read(b"\x40\x01a\x011") == reader.read(b"\xbe") == reader.read(b"\xbe") == [(b"a", b"1")]
+    assert reader.read(b"\x40\x01b\x012") == reader.read(b"\xbe") == [(b"b", b"2")]
+    assert reader.read(b"\x20\x88") == [(b":status", b"200")]
+    with pytest.raises(ConnectionFault):
+        reader.read(b"\xbe")
+
+
 names = st.one_of(
     st.sampled_from([b":path", b":status", b"content-type", b"grpc-timeout", b"cookie"]), st.binary(max_size=200)
 )

@@ -28,7 +28,7 @@ from governor.runtimeproxy.http2.frames import (
 )
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Outcome, Side
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, request_fields
 
 LIMITS = Limits(stream_window=65_535, connection_window=65_535, streams=10, header_list=5000, backlog=5000, resets=20)
@@ -229,14 +229,18 @@ def test_a_runtime_that_breaks_the_rules_of_a_stream_is_answered_for_with_intern
 
 def test_a_runtime_that_goes_on_after_its_whole_answer_changes_nothing_of_it() -> None:
     bed = Bed()
-    bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, b"whole", trailers=OK)
+    bed.caller.reading = False
+    bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, bytes(65_600), trailers=OK)
     call = bed.caller.open(request_fields(PLAIN), b"begins", ends=False)
     bed.settle()
     bed.relay.receive(Side.RUNTIME, frame(DATA, 0, 1, b"and more"))
     bed.settle()
-    assert (bytes(call.body), call.trailers, call.reset) == (b"whole", OK, 0)
     assert bed.runtime.messages[1].reset == Code.STREAM_CLOSED
-    assert bed.relay.streams == 0
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (len(call.body), call.trailers, call.reset) == (65_600, OK, 0)
+    assert [event.outcome for event in bed.ended()] == [Outcome.COMPLETED]
 
 
 def test_a_malformed_request_is_reset_and_never_relayed() -> None:
