@@ -21,7 +21,7 @@ from bench.kube.sample import (
     deployment,
     deployment_status,
 )
-from bench.kube.turns import in_turn
+from bench.turns import in_turn
 from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource
 

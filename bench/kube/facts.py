@@ -1,11 +1,11 @@
-"""What a figure depends on besides the code: versions, the machine, and how busy it was already."""
+"""What a figure depends on besides the code: versions and the machine."""
 
-import os
 import platform
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Final
 
+from bench.machine import machine
 from testbed.kubernetes import VERSION
 
 _SHARED: Final = ("aiohttp", "msgspec", "uvloop")
@@ -18,9 +18,4 @@ def facts(packages: Path) -> str:
     versions = [f"Kubernetes {VERSION}", f"Python {platform.python_version()}"]
     versions += [f"{name} {version(name)}" for name in _SHARED]
     versions += [f"{name} {found[name]}" for name in _OTHERS]
-    return f"{', '.join(versions)}. {os.cpu_count()} cores of {_processor()}, load {os.getloadavg()[0]:.1f} at first."
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    return f"{', '.join(versions)}. {machine()}"

@@ -19,7 +19,7 @@ import uvloop
 from bench.kube.library import Library, Session
 from bench.kube.sample import APPLIED, config_map, config_map_name
 from bench.kube.tasks import Task, Usage
-from bench.kube.turns import in_turn
+from bench.turns import in_turn
 
 MODULES: Final = {
     "governor": "bench.kube.ours",

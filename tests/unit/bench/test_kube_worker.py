@@ -2,8 +2,8 @@
 
 import asyncio
 
-from bench.kube.turns import in_turn
 from bench.kube.worker import WARM_UP_SHARE, Enough, Mark
+from bench.turns import in_turn
 
 
 def test_events_are_enough_after_those_that_warm_up_and_those_that_count() -> None:
