@@ -14,6 +14,21 @@ class Wanted(msgspec.Struct, frozen=True):
     side: Side
 
 
+class Opened(msgspec.Struct, frozen=True):
+    """The client opened a stream; told by a relay that is watched."""
+
+    stream: int
+    path: bytes
+    fields: Fields
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A part of a request that is not held; told by a relay that is watched."""
+
+    stream: int
+    data: bytes
+
+
 class Requested(msgspec.Struct, frozen=True):
     """A held request is complete: release or refuse it."""
 
@@ -43,4 +58,4 @@ class Ended(msgspec.Struct, frozen=True):
     """The gRPC status that the client was told; empty if none."""
 
 
-Event: TypeAlias = Wanted | Requested | Responded | Ended
+Event: TypeAlias = Wanted | Opened | Said | Requested | Responded | Ended

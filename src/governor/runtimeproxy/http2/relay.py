@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 from governor.runtimeproxy.http2 import answers
 from governor.runtimeproxy.http2.blocks import FieldRules
 from governor.runtimeproxy.http2.connection import Connection
-from governor.runtimeproxy.http2.events import Event
+from governor.runtimeproxy.http2.events import Event, Opened, Said
 from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
 from governor.runtimeproxy.http2.frames import Frame
 from governor.runtimeproxy.http2.ledger import Ledger
@@ -39,6 +39,8 @@ class Relay:
         self._limits = limits or Limits()
         self._rules = FieldRules()
         self._board = Switchboard(self._limits)
+        self.watched = False
+        """Whether the caller is told of every stream that is opened, and what is said on those that are not held."""
 
     @property
     def streams(self) -> int:
@@ -170,6 +172,8 @@ class Relay:
         stream = Stream(read.stream, path, self._route(path), hooked=self._hooked(path))
         board.streams[stream.id] = stream
         board.client.open(stream.client, stream.id)
+        if self.watched:
+            board.events.append(Opened(stream.id, path, read.fields))
         stream.client.got_head = True
         stream.upstream.heads.append(read.fields)
         stream.upstream.held = stream.upstream.credited = stream.hooked
@@ -206,10 +210,12 @@ class Relay:
         self._passed_on(lane, stream.client, ended=read.ended)
         stream.client.sent_head = lane.got_head and not stream.client.held
 
-    def _on_data(self, _side: Side, read: DataRead) -> None:
+    def _on_data(self, side: Side, read: DataRead) -> None:
         lane, target, size = read.lane, other(read.lane), len(read.payload)
         if not lane.got_head:
             raise StreamFault(Code.PROTOCOL_ERROR, "DATA before HEADERS")
+        if self.watched and side is Side.CLIENT and not target.held:
+            self._board.events.append(Said(lane.stream.id, bytes(read.payload)))
         if not target.over:
             target.put(read.payload)
         if target.held:
