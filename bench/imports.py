@@ -17,7 +17,6 @@ MODULES = {
     "click": "click",
     "rich": "rich.live, rich.table",
     "h11": "h11",
-    "prometheus-client": "prometheus_client",
     "PyYAML": "yaml",
     "jsonschema-rs": "jsonschema_rs",
     "cryptography": "cryptography.hazmat.primitives.asymmetric.ed25519, cryptography.hazmat.primitives.ciphers.aead",

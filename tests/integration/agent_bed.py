@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from prometheus_client import CollectorRegistry
 
 from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
@@ -29,6 +28,7 @@ from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strat
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.backoff import Backoff
 from governor.process.clock import SystemClock
+from governor.process.instruments import Registry
 from governor.process.reconcile import Outcome, ReconcileMetrics, Reconciler
 from governor.values.digest import digest
 from governor.wire.identity import encode_public_key, key_id, sign_delivery
@@ -120,7 +120,7 @@ class AgentBed:
         self.reconciler = Reconciler[str](
             loop.reconcile,
             name="agent",
-            metrics=ReconcileMetrics(CollectorRegistry()),
+            metrics=ReconcileMetrics(Registry()),
             clock=clock,
             backoff=Backoff(0.1, 1.0),
             on_outcome=lambda _key, outcome: self.outcomes.put_nowait(outcome),

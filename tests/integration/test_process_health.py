@@ -4,17 +4,16 @@ import asyncio
 import functools
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
 
 from governor.process.address import Address, listen
 from governor.process.health import Checks, HealthServer
+from governor.process.instruments import Gauge, Registry
 from governor.process.metrics import program_registry
 from governor.process.supervise import Lifecycle, Phase
 
@@ -49,7 +48,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    registry: CollectorRegistry | None = None, *, exchange_s: float = PATIENCE_S, most_connections: int = 64
+    registry: Registry | None = None, *, exchange_s: float = PATIENCE_S, most_connections: int = 64
 ) -> AsyncIterator[Served]:
     checks = Checks()
     server = HealthServer(
@@ -129,15 +128,11 @@ async def test_metrics_are_those_of_the_given_registry() -> None:
 
 
 async def test_a_broken_collector_is_an_error_of_that_request_only() -> None:
-    class Broken:
-        def collect(self) -> Iterator[Metric]:
-            raise RuntimeError("cannot count")
+    def broken() -> float:
+        raise RuntimeError("cannot count")
 
-        def describe(self) -> list[Metric]:
-            return []
-
-    registry = CollectorRegistry()
-    registry.register(Broken())
+    registry = Registry()
+    Gauge("broken", "Cannot be counted.", registry=registry).set_function(broken)
     async with serving(registry) as served:
         assert (await served.get("/metrics"))[0] == 500
         assert (await served.get("/healthz"))[0] == 200

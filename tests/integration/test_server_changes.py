@@ -147,11 +147,11 @@ async def test_two_writers_at_once_both_get_their_own_revision(tmp_path: Path) -
         ]
         changes = await asyncio.gather(*requests)
         revisions = await one.revisions(limit=100)
-        metrics = bed.services.metrics.commit_size.collect()
+        commits = bed.services.metrics.commit_size.samples()
     assert sorted(change.revision or 0 for change in changes) == list(range(1, 21))
     assert [each.parent for each in reversed(revisions)] == [None, *range(1, 20)]
-    samples = {sample.name: sample.value for metric in metrics for sample in metric.samples if not sample.labels}
-    assert samples["governor_server_commit_size_count"] < samples["governor_server_commit_size_sum"]
+    samples = {suffix: value for suffix, _, value in commits}
+    assert samples["_count"] < samples["_sum"] == 20
 
 
 async def test_one_of_two_writers_that_expect_the_same_version_loses(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import sys
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from governor.kube import kubeconfig
 from governor.kube.access import Access
@@ -23,6 +22,7 @@ from governor.kube.views import View
 from governor.process import logging, supervise
 from governor.process.backoff import Backoff
 from governor.process.clock import Clock, SystemClock
+from governor.process.instruments import Registry
 from governor.process.reconcile import Again, Done, Failed, Outcome, ReconcileMetrics, Reconciler, Waiting
 from governor.process.turns import Priority
 
@@ -65,7 +65,7 @@ def wanted(page: Page) -> list[Object]:
 class Pages:
     """One program: a candidate that does the work while it leads."""
 
-    def __init__(self, transport: Transport, access: Access, registry: CollectorRegistry, clock: Clock) -> None:
+    def __init__(self, transport: Transport, access: Access, registry: Registry, clock: Clock) -> None:
         self._client = Client(transport, access)
         self._namespace = access.namespace
         self._clock = clock
@@ -155,7 +155,7 @@ async def program() -> int:
     """Run as the person whose kubeconfig this is, until a signal comes."""
     logging.configure("pages")
     async with Transport() as transport:
-        pages = Pages(transport, kubeconfig.own(), CollectorRegistry(), SystemClock())
+        pages = Pages(transport, kubeconfig.own(), Registry(), SystemClock())
         return await supervise.run_program([supervise.Component("pages", pages.run)], grace_s=20.0)
 
 

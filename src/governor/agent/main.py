@@ -3,7 +3,6 @@
 from typing import Final
 
 import aiohttp
-from prometheus_client import CollectorRegistry, Gauge
 
 import governor
 from governor.agent.connection import Connection
@@ -26,6 +25,7 @@ from governor.process.address import listen
 from governor.process.backoff import Backoff
 from governor.process.clock import Clock, SystemClock
 from governor.process.health import Checks, HealthServer
+from governor.process.instruments import Gauge, Registry
 from governor.process.metrics import LoopLag, program_registry
 from governor.process.reconcile import ReconcileMetrics, Reconciler
 from governor.process.supervise import Component, Lifecycle
@@ -99,7 +99,7 @@ async def _components(
     ]
 
 
-def _checks(inbox: Inbox, sidecars: list[AnySidecar], lifecycle: Lifecycle, registry: CollectorRegistry) -> Checks:
+def _checks(inbox: Inbox, sidecars: list[AnySidecar], lifecycle: Lifecycle, registry: Registry) -> Checks:
     """Ready when every sidecar runs; the server need not be there, because the applications do not need it."""
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)

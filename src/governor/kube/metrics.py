@@ -5,7 +5,7 @@ No label says which cluster: there may be ten thousand.
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from governor.process.instruments import Counter, CounterChild, Histogram, HistogramChild, Registry
 
 NO_ANSWER: Final = "<error>"
 _BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -14,7 +14,7 @@ _BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.
 class RestMetrics:
     """The counters of one program's cluster clients."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._requests = Counter(
             "rest_client_requests_total",
             "Requests to API servers, by the code of the answer and by method.",
@@ -29,7 +29,7 @@ class RestMetrics:
             registry=registry,
         )
         # Finding a labelled counter takes longer than counting.
-        self._counters: dict[tuple[int, str], tuple[Counter, Histogram]] = {}
+        self._counters: dict[tuple[int, str], tuple[CounterChild, HistogramChild]] = {}
 
     def record(self, method: str, status: int, took_s: float) -> None:
         """Count one attempt; status 0 means that there was no answer."""

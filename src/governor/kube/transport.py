@@ -10,13 +10,13 @@ from typing import Final, Self
 
 import aiohttp
 import msgspec
-from prometheus_client import CollectorRegistry
 
 import governor
 from governor.kube.metrics import RestMetrics
 from governor.kube.served import Served
 from governor.kube.trust import Contexts
 from governor.process.clock import Clock, SystemClock
+from governor.process.instruments import Registry
 
 JSON: Final = "application/json"
 TIMEOUT_S: Final = 30.0
@@ -70,7 +70,7 @@ class Transport:
         self,
         clock: Clock | None = None,
         chance: random.Random | None = None,
-        registry: CollectorRegistry | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.chance = chance or random.Random()  # noqa: S311 - spreads waits

@@ -7,16 +7,14 @@ import asyncio
 import http
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import h11
 import msgspec
 
 from governor.process import logging
 from governor.process.address import Address, bound_address
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+from governor.process.instruments import CONTENT_TYPE, Registry
 
 Check: TypeAlias = Callable[[], str]
 """Says in words why something is not well; nothing when it is."""
@@ -81,7 +79,7 @@ class HealthServer:
         self,
         listener: socket.socket,
         checks: Checks,
-        registry: "CollectorRegistry",
+        registry: Registry,
         *,
         exchange_s: float = _EXCHANGE_S,
         most_connections: int = _MOST_CONNECTIONS,
@@ -158,11 +156,8 @@ def _verdict_answer(verdict: Verdict) -> _Answer:
     return _Answer(status, "application/json", msgspec.json.encode(verdict) + b"\n")
 
 
-def _metrics_answer(registry: "CollectorRegistry") -> _Answer:
-    # Costs 142 modules; whoever has a registry has paid, but a program without metrics must not.
-    from prometheus_client import exposition  # noqa: PLC0415
-
-    return _Answer(http.HTTPStatus.OK, exposition.CONTENT_TYPE_LATEST, exposition.generate_latest(registry))
+def _metrics_answer(registry: Registry) -> _Answer:
+    return _Answer(http.HTTPStatus.OK, CONTENT_TYPE, registry.text().encode())
 
 
 class _Connection:

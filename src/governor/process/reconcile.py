@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.backoff import Backoff
 from governor.process.clock import Clock
+from governor.process.instruments import Counter, Gauge, Histogram, Registry
 from governor.process.turns import Priority
 from governor.process.workqueue import QueueEndedError, QueueMetrics, Workqueue
 
@@ -99,7 +99,7 @@ def _result(outcome: Outcome) -> _Result:
 class ReconcileMetrics:
     """The figures of all reconcilers of one registry and of their queues, by names that dashboards know."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.queue = QueueMetrics(registry)
         self.runs = Counter(
             "controller_runtime_reconcile_total", "Runs by result.", ["controller", "result"], registry=registry

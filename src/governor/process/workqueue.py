@@ -11,10 +11,9 @@ import random
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from governor.process.backoff import Backoff
 from governor.process.clock import Clock
+from governor.process.instruments import Counter, Gauge, Histogram, Registry
 from governor.process.turns import Priority, Turns
 
 K = TypeVar("K", bound=Hashable)
@@ -28,7 +27,7 @@ _BUCKETS_S: Final = (0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0
 class QueueMetrics:
     """The figures of all queues of one registry, by the names and labels that dashboards for controllers know."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         labels = ["name"]
         self.depth = Gauge("workqueue_depth", "Keys that wait for a worker.", labels, registry=registry)
         self.adds = Counter("workqueue_adds_total", "Keys that were queued.", labels, registry=registry)

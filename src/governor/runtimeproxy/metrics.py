@@ -1,7 +1,6 @@
 """What the runtime proxy counts."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
+from governor.process.instruments import Counter, Gauge, Histogram, Registry
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.splice import Splice
@@ -12,7 +11,7 @@ from governor.runtimeproxy.upstream import Upstreams
 class HookMetrics:
     """Counted where plugins are asked."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         prefix = "governor_proxy"
         self.calls = Counter(
             f"{prefix}_held_calls_total",
@@ -41,7 +40,7 @@ class HookMetrics:
         )
 
 
-def observe(registry: CollectorRegistry, splice: Splice, store: Store, plugins: Plugins, upstreams: Upstreams) -> None:
+def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, upstreams: Upstreams) -> None:
     """Show the state of the parts, read when somebody asks."""
     connections = Gauge("governor_proxy_connections", "Open connections of clients.", ["mode"], registry=registry)
     connections.labels("copied").set_function(lambda: splice.count(copied=True))

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 import governor
 from governor.process import logging
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.health import Checks, HealthServer
+from governor.process.instruments import Registry
 from governor.process.metrics import LoopLag, program_registry
 from governor.process.supervise import Component, Lifecycle, run_program
 from governor.server.api.application import application
@@ -66,7 +65,7 @@ async def serve(settings: Settings) -> int:
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, address: Address, clock: Clock, registry: CollectorRegistry, timing: Timing = PATIENT
+    settings: Settings, address: Address, clock: Clock, registry: Registry, timing: Timing = PATIENT
 ) -> AsyncIterator[Services]:
     """Everything that requests are answered with, while the data directory is ours."""
     metrics, checks, hub, ownership = Metrics(registry), Checks(), Hub(clock), Ownership()

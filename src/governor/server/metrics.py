@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from governor.process.instruments import Counter, Gauge, Histogram, Registry
 
 _CHANGE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -12,17 +12,17 @@ _BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 class Metrics:
     """The server's figures, on the registry of the program."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.requests = Counter(
-            "governor_server_requests", "Answered requests.", ["method", "route", "status"], registry=registry
+            "governor_server_requests_total", "Answered requests.", ["method", "route", "status"], registry=registry
         )
-        self.changes = Counter("governor_server_changes", "Changes by outcome.", ["outcome"], registry=registry)
+        self.changes = Counter("governor_server_changes_total", "Changes by outcome.", ["outcome"], registry=registry)
         self.change_seconds = Histogram(
             "governor_server_change_seconds", "From a request to its answer.", buckets=_CHANGE_S, registry=registry
         )
-        self.deliveries = Counter("governor_server_deliveries", "Deliveries made by changes.", registry=registry)
-        self.reports = Counter("governor_server_reports", "Reports, kept or not.", ["kept"], registry=registry)
-        self.stalled = Counter("governor_server_stalled_streams", "Streams that nobody read.", registry=registry)
+        self.deliveries = Counter("governor_server_deliveries_total", "Deliveries made by changes.", registry=registry)
+        self.reports = Counter("governor_server_reports_total", "Reports, kept or not.", ["kept"], registry=registry)
+        self.stalled = Counter("governor_server_stalled_streams_total", "Streams that nobody read.", registry=registry)
         self.commit_size = Histogram(
             "governor_server_commit_size", "Transactions that shared a commit.", buckets=_BATCH, registry=registry
         )

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NoReturn, Self
 
-from prometheus_client import CollectorRegistry
-
 from governor.errors import GovernorError, Kind
 from governor.kube.access import Access
 from governor.kube.client import Client, Request, Transport
 from governor.kube.lease.election import LEASES, LIMITS, Election, master_status
 from governor.kube.objects import Object
 from governor.process.clock import VirtualClock
+from governor.process.instruments import Registry
 from testbed.waiting import until
 
 STEP_S = 0.5
@@ -80,7 +79,7 @@ class Contender:
     election: Election
     client: WatchedClient
     clock: SkewedClock
-    registry: CollectorRegistry
+    registry: Registry
     work: Callable[[], Awaitable[None]] | None = None
     terms: list[tuple[int, float, float | None]] = field(default_factory=list)
     """Epoch, beginning and end of its work."""
@@ -110,7 +109,7 @@ class Contender:
     @property
     def master_status(self) -> float | None:
         """What its metric says."""
-        return self.registry.get_sample_value("leader_election_master_status", {"name": "leader"})
+        return self.registry.value("leader_election_master_status", {"name": "leader"})
 
 
 class Stage:
@@ -126,7 +125,7 @@ class Stage:
 
     def contender(self, access: Access | None = None, *, wrong_s: float = 0.0) -> Contender:
         """One more, not started."""
-        registry = CollectorRegistry()
+        registry = Registry()
         client = WatchedClient(self._transport, access or self._access)
         clock = SkewedClock(self.clock, wrong_s)
         number = len(self.contenders)

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Reflector
 from governor.kube.views import Metadata, View
 from governor.process.clock import SystemClock
+from governor.process.instruments import Registry
 from governor.process.reconcile import Done, Failed, Outcome, ReconcileMetrics, Reconciler
 from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
@@ -59,7 +59,7 @@ class Controller:
     def __init__(self, client: Client) -> None:
         clock = SystemClock()
         self._client = client
-        self._registry = CollectorRegistry()
+        self._registry = Registry()
         self.reconciler = Reconciler(
             self._reconcile,
             name="boxes",

@@ -9,12 +9,12 @@ from types import ModuleType
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from governor.kube.client import Client, Transport
 from governor.kube.lease.election import LEASES
 from governor.kube.objects import Object
 from governor.process.clock import SystemClock
+from governor.process.instruments import Registry
 from testbed.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.applyset_bed import CONFIG_MAPS, DEPLOYMENTS, config_map, exists
@@ -45,16 +45,11 @@ def page(name: str, namespace: str, **data: str) -> Object:
 async def test_the_program_of_the_page_serves_repairs_and_removes(
     api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
 ) -> None:
-    registry = CollectorRegistry()
+    registry = Registry()
     access = msgspec.structs.replace(admin_of(api), namespace=namespace)
 
     def successes() -> float:
-        return (
-            registry.get_sample_value(
-                "controller_runtime_reconcile_total", {"controller": "pages", "result": "success"}
-            )
-            or 0.0
-        )
+        return registry.value("controller_runtime_reconcile_total", {"controller": "pages", "result": "success"}) or 0.0
 
     async def succeeded() -> bool:
         return successes() == 1
@@ -66,7 +61,7 @@ async def test_the_program_of_the_page_serves_repairs_and_removes(
     async def gone() -> bool:
         return not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
 
-    async def while_running(work: Callable[[], Awaitable[object]], registry: CollectorRegistry) -> None:
+    async def while_running(work: Callable[[], Awaitable[object]], registry: Registry) -> None:
         running = asyncio.create_task(example.Pages(transport, access, registry, SystemClock()).run())
         try:
             await work()
@@ -90,7 +85,7 @@ async def test_the_program_of_the_page_serves_repairs_and_removes(
     lease = await client.get(LEASES, "pages", namespace)
     assert not lease["spec"].get("holderIdentity")
     await client.delete(CONFIG_MAPS, "home", namespace)
-    await while_running(lambda: until(gone, within_s=WITHIN_S), CollectorRegistry())
+    await while_running(lambda: until(gone, within_s=WITHIN_S), Registry())
 
 
 def test_the_page_names_parts_that_the_program_uses() -> None:

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from governor.kube.client import Client, Transport
 from governor.kube.lease.candidacy import Timing
 from governor.kube.lease.election import LIMITS, Election, master_status
 from governor.process.clock import SystemClock
+from governor.process.instruments import Registry
 from testbed.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.kube_bed import admin_of
@@ -22,7 +21,7 @@ WITHIN_S = 60.0
 TIMING = Timing(lease_s=3, renew_deadline_s=2.0, retry_s=0.2)
 CANDIDATE = """
 import asyncio, pathlib, sys
-from prometheus_client import CollectorRegistry
+from governor.process.instruments import Registry
 from governor.kube import kubeconfig
 from governor.kube.client import Client, Transport
 from governor.kube.lease.candidacy import Timing
@@ -34,7 +33,7 @@ async def main(file, namespace):
     async with Transport() as transport:
         election = Election(
             Client(transport, kubeconfig.own(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
-            clock=SystemClock(), status=master_status(CollectorRegistry()), timing=Timing(3, 2.0, 0.2),
+            clock=SystemClock(), status=master_status(Registry()), timing=Timing(3, 2.0, 0.2),
         )
 
         async def lead():
@@ -94,7 +93,7 @@ async def test_a_process_that_was_stopped_says_no_as_soon_as_it_goes_on(
         "leader",
         "rival",
         clock=SystemClock(),
-        status=master_status(CollectorRegistry()),
+        status=master_status(Registry()),
         timing=TIMING,
     )
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from governor.errors import GovernorError, Kind
 from governor.kube.access import Access, Impersonation
@@ -16,6 +15,7 @@ from governor.kube.errors import ApiError
 from governor.process.backoff import Backoff
 from governor.process.breaker import Tolerance
 from governor.process.clock import VirtualClock
+from governor.process.instruments import Registry
 from governor.process.limiter import Rate
 from governor.values.secret import Secret
 from testbed.waiting import until
@@ -78,13 +78,13 @@ class TestRepeating:
             assert (error.kind, len(server.requests)) == (Kind.INTERNAL, QUICK.attempts)
 
     async def test_what_was_never_sent_is_tried_again_whatever_it_is(self) -> None:
-        registry = CollectorRegistry()
+        registry = Registry()
         async with Transport(registry=registry) as transport:
             async with HttpServer(OK) as server:
                 client = server.client(transport)
             error = await refused(client, POST)
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-unreachable")
-        tried = registry.get_sample_value("rest_client_requests_total", {"code": "<error>", "method": "POST"})
+        tried = registry.value("rest_client_requests_total", {"code": "<error>", "method": "POST"})
         assert tried == QUICK.attempts
 
 
@@ -282,19 +282,19 @@ class TestCredentials:
 
 
 async def test_requests_are_counted_by_code_and_method() -> None:
-    registry = CollectorRegistry()
+    registry = Registry()
     async with Transport(registry=registry) as transport, HttpServer(INTERNAL, OK, OK, MISSING) as server:
         client = server.client(transport)
         await client.send(GET)
         assert [line async for line in client.lines(GET)] == [b"{}"]
         await refused(client, Request("DELETE", "/api/x"))
     counts = {
-        (code, method): registry.get_sample_value("rest_client_requests_total", {"code": code, "method": method})
+        (code, method): registry.value("rest_client_requests_total", {"code": code, "method": method})
         for code, method in [("200", "GET"), ("500", "GET"), ("404", "DELETE")]
     }
     assert counts == {("200", "GET"): 2.0, ("500", "GET"): 1.0, ("404", "DELETE"): 1.0}
-    assert registry.get_sample_value("rest_client_request_duration_seconds_count", {"verb": "GET"}) == 3.0
-    assert "127.0.0.1" not in str(list(registry.collect()))
+    assert registry.value("rest_client_request_duration_seconds_count", {"verb": "GET"}) == 3.0
+    assert "127.0.0.1" not in registry.text()
 
 
 def test_limits_are_those_of_a_polite_client() -> None:

@@ -1,6 +1,8 @@
 """The figures that every program shows."""
 
 import asyncio
+import platform
+import time
 
 from governor.process.clock import VirtualClock
 from governor.process.metrics import LoopLag, program_registry
@@ -15,9 +17,16 @@ class LateClock(VirtualClock):
 
 def test_a_registry_tells_what_was_built_and_what_the_process_uses() -> None:
     registry = program_registry("server", "1.2.3")
-    (build,) = (family for family in registry.collect() if family.name == "governor_build_info")
-    assert (build.samples[0].labels["program"], build.samples[0].labels["version"]) == ("server", "1.2.3")
-    assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 0
+    labels = {"program": "server", "version": "1.2.3", "python": platform.python_version()}
+    assert registry.value("governor_build_info", labels) == 1
+    assert (
+        0
+        < (registry.value("process_resident_memory_bytes") or 0)
+        < (registry.value("process_virtual_memory_bytes") or 0)
+    )
+    assert 0 < (registry.value("process_open_fds") or 0) <= (registry.value("process_max_fds") or 0)
+    assert (registry.value("process_cpu_seconds_total") or 0) > 0
+    assert 0 < (registry.value("process_start_time_seconds") or 0) <= time.time()
 
 
 def test_two_programs_in_one_process_share_no_registry() -> None:
@@ -29,5 +38,5 @@ async def test_a_late_loop_is_measured() -> None:
     measuring = asyncio.create_task(LoopLag(registry, clock).run())
     await clock.advance(1.25 * 4)
     measuring.cancel()
-    assert registry.get_sample_value("governor_event_loop_lag_seconds_count") == 4
-    assert registry.get_sample_value("governor_event_loop_lag_seconds_sum") == 1.0
+    assert registry.value("governor_event_loop_lag_seconds_count") == 4
+    assert registry.value("governor_event_loop_lag_seconds_sum") == 1.0

@@ -10,11 +10,11 @@ import pytest
 import structlog.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
 
 from governor.errors import GovernorError, Kind
 from governor.process.backoff import Backoff
 from governor.process.clock import VirtualClock
+from governor.process.instruments import Registry
 from governor.process.reconcile import (
     OUTCOME_OF_KIND,
     Again,
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(self, reconcile: Callable[[str], Awaitable[Outcome]], workers: int = 1) -> None:
         self.clock = VirtualClock()
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.runs: list[tuple[str, float]] = []
         self.outcomes: list[tuple[str, Outcome]] = []
         self._reconcile = reconcile
@@ -55,7 +55,7 @@ class Bench:
         )
 
     def figure(self, name: str, **labels: str) -> float | None:
-        return self.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "bench", **labels})
+        return self.registry.value(f"controller_runtime_{name}", {"controller": "bench", **labels})
 
     async def _noted(self, key: str) -> Outcome:
         self.runs.append((key, self.clock.monotonic() - self._start))
@@ -345,7 +345,7 @@ async def test_the_figures_tell_runs_by_result_errors_durations_and_active_worke
 
 async def test_the_figures_have_the_names_that_dashboards_expect_and_begin_at_nothing() -> None:
     bench = Bench(always(Done()))
-    text = generate_latest(bench.registry).decode()
+    text = bench.registry.text()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line}
     assert {name for name in names if not name.startswith("workqueue_")} == {
         "controller_runtime_reconcile_total",
@@ -401,7 +401,7 @@ def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ..
         reconciler = Reconciler(
             wanted.reconcile,
             name="wanted",
-            metrics=ReconcileMetrics(CollectorRegistry()),
+            metrics=ReconcileMetrics(Registry()),
             clock=clock,
             backoff=BACKOFF,
             workers=workers,

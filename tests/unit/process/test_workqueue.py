@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from governor.process.backoff import Backoff
 from governor.process.clock import VirtualClock
+from governor.process.instruments import Registry
 from governor.process.turns import Priority
 from governor.process.workqueue import QueueEndedError, QueueMetrics, Workqueue
 
@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.queue = Workqueue[str](
             "q",
             metrics=QueueMetrics(self.registry),
@@ -35,7 +35,7 @@ class Bench:
         )
 
     def figure(self, name: str) -> float | None:
-        return self.registry.get_sample_value(f"workqueue_{name}", {"name": "q"})
+        return self.registry.value(f"workqueue_{name}", {"name": "q"})
 
     async def ready(self) -> list[str]:
         """What workers get now without waiting, in order."""
@@ -204,7 +204,7 @@ class Key:
 
 
 async def test_nothing_is_kept_of_a_key_that_came_to_rest() -> None:
-    queue = Workqueue[Key]("q", metrics=QueueMetrics(CollectorRegistry()), clock=VirtualClock(), backoff=BACKOFF)
+    queue = Workqueue[Key]("q", metrics=QueueMetrics(Registry()), clock=VirtualClock(), backoff=BACKOFF)
     keys = [Key() for _ in range(100)]
     kept = [weakref.ref(key) for key in keys]
     for key in keys:
@@ -260,13 +260,13 @@ async def test_the_figures_have_the_names_and_values_that_dashboards_expect() ->
 
 
 async def test_queues_share_a_registry_under_their_names() -> None:
-    registry = CollectorRegistry()
+    registry = Registry()
     metrics = QueueMetrics(registry)
     for name, keys in (("one", "a"), ("two", "bc")):
         queue = Workqueue[str](name, metrics=metrics, clock=VirtualClock(), backoff=BACKOFF)
         for key in keys:
             queue.add(key)
-    text = generate_latest(registry).decode()
+    text = registry.text()
     assert 'workqueue_adds_total{name="one"} 1.0' in text
     assert 'workqueue_depth{name="two"} 2.0' in text
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line} == {

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from prometheus_client import CollectorRegistry
 
 from governor.process.backoff import Backoff
 from governor.process.clock import VirtualClock
+from governor.process.instruments import Registry
 from governor.process.turns import Priority
 from governor.process.workqueue import QueueEndedError, QueueMetrics, Workqueue
 
@@ -25,7 +25,7 @@ class WorkqueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.clock = VirtualClock()
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.queue = Workqueue[str](
             "q", metrics=QueueMetrics(self.registry), clock=self.clock, backoff=ONE_SECOND, group_of=lambda key: key[0]
         )
@@ -126,7 +126,7 @@ class WorkqueueMachine(RuleBasedStateMachine):
         self.getters = [getter for getter in self.getters if not getter.done()]
         self._got([got for getter in finished if not getter.cancelled() and (got := getter.result())])
         assert not (self.getters and self.queued)
-        assert self.registry.get_sample_value("workqueue_depth", {"name": "q"}) == len(self.queued) + len(self.again)
+        assert self.registry.value("workqueue_depth", {"name": "q"}) == len(self.queued) + len(self.again)
         assert self.queue.worked_on == len(self.worked)
 
     def _got(self, keys: list[str]) -> None:

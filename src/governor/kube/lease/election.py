@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
-from prometheus_client import CollectorRegistry, Gauge
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits
@@ -22,6 +21,7 @@ from governor.process import logging
 from governor.process.backoff import Backoff
 from governor.process.breaker import Tolerance
 from governor.process.clock import Clock
+from governor.process.instruments import Gauge, Registry
 from governor.process.supervise import EXIT_FAILED
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 _log = logging.get_logger(__name__)
 
 
-def master_status(registry: CollectorRegistry) -> Gauge:
+def master_status(registry: Registry) -> Gauge:
     """The metric of all elections of one program."""
     return Gauge("leader_election_master_status", "1 while this process leads.", ["name"], registry=registry)
 
