@@ -1,13 +1,14 @@
 # Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
 PYTHON_VENV  := .venv/bin/python
 KUBE_SERVERS := etcd kube-apiserver kubectl
+PROXY_SERVERS := containerd-2 go-peers crictl
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
 SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) containerd-2 kwok dapr-services dapr-services-1.16 go-peers crictl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-generated soak bench-change bench-kube \
-	bench-image image testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers node-servers
+.PHONY: help demo test check check-generated soak bench-change bench-kube bench-proxy \
+	bench-image image testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers proxy-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ bench-change: demo-servers ## Measure the time from an accepted change to its pr
 
 bench-kube: kube-servers ## Measure our Kubernetes client and reflector beside other libraries
 	$(PYTHON_VENV) -m bench.kube
+
+bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID ..." beside others); needs root
+	$(PYTHON_VENV) -m bench.proxy $(PEERS)
 
 bench-image: environment ## Measure the size and the start of the container image; needs root
 	$(PYTHON_VENV) -m bench.image
@@ -69,6 +73,9 @@ demo-servers:
 
 kube-servers:
 	@tools/bootstrap $(KUBE_SERVERS)
+
+proxy-servers:
+	@tools/bootstrap $(PROXY_SERVERS)
 
 node-servers:
 	@tools/bootstrap $(NODE_SERVERS)

@@ -1,0 +1,46 @@
+"""The routes on which a runtime is reached: directly, through ours, through other proxies that somebody has started."""
+
+import re
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+Runtime: TypeAlias = Literal["fake", "containerd"]
+RUNTIMES: Final[tuple[Runtime, ...]] = ("fake", "containerd")
+DIRECT: Final = "direct"
+OURS: Final = "ours"
+PLUGIN_SETS: Final = ("", "go", "python", "three")
+"""What plugins a proxy may have: none, one in Go, one in Python, three in Go."""
+_PEER: Final = re.compile(
+    r"(?P<proxy>[^+@=,]+)(\+(?P<plugins>go|python|three))?(@(?P<runtime>fake|containerd))?=(?P<socket>/[^,]+),(?P<pid>\d+)"
+)
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One route; ``direct`` has no process of its own."""
+
+    proxy: str
+    socket: Path
+    pid: int | None = None
+    plugins: str = ""
+    runtime: Runtime = "fake"
+
+    @property
+    def name(self) -> str:
+        """Under which its figures are shown."""
+        return f"{self.proxy}+{self.plugins}" if self.plugins else self.proxy
+
+
+def peer(text: str) -> Route:
+    """A proxy from the command line: ``NAME[+go|+python|+three][@containerd]=SOCKET,PID``."""
+    found = _PEER.fullmatch(text)
+    if found is None or found["proxy"] in (DIRECT, OURS):
+        raise ValueError(f"{text!r} is no NAME[+go|+python|+three][@containerd]=SOCKET,PID of another proxy")
+    return Route(
+        proxy=found["proxy"],
+        socket=Path(found["socket"]),
+        pid=int(found["pid"]),
+        plugins=found["plugins"] or "",
+        runtime="containerd" if found["runtime"] == "containerd" else "fake",
+    )

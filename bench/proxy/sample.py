@@ -1,0 +1,46 @@
+"""Requests of the size that kubelet's have, and what plugins answer to them."""
+
+import uuid
+from typing import Final
+
+from governor.wire.hooks.hooks_pb2 import ContainerResourceHookResponse, LinuxContainerResources
+from testbed.cri_control import Json
+from testbed.cri_pods import container, sandbox
+
+LISTED: Final = 100
+MARK: Final = "bench.governor/plugin-{}"
+"""The annotation by which it is seen that a plugin was asked; every plugin has its number in it."""
+
+
+def pod(name: str, cgroup: str) -> Json:
+    """A pod as kubelet runs it, with a name that no other has."""
+    unique = f"{name}-{uuid.uuid4().hex[:8]}"
+    annotations = {"kubernetes.io/config.seen": "2026-01-01T00:00:00.000000000Z", "kubernetes.io/config.source": "api"}
+    labels = {"app": name, "pod-template-hash": "5d4f9c7b8d", "io.kubernetes.pod.name": unique}
+    return sandbox(unique, cgroup, labels=labels, annotations=annotations)
+
+
+def workload(name: str) -> Json:
+    """A container as kubelet creates it, about two kilobytes; on a real runtime it sleeps."""
+    return container(
+        name,
+        envs=[
+            {"key": f"SERVICE_{number}_PORT", "value": f"tcp://10.96.0.{number}:80".encode()} for number in range(20)
+        ],
+        annotations={
+            "io.kubernetes.container.hash": "7d2e9d3c",
+            "io.kubernetes.container.restartCount": "0",
+            "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
+            "io.kubernetes.container.terminationMessagePolicy": "File",
+            "io.kubernetes.pod.terminationGracePeriod": "30",
+        },
+        linux={"resources": {"cpu_period": 100_000, "cpu_quota": 50_000, "cpu_shares": 512, "oom_score_adj": 900}},
+    )
+
+
+def plugins_answer(number: int) -> bytes:
+    """Other shares of the processor and an annotation."""
+    return ContainerResourceHookResponse(
+        container_annotations={MARK.format(number): "asked"},
+        container_resources=LinuxContainerResources(cpu_shares=256),
+    ).SerializeToString()
