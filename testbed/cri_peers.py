@@ -92,10 +92,15 @@ class HookPlugin(AnsweringPeer):
 
     def register(self, directory: Path, name: str, hooks: Sequence[str], **more: Any) -> Path:
         """Write the file by which a proxy knows the plugin; ``more`` are keys with ``_`` for ``-``."""
-        keys = {key.replace("_", "-"): value for key, value in more.items()}
-        text = json.dumps({"remote-endpoint": str(self.socket), "runtime-hooks": list(hooks), **keys})
-        directory.mkdir(parents=True, exist_ok=True)
-        return put(self.directory / "registration.json", text.encode()).replace(directory / f"{name}.json")
+        return register(self.socket, directory, name, hooks, **more)
+
+
+def register(socket: Path, directory: Path, name: str, hooks: Sequence[str], **more: Any) -> Path:
+    """Write, in one step, the file by which a proxy knows the plugin at a socket."""
+    keys = {key.replace("_", "-"): value for key, value in more.items()}
+    text = json.dumps({"remote-endpoint": str(socket), "runtime-hooks": list(hooks), **keys})
+    directory.mkdir(parents=True, exist_ok=True)
+    return put(socket.with_name("registration"), text.encode()).replace(directory / f"{name}.json")
 
 
 def _received(shown: Json) -> Received:

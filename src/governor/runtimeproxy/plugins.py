@@ -40,7 +40,7 @@ class Plugins:
         _report(set(registrations.problems) - set(before.problems))
         wanted = {_key(each) for each in registrations.by_file.values()}
         for key in self._plugins.keys() - wanted:
-            self._plugins.pop(key).close()
+            self._plugins.pop(key).leave()
         if before.by_file != registrations.by_file:
             _log.info("plugins are in force", plugins=sorted(each.name for each in registrations.by_file.values()))
             self.changed()
@@ -70,13 +70,30 @@ class Plugin:
         self._chance = chance
         self._client = UnaryClient(registration.endpoint, self._name)
         self._breaker = self._new_breaker()
+        self._asked = 0
+        self._leaving = False
 
     def close(self) -> None:
         """Let go of the connection."""
         self._client.close()
 
+    def leave(self) -> None:
+        """Nobody will ask it any more; who does now gets an answer: an operator's change must not fail a call."""
+        self._leaving = True
+        if not self._asked:
+            self.close()
+
     async def ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
         """What it answers."""
+        self._asked += 1
+        try:
+            return await self._ask(hook, question, timeout_s, metadata)
+        finally:
+            self._asked -= 1
+            if self._leaving:
+                self.leave()
+
+    async def _ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
         if not self._client.connected:
             self._breaker = self._new_breaker()
         self._breaker.check()
