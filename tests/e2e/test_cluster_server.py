@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 
 from governor import __version__
-from governor.cli.exits import EXIT_CODE
 from governor.domain.bundles import Delivery
 from governor.errors import Kind
+from governor.process.exits import EXIT_CODE
 from governor.process.tls import fingerprint_of
 from testbed import images
 from testbed.cluster.cluster import Cluster

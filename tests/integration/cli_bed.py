@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from demo.programs import GovernorServer
 from governor import yamltext
-from governor.cli.exits import DONE
 from governor.client import Client
 from governor.domain.bundles import Delivery, refs
 from governor.domain.documents import API_VERSION
 from governor.domain.reports import Evidence, Report, ResourceReport, State
+from governor.process.exits import DONE
 from governor.values.secret import Secret
 from governor.wire.identity import encode_public_key, mint, read_join_token
 from governor.wire.rest import EnrolRequest, TokenRequest

@@ -74,6 +74,11 @@ class RuntimeProxy(Server):
         lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
+    def resident_bytes(self) -> int:
+        """The memory that it has now."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+
     async def wait_for_exit(self) -> int:
         """The exit code, after a signal that the test has sent."""
         if self._process is None:

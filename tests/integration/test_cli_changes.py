@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from demo.programs import GovernorServer
-from governor.cli.exits import DONE, EXIT_CODE, INTERRUPTED, NO
 from governor.domain.reports import State
 from governor.errors import Kind
+from governor.process.exits import DONE, EXIT_CODE, INTERRUPTED, NO
 from tests.integration.cli_bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from demo.programs import GovernorServer
-from governor.cli.exits import DONE, NO
 from governor.domain.reports import State
+from governor.process.exits import DONE, NO
 from tests.integration.cli_bed import CommandLine, Outcome, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

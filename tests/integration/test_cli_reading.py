@@ -9,9 +9,9 @@ import pytest_asyncio
 
 from demo.programs import GovernorServer
 from governor import yamltext
-from governor.cli.exits import DONE, EXIT_CODE
 from governor.domain.reports import State
 from governor.errors import Kind
+from governor.process.exits import DONE, EXIT_CODE
 from governor.values.secret import Secret
 from governor.wire.identity import read_join_token
 from governor.wire.rest import Revision, RuntimeView, TokenView

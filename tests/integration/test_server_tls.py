@@ -15,11 +15,11 @@ import pytest
 from cryptography import x509
 
 from demo.programs import GovernorServer
-from governor.cli.exits import DONE, EXIT_CODE
 from governor.client import Client
 from governor.errors import GovernorError, Kind
 from governor.process.address import Address
 from governor.process.clock import VirtualClock
+from governor.process.exits import DONE, EXIT_CODE
 from governor.process.tls import client_context, fingerprint_of
 from governor.server.authority import VALID_FOR, open_authority, read_authority
 from governor.server.certificates import LOOK_EVERY_S, RENEW_EVERY_S, Certificate, open_certificate

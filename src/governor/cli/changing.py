@@ -12,13 +12,13 @@ import msgspec
 from governor.cli import files
 from governor.cli.connection import ask
 from governor.cli.differences import change_lines, document_title
-from governor.cli.exits import DONE, NO
 from governor.cli.following import Patience, end, follow, patience_options, say, warn
 from governor.cli.options import connection_options
 from governor.cli.waiting import Ending
 from governor.cli.words import DocumentName
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
+from governor.process.exits import DONE, NO
 from governor.wire.rest import Change, ChangeRequest, Rollback
 from governor.yamltext import Parsed
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 import governor
-from governor.cli.exits import next_step
+from governor.cli.advice import next_step
 from governor.cli.tables import age, table
 from governor.domain.conditions import Actor, Condition, Status, Summary, summarise
 from governor.errors import GovernorError, Kind

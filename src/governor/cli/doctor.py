@@ -21,11 +21,11 @@ from governor.cli.diagnosis import (
     diagnose,
     diagnosis_text,
 )
-from governor.cli.exits import DONE, NO
 from governor.cli.options import connection_options
 from governor.cli.tables import Format, machine_text
 from governor.cli.words import output_option
 from governor.errors import GovernorError, invalid
+from governor.process.exits import DONE, NO
 
 if TYPE_CHECKING:
     from governor.client import Client

@@ -8,10 +8,10 @@ import msgspec
 
 from governor.cli.connection import ask
 from governor.cli.display import choose
-from governor.cli.exits import INTERRUPTED
 from governor.cli.waiting import STAYS, Ending, Follower, ending
 from governor.cli.words import Duration
 from governor.errors import GovernorError
+from governor.process.exits import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,10 +10,11 @@ import click
 from click.shell_completion import shell_complete
 
 import governor
-from governor.cli.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
+from governor.cli.advice import next_step
 from governor.cli.lazy import Entry, LazyGroup
 from governor.cli.options import connection_options
 from governor.errors import GovernorError, Kind
+from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
 
 PROGRAM: Final = "governor"
 COMPLETION: Final = "_GOVERNOR_COMPLETE"
@@ -60,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except GovernorError as error:
-        click.echo("\n".join(describe(error)), err=True)
+        click.echo("\n".join(describe(error, next_step(error))), err=True)
         return EXIT_CODE[error.kind]
     except click.ClickException as error:
         error.show()

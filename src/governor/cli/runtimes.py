@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from governor.cli.connection import ask
-from governor.cli.exits import DONE
 from governor.cli.following import Patience, end, follow, patience_options, say, warn
 from governor.cli.options import connection_options
 from governor.cli.waiting import Ending
+from governor.process.exits import DONE
 
 
 @click.group()

@@ -54,6 +54,11 @@ class Breaker:
         opened.trying = True
         opened.retry_s = self._after_wait_s(opened.times)
 
+    def refusal(self) -> str:
+        """Why nobody may try now, or nothing; unlike ``check`` it only looks."""
+        opened = self._open
+        return self._refusal(opened).message if opened and self._clock.monotonic() < opened.retry_s else ""
+
     def succeeded(self) -> None:
         """It worked: the circuit is closed."""
         self._failures = 0

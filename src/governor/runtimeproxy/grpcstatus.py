@@ -44,3 +44,30 @@ _KIND: Final = {
 def kind_of(code: int) -> Kind:
     """What sort of failure a peer reported."""
     return _KIND.get(code, Kind.INTERNAL)
+
+
+_NAMES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
+
+def name_of(status: bytes) -> str:
+    """A status, as a response carries it, by its name; nothing if there is none, itself if it has no name."""
+    text = status.decode(errors="replace")
+    return _NAMES[int(text)] if text.isdecimal() and int(text) < len(_NAMES) else text

@@ -27,10 +27,10 @@ class Runtime:
         """Let go of the connection."""
         self._client.close()
 
-    async def sandbox_ids(self) -> list[str]:
-        """All sandboxes."""
+    async def sandboxes(self) -> list[cri_pb2.PodSandbox]:
+        """All sandboxes, as they are listed."""
         listed = await self._ask("ListPodSandbox", cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse)
-        return [each.id for each in listed.items]
+        return list(listed.items)
 
     async def containers(self) -> list[cri_pb2.Container]:
         """All containers, as they are listed."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from governor.cli.exits import EXIT_CODE
 from governor.cli.main import COMMANDS
+from governor.process.exits import EXIT_CODE
 from tools.generate_cli import outputs
 
 CLI, EXITS = Path("docs/reference/cli.md"), Path("docs/reference/exit-codes.md")

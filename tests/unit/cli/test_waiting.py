@@ -6,11 +6,11 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from governor.cli.display import Lines, choose, progress_table
-from governor.cli.exits import DONE, EXIT_CODE, NO
 from governor.cli.waiting import Ending, Follower, Place, Standing, ending, step_lines
 from governor.client import Client
 from governor.domain.conditions import Actor, Condition, Summary, connected
 from governor.errors import GovernorError, Kind
+from governor.process.exits import DONE, EXIT_CODE, NO
 from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
 
 Step: TypeAlias = RevisionProgress | GovernorError

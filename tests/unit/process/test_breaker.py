@@ -191,3 +191,7 @@ class BreakerMachine(RuleBasedStateMachine):
 
 TestBreakerMachine = BreakerMachine.TestCase
 TestBreakerMachine.settings = settings(max_examples=100, deadline=None)
+
+
+async def test_looking_whether_it_is_open_is_no_try(clock: VirtualClock) -> None:
+    breaker = breaker_of(clock)

@@ -29,26 +29,11 @@ EXIT_CODE: Final[dict[Kind, int]] = {
     Kind.INTERNAL: 14,
 }
 
-_NEXT_BY_CODE: Final = {
-    "tls-untrusted": "name the authority of the server with --ca-file",
-    "unreachable": "name another server with --server or GOVERNOR_SERVER",
-}
-_NEXT_BY_KIND: Final = {
-    Kind.UNAUTHENTICATED: "name a file with a valid token with --token-file or GOVERNOR_TOKEN_FILE",
-    Kind.DENIED: "use a token with a higher role; `governor token create` makes one",
-}
 
-
-def describe(error: GovernorError) -> list[str]:
+def describe(error: GovernorError, next_step: str = "") -> list[str]:
     """The lines that a person reads: what, where, what next."""
     lines = [f"error: {error.message}", *map(told, error.details)]
-    following = next_step(error)
-    return [*lines, f"next: {following}"] if following else lines
-
-
-def next_step(error: GovernorError) -> str:
-    """What a person may do about an error, if its message alone does not say it."""
-    return _NEXT_BY_CODE.get(error.code) or _NEXT_BY_KIND.get(error.kind, "")
+    return [*lines, f"next: {next_step}"] if next_step else lines
 
 
 def told(detail: Detail) -> str:

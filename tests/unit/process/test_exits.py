@@ -1,5 +1,5 @@
-from governor.cli.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe, told
-from governor.errors import Detail, GovernorError, Kind, invalid
+from governor.errors import Detail, Kind, invalid
+from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe, told
 
 
 def test_every_kind_of_error_has_its_own_exit_code() -> None:
@@ -26,14 +26,4 @@ def test_a_detail_says_only_what_is_known() -> None:
 def test_an_error_is_told_with_its_places() -> None:
     error = invalid("x", "two things are wrong", [Detail("first"), Detail("second")])
     assert describe(error) == ["error: two things are wrong", "first", "second"]
-
-
-def test_a_refused_token_leads_to_the_option_that_names_another() -> None:
-    lines = describe(GovernorError(Kind.UNAUTHENTICATED, "token-refused", "the token is not known"))
-    assert "--token-file" in lines[-1]
-
-
-def test_an_untrusted_server_leads_to_the_authority_and_not_to_the_token() -> None:
-    lines = describe(GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", "the certificate is not trusted"))
-    assert "--ca-file" in lines[-1]
-    assert "--token-file" not in lines[-1]
+    assert describe(error, "look")[-1] == "next: look"

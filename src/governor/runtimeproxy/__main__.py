@@ -1,0 +1,26 @@
+"""The runtime proxy in a process of its own; the command ``governor runtime-proxy`` becomes this."""
+
+import sys
+
+from governor.runtimeproxy import withouttls
+
+withouttls.install()
+
+from governor.errors import GovernorError  # noqa: E402 - everything else may import ssl
+from governor.process.exits import EXIT_CODE, describe  # noqa: E402
+from governor.process.lean import given  # noqa: E402
+from governor.runtimeproxy.main import main  # noqa: E402
+from governor.runtimeproxy.settings import Settings  # noqa: E402
+
+
+def run() -> int:
+    """Run to the end; the exit code."""
+    try:
+        return main(given(Settings, sys.argv[1:]))
+    except GovernorError as error:
+        sys.stderr.write("\n".join(describe(error)) + "\n")
+        return EXIT_CODE[error.kind]
+
+
+if __name__ == "__main__":
+    sys.exit(run())
