@@ -54,6 +54,11 @@ class Plugins:
             self._plugins[key] = Plugin(registration, self._clock, self._chance)
         return await self._plugins[key].ask(hook, question, timeout_s, metadata)
 
+    def left_alone(self, registration: Registration) -> str:
+        """Why a plugin is not asked for a while, or nothing."""
+        plugin = self._plugins.get(_key(registration))
+        return plugin.left_alone() if plugin is not None else ""
+
     def close(self) -> None:
         """Let go of all connections."""
         for each in self._plugins.values():
@@ -106,6 +111,10 @@ class Plugin:
             raise
         self._breaker.succeeded()
         return answer
+
+    def left_alone(self) -> str:
+        """Why it is not asked now, or nothing."""
+        return self._breaker.refusal() if self._client.connected else ""
 
     def _failed(self, error: GovernorError) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin."""

@@ -56,6 +56,14 @@ class Store:
         """The container of this id, if it is known."""
         return self._containers.get(container_id)
 
+    def pods(self) -> list[Sandbox]:
+        """All sandboxes that are known."""
+        return list(self._sandboxes.values())
+
+    def containers_of(self, sandbox_id: str) -> list[Container]:
+        """The containers of a sandbox that are known."""
+        return [each for each in self._containers.values() if each.sandbox_id == sandbox_id]
+
     def need(self, *, is_needed: bool) -> None:
         """Whether anybody will ask. While nobody does no call is looked at, so what was known would grow old."""
         if is_needed:
@@ -80,7 +88,8 @@ class Store:
     async def resync(self) -> None:
         """Learn what we do not know, and forget what the runtime does not have."""
         known = self._sandboxes.keys() | self._containers.keys()
-        sandbox_ids, containers = await self._runtime.sandbox_ids(), await self._runtime.containers()
+        sandboxes, containers = await self._runtime.sandboxes(), await self._runtime.containers()
+        sandbox_ids = [each.id for each in sandboxes]
         for gone in known - {*sandbox_ids, *(each.id for each in containers)}:
             self._forget(gone)
         for sandbox_id in sandbox_ids:

@@ -193,5 +193,11 @@ TestBreakerMachine = BreakerMachine.TestCase
 TestBreakerMachine.settings = settings(max_examples=100, deadline=None)
 
 
-async def test_looking_whether_it_is_open_is_no_try(clock: VirtualClock) -> None:
-    breaker = breaker_of(clock)
+async def test_whoever_only_looks_takes_nobodys_try() -> None:
+    circuit = Circuit(failures=1)
+    assert circuit.breaker.refusal() == ""
+    circuit.fail(1)
+    assert circuit.breaker.refusal() == circuit.refusal()
+    await circuit.clock.advance(BACKOFF.most_s)
+    assert [circuit.breaker.refusal(), circuit.breaker.refusal()] == ["", ""]
+    assert not circuit.refused()
