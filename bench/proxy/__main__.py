@@ -27,7 +27,9 @@ from bench.proxy.report import aims, costs, memories
 from bench.proxy.rounds import take
 from bench.proxy.routes import RUNTIMES, Route, Runtime, peer
 from bench.proxy.stage import Sizes, containerd, fake_runtime, stage
+from testbed.containerd import VERSION
 
+TITLES: Final = {"fake": "a runtime that answers at once", "containerd": f"containerd {VERSION}"}
 QUICK: Final = Sizes(calls=20, lives=1)
 RUNNING: Final = {"fake": fake_runtime, "containerd": containerd}
 
@@ -54,8 +56,9 @@ async def show(
             await ready.see_plugins()
             samples = await take(options.rounds, await ready.acts(runtime, sizes), ready.clients, chance, say)
             memory = ready.memory()
+    print(f"\nBefore {TITLES[runtime]}:")
     for table in (costs(samples), memories(memory), aims(samples, memory)):
-        print(f"\n{runtime}:\n", *table, sep="\n", flush=True)
+        print("", *table, sep="\n", flush=True)
 
 
 def say(text: str) -> None:
@@ -67,7 +70,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peers", nargs="*", type=peer, metavar="PEER", help="another proxy")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--runtime", action="append", choices=RUNTIMES, help="only this one")
     parser.add_argument("--directory", type=Path, help="a new one, with a short name, in which all sockets are")

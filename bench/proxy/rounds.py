@@ -53,7 +53,7 @@ def shuffled(things: Sequence[T], chance: random.Random) -> list[T]:
 async def turn(act: Act, route: Route, client: CriClient) -> Sample:
     """The act on one route, after some that do not count."""
     async with act.ready(client) as repeat:
-        await repeat(max(act.at_once, act.count // WARM_UP_SHARE), act.at_once)
+        await repeat(max(1, act.count // WARM_UP_SHARE), act.at_once)
         begun = used(route)
         times = await repeat(act.count, act.at_once)
         ended = used(route)
