@@ -23,7 +23,7 @@ class RuntimeProxy(Server):
 
     def __init__(self, directory: Path, runtime: Path, *arguments: str) -> None:
         super().__init__("runtime-proxy", directory, ["health"])
-        self.socket = short_socket(directory / "proxy.sock")
+        self.socket = short_socket(directory / "proxy.sock", "-control")
         self.plugins = directory / "hookserver.d"
         self._runtime = runtime
         self._arguments = arguments

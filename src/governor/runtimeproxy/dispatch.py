@@ -17,11 +17,13 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.runtimeproxy import audit, grpcstatus
-from governor.runtimeproxy.calls import Call, CriRequest, question, read, write
+from governor.runtimeproxy.calls import CriRequest, question, read, write
 from governor.runtimeproxy.conflicts import ConflictPolicy
 from governor.runtimeproxy.consulting import Consultation, consult
-from governor.runtimeproxy.deadlines import allowance_s, reserve_s, timeout_s
+from governor.runtimeproxy.deadlines import allowance_s
 from governor.runtimeproxy.framing import unwrap
+from governor.runtimeproxy.held import Held
+from governor.runtimeproxy.history import History
 from governor.runtimeproxy.http2.answers import status_in
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.metrics import HookMetrics
@@ -29,14 +31,13 @@ from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.registrationfile import FailurePolicy, Registration
 from governor.runtimeproxy.registrations import skips
 from governor.runtimeproxy.store import Store
-from governor.runtimeproxy.unary import Metadata
+from governor.runtimeproxy.subjects import subject_of
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookRequest
 from governor.wire.hooks.points import Hook, Request, Response
 
 _RUNTIME_RESERVE_S: Final = 5.0
 _ANSWER_RESERVE_S: Final = 0.5
 _LEARN_S: Final = 5.0
-_TRACE: Final = (b"traceparent", b"tracestate", b"baggage")
 
 _log = logging.get_logger(__name__)
 
@@ -59,50 +60,28 @@ class Rules(msgspec.Struct, frozen=True):
     skip_value: str
 
 
-class Held:
-    """A call that is held: its request as far as it can be read, and the time there is for it."""
-
-    def __init__(self, call: Call, fields: Fields) -> None:
-        self.call = call
-        self.request: CriRequest | None = None
-        self.body: bytes | None = None
-        """What the runtime is to get instead of what came."""
-        headers = dict(fields)
-        self.encoding = headers.get(b"grpc-encoding", b"").decode(errors="replace")
-        self.metadata: Metadata = [(name, headers[name]) for name in _TRACE if name in headers]
-        self.timeout_s = timeout_s(headers.get(b"grpc-timeout", b"").decode(errors="replace"))
-        self._began_s = asyncio.get_running_loop().time()
-
-    def left_s(self, reserve_wanted_s: float) -> float | None:
-        """The time that plugins may take now; None if there is no deadline."""
-        if self.timeout_s is None:
-            return None
-        gone_s = asyncio.get_running_loop().time() - self._began_s
-        return self.timeout_s - gone_s - reserve_s(self.timeout_s, reserve_wanted_s)
-
-
 class Dispatch:
     """Asks plugins, in order and within the call's time."""
 
-    def __init__(self, plugins: Plugins, store: Store, rules: Rules, metrics: HookMetrics) -> None:
+    def __init__(self, plugins: Plugins, store: Store, rules: Rules, metrics: HookMetrics, history: History) -> None:
         self._plugins = plugins
         self._store = store
         self._rules = rules
         self._metrics = metrics
+        self._history = history
 
-    async def before(self, call: Call, fields: Fields, body: bytes) -> Held:
+    async def before(self, held: Held, body: bytes) -> None:
         """Ask the plugins of a call before the runtime gets it; raises Refused."""
-        held = Held(call, fields)
+        hook = held.call.shape.pre
         try:
-            held.request = read(call, body, held.encoding)
-            hook = call.shape.pre
+            held.request = read(held.call, body, held.encoding)
+            held.subject = subject_of(held.request, self._store)
             if hook is not None and self._plugins.registrations.of(hook):
                 await self._consult(held, held.request, hook)
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of ours must not keep pods from starting
-            self._not_asked(held, call.shape.pre, _reason(error))
-        return held
+            self._not_asked(held, hook, _reason(error))
 
     async def after(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> None:
         """Remember what the runtime has done and tell the plugins; raises Refused."""
@@ -123,6 +102,14 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - the runtime has done it, and a defect of ours is no reason to deny it
             self._not_told(held, hook, _reason(error))
 
+    def over(self, held: Held) -> None:
+        """The call is over, however it ended."""
+        if held.request is not None and not held.subject.pod:
+            # What was not known when the call came was asked of the runtime meanwhile.
+            held.subject = subject_of(held.request, self._store)
+        if held.concerned_plugins:
+            self._history.note(held.subject, held.trail())
+
     def _remember(self, request: CriRequest, fields: Fields, body: bytes) -> None:
         encoding = dict(fields).get(b"grpc-encoding", b"").decode(errors="replace")
         try:
@@ -135,13 +122,14 @@ class Dispatch:
         consultation = consult(held.call, request, self._store)
         for registration, allowed_s in self._turns(held, hook, consultation.question, _RUNTIME_RESERVE_S):
             try:
-                answer = await self._ask(registration, hook, consultation.question, allowed_s(), held.metadata)
+                answer = await self._ask(held, registration, hook, consultation.question, allowed_s())
                 consultation = consultation.answered(registration.name, answer, self._rules.conflicts)
             except GovernorError as error:
-                self._failed(registration, hook, consultation.question, error)
+                self._failed(held, registration, hook, consultation.question, error)
         self._apply(held, consultation)
 
     def _apply(self, held: Held, consultation: Consultation) -> None:
+        held.consultation = consultation
         audit.record(consultation)
         self._metrics.conflicts.inc(len(consultation.conflicts))
         for change in consultation.changes:
@@ -155,9 +143,9 @@ class Dispatch:
         asked = question(request, self._store)
         for registration, allowed_s in self._turns(held, hook, asked, _ANSWER_RESERVE_S):
             try:
-                await self._ask(registration, hook, asked, allowed_s(), held.metadata)
+                await self._ask(held, registration, hook, asked, allowed_s())
             except GovernorError as error:
-                self._failed(registration, hook, asked, error)
+                self._failed(held, registration, hook, asked, error)
 
     async def _learn(self, held: Held, request: CriRequest, reserve_wanted_s: float) -> None:
         """Ask the runtime about what is unknown, within the call's time; CRI's own errors are told later."""
@@ -188,20 +176,23 @@ class Dispatch:
         return [(each, allowed_s(index)) for index, each in enumerate(registrations)]
 
     async def _ask(
-        self, registration: Registration, hook: Hook, asked: Request, allowed_s: float, metadata: Metadata
+        self, held: Held, registration: Registration, hook: Hook, asked: Request, allowed_s: float
     ) -> Response:
-        result = "failed"
+        result, error = "failed", "the call ended before it answered"
+        began_s = asyncio.get_running_loop().time()
         try:
             if allowed_s <= 0:
                 raise GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time to ask")
             with self._metrics.seconds.labels(registration.name).time():
-                answer = await self._plugins.ask(registration, hook, asked, allowed_s, metadata)
-            result = "answered"
+                answer = await self._plugins.ask(registration, hook, asked, allowed_s, held.metadata)
+            result, error = "answered", ""
             return answer
         finally:
             self._metrics.asked.labels(registration.name, str(hook), result).inc()
+            held.note_asked(registration.name, hook, asyncio.get_running_loop().time() - began_s, error)
 
-    def _failed(self, registration: Registration, hook: Hook, asked: Request, error: GovernorError) -> None:
+    def _failed(self, held: Held, registration: Registration, hook: Hook, asked: Request, error: GovernorError) -> None:
+        held.note_failed(error.message)
         is_refusal = registration.policies[hook] is FailurePolicy.FAIL or error.code == "plugins-conflict"
         _log.warning(
             "plugin failed",

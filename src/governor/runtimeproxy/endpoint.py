@@ -36,13 +36,13 @@ class Endpoint:
                 self.path.unlink()
 
 
-def claim(path: Path) -> Endpoint:
+def claim(path: Path, mode: int = _MODE) -> Endpoint:
     """Serve on ``path``: a file that nobody serves on is replaced, PRECONDITION ``socket-in-use`` if somebody does."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent):
             _remove_stale(path)
-            return _bind(path)
+            return _bind(path, mode)
     except OSError as error:
         message = f"cannot serve on {path}: {error.strerror or error}; check the path and its permissions"
         raise GovernorError(Kind.PRECONDITION, "socket", message) from error
@@ -81,11 +81,11 @@ def _is_served(path: Path) -> bool:
     return found not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
-def _bind(path: Path) -> Endpoint:
+def _bind(path: Path, mode: int) -> Endpoint:
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))
-        path.chmod(_MODE)
+        path.chmod(mode)
         listener.listen(_BACKLOG)
     except BaseException:
         listener.close()

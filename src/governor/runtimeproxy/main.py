@@ -5,15 +5,19 @@ from pathlib import Path
 from typing import Final
 
 import governor
+from governor.errors import GovernorError
 from governor.process import logging, supervise
 from governor.process.address import listen
 from governor.process.clock import SystemClock
 from governor.process.health import Checks, HealthServer
 from governor.process.metrics import LoopLag, program_registry
 from governor.process.supervise import Component, Lifecycle
+from governor.runtimeproxy.controlserver import MODE, ControlServer
 from governor.runtimeproxy.directory import HookDirectory
 from governor.runtimeproxy.dispatch import Dispatch, Rules
 from governor.runtimeproxy.endpoint import Endpoint, claim
+from governor.runtimeproxy.explain import Explainer
+from governor.runtimeproxy.history import History
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.metrics import HookMetrics, observe
 from governor.runtimeproxy.plugins import Plugins
@@ -22,9 +26,12 @@ from governor.runtimeproxy.runtime import Runtime
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store import Store
+from governor.runtimeproxy.tap import Tap
 from governor.runtimeproxy.upstream import Upstreams
 
 _GRACE_S: Final = DRAIN_S + 5.0
+
+_log = logging.get_logger(__name__)
 
 
 def main(settings: Settings) -> int:
@@ -58,15 +65,21 @@ async def _components(
     registry = program_registry("runtime-proxy", governor.__version__)
     store, metrics = Store(runtime, clock), HookMetrics(registry)
     upstreams = Upstreams(_paths(settings), clock)
-    hooks = PluginHooks(plugins, Dispatch(plugins, store, _rules(settings), metrics), metrics)
+    history = History(lambda: {each.pod.pod_meta.uid for each in store.pods()})
+    tap, rules = Tap(), _rules(settings)
+    hooks = PluginHooks(plugins, Dispatch(plugins, store, rules, metrics, history), metrics, tap, store)
     splice = Splice(endpoint, upstreams, hooks)
-    observe(registry, splice, store, plugins, upstreams)
+    observe(registry, splice, store, plugins, upstreams, tap)
 
     def plugins_changed() -> None:
-        store.need(is_needed=hooks.active)
+        store.need(is_needed=hooks.has_plugins)
         splice.hooks_changed()
 
-    plugins.changed = plugins_changed
+    def tap_changed() -> int:
+        hooks.tap_changed()
+        return splice.hooks_changed()
+
+    plugins.changed, tap.changed = plugins_changed, tap_changed
     directory = HookDirectory(settings.hook_server_dir, plugins, clock)
     # Before the first call is taken, so that none passes a plugin that is registered.
     await directory.look()
@@ -78,11 +91,22 @@ async def _components(
     return [
         Component("health", health.run),
         Component("loop-lag", LoopLag(registry, clock).run),
+        *_control(settings, Explainer(store, runtime, plugins, rules, history), tap),
         Component("upstreams", upstreams.run),
         Component("store", store.run),
         Component("plugins", directory.run),
         Component("splice", splice.run),
     ]
+
+
+def _control(settings: Settings, explainer: Explainer, tap: Tap) -> list[Component]:
+    """A node must not be without its runtime because nobody can be told about it."""
+    try:
+        endpoint = claim(Path(settings.control_path), MODE)
+    except GovernorError as error:
+        _log.warning("explain and tap are not served", error=error.message)
+        return []
+    return [Component("control", ControlServer(endpoint, explainer, tap).run)]
 
 
 def _paths(settings: Settings) -> dict[Side, str]:

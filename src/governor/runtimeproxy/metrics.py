@@ -5,6 +5,7 @@ from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.splice import Splice
 from governor.runtimeproxy.store import Store
+from governor.runtimeproxy.tap import Tap
 from governor.runtimeproxy.upstream import Upstreams
 
 
@@ -40,7 +41,7 @@ class HookMetrics:
         )
 
 
-def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, upstreams: Upstreams) -> None:
+def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, upstreams: Upstreams, tap: Tap) -> None:
     """Show the state of the parts, read when somebody asks."""
     connections = Gauge("governor_proxy_connections", "Open connections of clients.", ["mode"], registry=registry)
     connections.labels("copied").set_function(lambda: splice.count(copied=True))
@@ -56,3 +57,5 @@ def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, 
     wrong.set_function(lambda: sum(each.is_error for each in plugins.registrations.problems))
     up = Gauge("governor_proxy_runtime_up", "Whether the runtime could be reached last.", registry=registry)
     up.set_function(lambda: not upstreams.unreachable(Side.RUNTIME))
+    taps = Gauge("governor_proxy_taps", "Readers of the live view of calls.", registry=registry)
+    taps.set_function(lambda: tap.readers)

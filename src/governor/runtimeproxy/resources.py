@@ -37,8 +37,8 @@ _NUMBERS: Final = {
 }
 _TEXTS: Final = ("cpuset_cpus", "cpuset_mems")
 HUGEPAGES: Final = "hugepage_limits"
-_UNIFIED: Final = "unified"
-FIELDS: Final = (*_NUMBERS, *_TEXTS, HUGEPAGES, _UNIFIED)
+UNIFIED: Final = "unified"
+FIELDS: Final = (*_NUMBERS, *_TEXTS, HUGEPAGES, UNIFIED)
 
 
 def overlay(source: Resources, target: Resources) -> None:
@@ -76,7 +76,7 @@ def differences(original: Resources, sent: Resources, answered: Resources) -> It
         if new != old and (new or _repeats(original, sent, answered)):
             yield (name,), old, new
     yield from _entries(HUGEPAGES, _hugepages(sent), _hugepages(answered))
-    yield from _entries(_UNIFIED, dict(sent.unified), dict(answered.unified))
+    yield from _entries(UNIFIED, dict(sent.unified), dict(answered.unified))
 
 
 def _repeats(original: Resources, sent: Resources, answered: Resources) -> bool:
@@ -88,7 +88,7 @@ def _repeats(original: Resources, sent: Resources, answered: Resources) -> bool:
 def _witnesses(resources: Resources) -> dict[tuple[str, str], Any]:
     numbers = {("", name): value for name in _NUMBERS if (value := getattr(resources, name))}
     hugepages = {(HUGEPAGES, size): limit for size, limit in _hugepages(resources).items()}
-    return numbers | hugepages | {(_UNIFIED, key): value for key, value in resources.unified.items()}
+    return numbers | hugepages | {(UNIFIED, key): value for key, value in resources.unified.items()}
 
 
 def _entries(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Difference]:

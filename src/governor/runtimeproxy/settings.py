@@ -41,6 +41,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["last-wins", "first-wins", "refuse"],
         msgspec.Meta(description="What happens when two plugins set one field differently."),
     ] = "last-wins"
+    control_endpoint: Annotated[
+        str,
+        msgspec.Meta(
+            description="Socket by which `explain` and `tap` ask; default: beside kubelet's, with -control in its name."
+        ),
+    ] = ""
     health_listen: Annotated[
         Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
     ] = Address("127.0.0.1", 0)
@@ -50,11 +56,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.backend_runtime_mode == "Docker":
             message = "backend-runtime-mode: Docker is not there yet; only Containerd is"
             raise GovernorError(Kind.UNIMPLEMENTED, "docker-mode", message)
-        for endpoint in (self.listen_path, self.runtime_path, self.image_path or self.runtime_path):
+        for endpoint in (self.listen_path, self.runtime_path, self.image_path or self.runtime_path, self.control_path):
             if not endpoint.startswith("/"):
                 raise invalid("settings", f"{endpoint!r} is no absolute path of a socket")
-        if self.listen_path in (self.runtime_path, self.image_path):
-            raise invalid("settings", f"the proxy cannot serve on {self.listen_path}, which is where it is to connect")
+        for served in (self.listen_path, self.control_path):
+            if served in (self.runtime_path, self.image_path):
+                raise invalid("settings", f"the proxy cannot serve on {served}, which is where it is to connect")
+        if self.control_path == self.listen_path:
+            raise invalid("settings", f"{self.listen_path} cannot be the socket for kubelet and for control")
 
     @property
     def listen_path(self) -> str:
@@ -71,6 +80,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The image service's socket, if it is another one than the runtime's."""
         path = _path(self.remote_image_service_endpoint)
         return "" if path == self.runtime_path else path
+
+    @property
+    def control_path(self) -> str:
+        """The socket by which commands ask the running proxy."""
+        return _path(self.control_endpoint) or f"{self.listen_path.removesuffix('.sock')}-control.sock"
 
     @property
     def conflicts(self) -> ConflictPolicy:

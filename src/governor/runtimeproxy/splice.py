@@ -44,7 +44,7 @@ class Hooks(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether there are plugins."""
+        """Whether anybody needs to know what the bytes of a connection mean."""
 
     def hooked(self, path: bytes) -> bool:
         """Whether a call is to be held."""
@@ -78,12 +78,12 @@ class Splice:
         """Of messages that wait for plugins."""
         return sum(each.engine.held_bytes for each in self._sessions if isinstance(each.engine, Relay))
 
-    def hooks_changed(self) -> None:
-        """Plugins came: connections that are copied end gracefully, and come back to be relayed."""
-        if not self.may_copy:
-            for session in list(self._sessions):
-                if isinstance(session.engine, ByteCopy):
-                    session.retire()
+    def hooks_changed(self) -> int:
+        """Connections that may not be copied any more end gracefully and come back to be relayed; how many these are."""
+        copied = [each for each in self._sessions if isinstance(each.engine, ByteCopy)] if not self.may_copy else []
+        for session in copied:
+            session.retire()
+        return len(copied)
 
     async def run(self) -> None:
         """Serve until cancelled, then take no more calls, let those there are end, and remove the socket."""
