@@ -1,32 +1,29 @@
 """Unary gRPC calls over one Unix socket: a kept connection, made anew at once when the server was restarted.
 
 For plugins, and for what we ask the runtime ourselves. No streaming, no load balancing, no waiting between attempts.
+HTTP/2 is ``http2.connection``'s, as for relayed calls.
 """
 
 import asyncio
 import urllib.parse
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
-
-import h2.config
-import h2.connection
-import h2.errors
-import h2.events
-import h2.exceptions
-import h2.settings
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy import grpcstatus
 from governor.runtimeproxy.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
+from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.connection import Connection
+from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.frames import LARGEST_STREAM, Frame
+from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
+from governor.runtimeproxy.http2.streams import Lane, Side, Stream
 
 Metadata = Sequence[tuple[bytes, bytes]]
 
-_WINDOW_BYTES: Final = 1024 * 1024
-_SETTINGS: Final = {
-    h2.settings.SettingCodes.ENABLE_PUSH: 0,
-    h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
-    h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: 64 * 1024,
-}
+_LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, header_list=64 * 1024)
 _BODY_LIMIT_BYTES: Final = MESSAGE_LIMIT_BYTES + 64 * 1024
 
 
@@ -58,7 +55,7 @@ class UnaryClient:
             message_ = f"{self._name} did not answer within {timeout_s:.3g} s"
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
 
-    async def _call(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
+    async def _call(self, headers: Fields, body: bytes) -> bytes:
         while True:
             is_kept = self.connected
             connection = await self._connected()
@@ -73,7 +70,6 @@ class UnaryClient:
     async def _connected(self) -> "_Connection":
         async with self._connecting:
             if self._connection is None or not self._connection.usable:
-                self.close()
                 self._connection = await self._connect()
             return self._connection
 
@@ -87,7 +83,7 @@ class UnaryClient:
         return made
 
 
-def _headers(method: str, timeout_s: float, metadata: Metadata) -> list[tuple[bytes, bytes]]:
+def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
     return [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -106,25 +102,47 @@ class _GoneError(Exception):
 
 
 class _Exchange:
-    """One call: what is still to be sent, and what came."""
+    """One call: the lane on which it is sent, and what came."""
 
-    __slots__ = ("answer", "body", "fields", "to_send")
+    __slots__ = ("answer", "body", "fields", "lane")
 
-    def __init__(self, body: bytes, answer: "asyncio.Future[None]") -> None:
-        self.to_send = memoryview(body)
+    def __init__(self, headers: Fields, body: bytes, answer: "asyncio.Future[None]") -> None:
+        self.lane = Stream(0, b"", Side.RUNTIME, hooked=False).upstream
+        self.lane.heads.append(headers)
+        self.lane.put(body)
+        self.lane.ending = True
         self.body = bytearray()
-        self.fields: dict[bytes, bytes] = {}
+        self.fields: Mapping[bytes, bytes] = {}
+        """Those of the response, and its trailers."""
         self.answer = answer
+
+    def take_headers(self, read: HeadersRead) -> None:
+        fields = dict(read.fields)
+        if self.lane.got_head:
+            if not read.ended:
+                raise StreamFault(Code.PROTOCOL_ERROR, "HEADERS within a message")
+            self.fields = {**self.fields, **fields}
+        else:
+            self.lane.got_head = not fields.get(b":status", b"").startswith(b"1")
+            self.fields = fields
+
+    def succeed(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class _Connection(asyncio.Protocol):
-    """One HTTP/2 connection."""
+    """One HTTP/2 connection. A call waits until the server has said how many it takes at once, and for its turn."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._transport: asyncio.Transport | None = None
-        config = h2.config.H2Configuration(client_side=True, header_encoding=None)
-        self._protocol = h2.connection.H2Connection(config)
+        self._peer = Connection(_LIMITS, serving=False)
+        self._waiting: deque[_Exchange] = deque()
         self._exchanges: dict[int, _Exchange] = {}
         self._leaving = False
 
@@ -135,123 +153,132 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # Whole, since what is set one by one is not sent with the greeting and yet counts as agreed.
-        self._protocol.local_settings = h2.settings.Settings(client=True, initial_values=_SETTINGS)
-        self._protocol.initiate_connection()
-        self._protocol.increment_flow_control_window(_WINDOW_BYTES)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        for exchange in self._exchanges.values():
-            _fail(exchange, _GoneError(str(exc or "closed")))
-        self._exchanges.clear()
+        self._fail_all(_GoneError(str(exc or "closed")))
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    async def call(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
-        exchange = _Exchange(body, asyncio.get_running_loop().create_future())
-        stream = self._begin(headers, exchange)
+    async def call(self, headers: Fields, body: bytes) -> bytes:
+        if not self.usable:
+            raise _GoneError("closed")
+        exchange = _Exchange(headers, body, asyncio.get_running_loop().create_future())
+        self._waiting.append(exchange)
+        self._flush()
         try:
             await exchange.answer
         finally:
-            self._forget(stream)
+            self._end(exchange)
         return self._answer(exchange)
 
-    def _begin(self, headers: list[tuple[bytes, bytes]], exchange: _Exchange) -> int:
-        if not self.usable:
-            raise _GoneError("closed")
-        stream = self._protocol.get_next_available_stream_id()
-        try:
-            self._protocol.send_headers(stream, headers)
-        except h2.exceptions.ProtocolError as error:
-            raise GovernorError(Kind.EXHAUSTED, "streams", f"{self._name} takes no more calls: {error}") from error
-        self._exchanges[stream] = exchange
-        self._send(stream, exchange)
-        self._flush()
-        return stream
-
-    def _forget(self, stream: int) -> None:
+    def _end(self, exchange: _Exchange) -> None:
         """The call is over; if the server does not know yet, nobody waits for it any more."""
-        if self._exchanges.pop(stream, None) is None or self._transport is None:
+        lane = exchange.lane
+        if self._exchanges.pop(lane.id, None) is None:
+            if exchange in self._waiting:
+                self._waiting.remove(exchange)
             return
-        self._protocol.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+        if not (lane.got_end and lane.sent_end):
+            self._peer.reset(lane.id, Code.CANCEL)
+        self._peer.close(lane)
         self._flush()
 
-    def _send(self, stream: int, exchange: _Exchange) -> None:
-        while exchange.to_send:
-            size = min(self._protocol.local_flow_control_window(stream), self._protocol.max_outbound_frame_size)
-            if size <= 0:
-                return
-            chunk, exchange.to_send = exchange.to_send[:size], exchange.to_send[size:]
-            self._protocol.send_data(stream, bytes(chunk), end_stream=not exchange.to_send)
+    def _flush(self) -> None:
+        """Begin calls whose turn it is, write, and close when there is nothing left to be said."""
+        while self._waiting and self._peer.greeted and self._peer.room and not self._leaving:
+            self._begin(self._waiting.popleft())
+        if self._leaving:
+            for exchange in self._waiting:
+                exchange.fail(_GoneError("the server goes away"))
+        data = self._peer.writer.outgoing()
+        if self._transport is not None:
+            if data:
+                self._transport.write(data)
+            if self._leaving and not self._exchanges:
+                self._transport.close()
+
+    def _begin(self, exchange: _Exchange) -> None:
+        peer = self._peer
+        peer.open(exchange.lane, peer.last + 2)
+        self._leaving = peer.last + 2 > LARGEST_STREAM
+        self._exchanges[exchange.lane.id] = exchange
+        peer.writer.flush(exchange.lane)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            for event in self._protocol.receive_data(data):
-                self._handle(event)
-        except h2.exceptions.ProtocolError as error:
+        for frame in self._peer.cut(data):
+            self._read(frame)
+        self._peer.check_rest()
+        if self._peer.failure:
             self._leaving = True
-            self._flush()
-            self._fail_all(f"{self._name} does not speak HTTP/2: {error}")
-            self.close()
-        else:
-            self._flush()
+            message = f"{self._name} does not speak HTTP/2: {self._peer.failure}"
+            self._fail_all(GovernorError(Kind.INTERNAL, "http2", message))
+        self._flush()
 
-    def _handle(self, event: h2.events.Event) -> None:
-        if isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
-            for stream, exchange in self._exchanges.items():
-                self._send(stream, exchange)
-        elif isinstance(event, h2.events.ConnectionTerminated):
-            self._goaway(event.last_stream_id or 0)
-        elif isinstance(event, h2.events.DataReceived):
-            self._data(event)
-        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-            if answered := self._exchanges.get(event.stream_id or 0):
-                answered.fields.update((bytes(name), bytes(value)) for name, value in event.headers or ())
-        elif isinstance(event, h2.events.StreamEnded):
-            if ended := self._exchanges.pop(event.stream_id or 0, None):
-                _succeed(ended)
-        elif isinstance(event, h2.events.StreamReset):
-            self._reset(event)
+    def _read(self, frame: Frame) -> None:
+        try:
+            read = self._peer.read(frame)
+            if read is not None:
+                self._handle(read)
+        except StreamFault as fault:
+            if exchange := self._exchanges.get(frame[2]):
+                message = f"{self._name} does not speak HTTP/2: {fault.message}"
+                exchange.fail(GovernorError(Kind.INTERNAL, "http2", message))
+        except ConnectionFault as fault:
+            self._peer.fail(fault)
 
-    def _data(self, event: h2.events.DataReceived) -> None:
-        stream = event.stream_id or 0
-        self._protocol.acknowledge_received_data(event.flow_controlled_length or 0, stream)
-        exchange = self._exchanges.get(stream)
-        if exchange is None:
-            return
-        exchange.body += event.data or b""
+    def _handle(self, read: Read) -> None:
+        match read:
+            case HeadersRead(lane=Lane() as lane):
+                self._exchanges[lane.id].take_headers(read)
+                self._passed(lane, ended=read.ended)
+            case DataRead():
+                self._data(self._exchanges[read.lane.id], read)
+            case WindowRead(lane=None):
+                for _ in self._peer.writer.share():
+                    pass
+            case WindowRead(lane=Lane() as lane):
+                self._peer.writer.flush(lane)
+            case ResetRead():
+                self._reset(self._exchanges[read.lane.id], read.code)
+            case GoawayRead():
+                self._goaway(read.last)
+
+    def _data(self, exchange: _Exchange, read: DataRead) -> None:
+        if not exchange.lane.got_head:
+            raise StreamFault(Code.PROTOCOL_ERROR, "DATA before HEADERS")
+        exchange.body += read.payload
+        self._peer.credit(read.lane, len(read.payload))
         if len(exchange.body) > _BODY_LIMIT_BYTES:
             message = f"{self._name} answered with more than {MESSAGE_LIMIT_BYTES} bytes"
-            _fail(exchange, GovernorError(Kind.EXHAUSTED, "answer-size", message))
+            exchange.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
+        self._passed(read.lane, ended=read.ended)
 
-    def _reset(self, event: h2.events.StreamReset) -> None:
-        exchange = self._exchanges.pop(event.stream_id or 0, None)
-        if exchange is None:
-            return
-        if event.error_code == h2.errors.ErrorCodes.REFUSED_STREAM:
-            _fail(exchange, _GoneError("refused"))
+    def _passed(self, lane: Lane, *, ended: bool) -> None:
+        if ended:
+            lane.got_end = True
+            self._exchanges[lane.id].succeed()
+
+    def _reset(self, exchange: _Exchange, code: int) -> None:
+        exchange.lane.got_end = exchange.lane.sent_end = True
+        if code == Code.REFUSED_STREAM:
+            exchange.fail(_GoneError("refused"))
         else:
-            message = f"{self._name} broke off the call with code {event.error_code}"
-            _fail(exchange, GovernorError(Kind.UNAVAILABLE, "call-reset", message))
+            message = f"{self._name} broke off the call with code {code}"
+            exchange.fail(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
 
     def _goaway(self, last: int) -> None:
         self._leaving = True
-        for stream in [each for each in self._exchanges if each > last]:
-            _fail(self._exchanges.pop(stream), _GoneError("the server goes away"))
+        for stream, exchange in self._exchanges.items():
+            if stream > last:
+                exchange.fail(_GoneError("the server goes away"))
 
-    def _fail_all(self, message: str) -> None:
-        for exchange in self._exchanges.values():
-            _fail(exchange, GovernorError(Kind.INTERNAL, "http2", message))
-        self._exchanges.clear()
-
-    def _flush(self) -> None:
-        data = self._protocol.data_to_send()
-        if data and self._transport is not None:
-            self._transport.write(data)
+    def _fail_all(self, error: Exception) -> None:
+        for exchange in [*self._waiting, *self._exchanges.values()]:
+            exchange.fail(error)
 
     def _answer(self, exchange: _Exchange) -> bytes:
         fields = exchange.fields
@@ -264,13 +291,3 @@ class _Connection(asyncio.Protocol):
             text = urllib.parse.unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
             raise GovernorError(grpcstatus.kind_of(number), "grpc-status", text or f"gRPC status {number}")
         return unwrap(bytes(exchange.body), fields.get(b"grpc-encoding", b"").decode(errors="replace"))
-
-
-def _succeed(exchange: _Exchange) -> None:
-    if not exchange.answer.done():
-        exchange.answer.set_result(None)
-
-
-def _fail(exchange: _Exchange, error: Exception) -> None:
-    if not exchange.answer.done():
-        exchange.answer.set_exception(error)
