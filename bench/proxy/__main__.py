@@ -11,11 +11,13 @@ meanwhile, or wait for the runtime; with --directory it is known beforehand wher
 """
 
 import argparse
+import platform
 import random
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +25,7 @@ import uvloop
 
 from bench.machine import machine
 from bench.proxy.plugins import plugin_directories
-from bench.proxy.report import aims, costs, memories
+from bench.proxy.report import added, aims, memories, processor, ratios, slowest
 from bench.proxy.rounds import take
 from bench.proxy.routes import RUNTIMES, Route, Runtime, peer
 from bench.proxy.stage import Sizes, containerd, fake_runtime, stage
@@ -57,7 +59,8 @@ async def show(
             samples = await take(options.rounds, await ready.acts(runtime, sizes), ready.clients, chance, say)
             memory = ready.memory()
     print(f"\nBefore {TITLES[runtime]}:")
-    for table in (costs(samples), memories(memory), aims(samples, memory)):
+    figures = [table(samples) for table in (added, ratios, slowest, processor)]
+    for table in (*figures, memories(memory), aims(samples, memory)):
         print("", *table, sep="\n", flush=True)
 
 
@@ -76,7 +79,10 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="a new one, with a short name, in which all sockets are")
     parser.add_argument("--quick", action="store_true", help="little in a round: to see that it works")
     options = parser.parse_args()
-    print(f"{options.rounds} rounds, seed {options.seed}. {machine()}", flush=True)
+    about = (
+        f"{options.rounds} rounds, seed {options.seed}. Python {platform.python_version()}, uvloop {version('uvloop')}."
+    )
+    print(about, machine(), flush=True)
     if options.directory is not None:
         options.directory.mkdir()
     with (

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,8 @@ from bench.turns import in_turn
 from testbed.cri_client import CriClient, Repetition
 from testbed.cri_control import Json
 from testbed.cri_pods import Pod
+
+LIFE: Final = "a pod's life"
 
 
 class Times(msgspec.Struct, frozen=True):

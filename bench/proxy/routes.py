@@ -10,8 +10,8 @@ Runtime: TypeAlias = Literal["fake", "containerd"]
 RUNTIMES: Final[tuple[Runtime, ...]] = ("fake", "containerd")
 DIRECT: Final = "direct"
 OURS: Final = "ours"
-PLUGIN_SETS: Final = ("", "go", "python", "three")
-"""What plugins a proxy may have: none, one in Go, one in Python, three in Go."""
+PLUGIN_SETS: Final = {"": 0, "go": 1, "python": 1, "three": 3}
+"""What plugins a proxy may have, by number: none, one in Go, one in Python, three in Go."""
 _PEER: Final = re.compile(
     r"(?P<proxy>[^+@=,]+)(\+(?P<plugins>go|python|three))?(@(?P<runtime>fake|containerd))?=(?P<socket>/[^,]+),(?P<pid>\d+)"
 )

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from bench.proxy.acts import Act, Listing, Living, Ready, asking_version, creating
+from bench.proxy.acts import LIFE, Act, Listing, Living, Ready, asking_version, creating
 from bench.proxy.processes import Memory
 from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, Route, Runtime
 from bench.proxy.sample import MARK, pod, workload
@@ -60,15 +60,15 @@ class Stage:
             for at_once in (1, AT_ONCE)
         ]
         if runtime == "containerd":
-            acts.append(Act("a pod's life", Living(self._cgroup), 1, sizes.lives))
-            acts.append(Act("a pod's life", Living(self._cgroup), AT_ONCE, AT_ONCE))
+            acts.append(Act(LIFE, Living(self._cgroup), 1, sizes.lives))
+            acts.append(Act(LIFE, Living(self._cgroup), AT_ONCE, AT_ONCE))
         return acts
 
     async def see_plugins(self) -> None:
         """A proxy whose plugins are not asked would be measured as a fast one."""
         for route, client in self.clients.items():
             seen = await self._asked(client)
-            wanted = {"": 0, "three": 3}.get(route.plugins, 1)
+            wanted = PLUGIN_SETS[route.plugins]
             if seen != wanted:
                 raise RuntimeError(f"{seen} plugins changed a container on the route {route.name} and not {wanted}")
 
@@ -100,14 +100,14 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     """Ours with every set of plugins, and the peers, before a runtime that runs."""
     async with AsyncExitStack() as running:
-        routes = [Route(DIRECT, socket), *peers]
+        routes = [Route(DIRECT, socket)]
         for plugins in PLUGIN_SETS:
             proxy = RuntimeProxy(directory / f"{OURS}-{plugins or 'none'}", socket)
             proxy.plugins = hooks[plugins]
             await running.enter_async_context(proxy)
             routes.append(Route(OURS, proxy.socket, proxy.pid, plugins))
         clients = {}
-        for route in routes:
+        for route in (*routes, *peers):
             caller = CriClient(directory / f"caller-{route.name}", route.socket)
             clients[route] = await running.enter_async_context(caller)
             await until(partial(answers, caller), within_s=PEERS_WITHIN_S)

@@ -1,7 +1,7 @@
 """What `make bench-proxy` says about its figures."""
 
 from bench.proxy.processes import Memory
-from bench.proxy.report import Spread, added_ms, aims, costs, memories
+from bench.proxy.report import Spread, added, added_ms, aims, memories, processor, ratios, slowest
 from bench.proxy.rounds import Sample, Samples
 
 ALONE = "Version, 1 at once"
@@ -30,13 +30,24 @@ def test_a_cell_has_the_median_and_the_range() -> None:
     assert Spread.of([3.0, 1.0, 2.0]).shown(1, "+") == "+2.0 (1.0 to 3.0)"
 
 
-def test_each_route_of_each_act_has_a_line() -> None:
+def test_each_figure_has_a_table_with_the_routes_beside_each_other() -> None:
     samples = {ALONE: {"direct": taken(1, 1, 1), "ours": taken(1.5, 1.5, 2, cpu_us=80)}}
 
-    assert list(costs(samples))[2:] == [
-        f"| {ALONE} | direct | 1.00 |  |  | 2.00 |  |",
-        f"| {ALONE} | ours | 1.50 | +0.50 (0.50 to 1.00) | 1.50 (1.50 to 2.00) | 3.00 | 80 |",
+    assert list(added(samples)) == [
+        "| added ms | direct | ours |",
+        "|---|---|---|",
+        f"| {ALONE} | takes 1.00 | +0.50 (0.50 to 1.00) |",
     ]
+    assert list(ratios(samples))[2:] == [f"| {ALONE} | 1 | 1.50 (1.50 to 2.00) |"]
+    assert list(slowest(samples))[2:] == [f"| {ALONE} | 2.00 | 3.00 |"]
+    assert list(processor(samples))[2:] == [f"| {ALONE} |  | 80 |"]
+
+
+def test_routes_with_the_same_plugins_stand_together() -> None:
+    names = ("other+python", "ours+three", "other", "ours+go", "direct", "ours", "ours+python", "other+go")
+    head = next(added({ALONE: {name: taken(1) for name in names}}))
+
+    assert head == "| added ms | direct | ours | other | ours+go | other+go | ours+python | other+python | ours+three |"
 
 
 def test_memory_is_shown_at_first_and_at_last() -> None:
@@ -60,6 +71,10 @@ def test_among_others_and_with_plugins_it_must_not_add_more() -> None:
 
 def test_proxies_with_other_plugins_are_not_compared() -> None:
     assert verdicts({ALONE: {"direct": taken(1), "ours": taken(2), "other+go": taken(3)}}) == []
+
+
+def test_the_life_of_a_pod_decides_nothing() -> None:
+    assert verdicts(beside("a pod's life, 1 at once", taken(9, 9, 9), taken(8, 8, 8))) == []
 
 
 def test_the_peak_of_memory_counts() -> None:
