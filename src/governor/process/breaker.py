@@ -44,15 +44,19 @@ class Breaker:
         self._failures = 0
         self._open: _Open | None = None
 
-    def check(self) -> None:
-        """Return if the caller may try now, and then tells how it went; otherwise UNAVAILABLE ``circuit-open``."""
+    def check(self) -> bool:
+        """Return if the caller may try now, and then tells how it went; otherwise UNAVAILABLE ``circuit-open``.
+
+        Whether the circuit is open, and the caller the one who tries it.
+        """
         opened = self._open
         if opened is None:
-            return
+            return False
         if self._clock.monotonic() < opened.retry_s:
             raise self._refusal(opened)
         opened.trying = True
         opened.retry_s = self._after_wait_s(opened.times)
+        return True
 
     def refusal(self) -> str:
         """Why nobody may try now, or nothing; unlike ``check`` it only looks."""

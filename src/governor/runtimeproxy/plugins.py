@@ -1,7 +1,7 @@
 """The plugins in force: who is registered, and asking one of them within its time.
 
-A plugin that hangs or answers nonsense again and again is left alone for a while. One that cannot be reached costs no
-time, so it is tried each time; one that was restarted is trusted anew.
+A plugin that hangs or answers nonsense again and again is left alone for a while, then one call tries it on a new
+connection. One that cannot be reached costs no time, so it is tried each time; one that was restarted is trusted anew.
 """
 
 import random
@@ -77,6 +77,8 @@ class Plugin:
         self._breaker = self._new_breaker()
         self._asked = 0
         self._leaving = False
+        self._trying = False
+        """One call tries, on a new connection, whether it is well again."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -99,9 +101,19 @@ class Plugin:
                 self.leave()
 
     async def _ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
-        if not self._client.connected:
+        if not (self._client.connected or self._trying):
             self._breaker = self._new_breaker()
-        self._breaker.check()
+        if not self._breaker.check():
+            return await self._call(hook, question, timeout_s, metadata)
+        # What hangs may be the connection alone.
+        self._client.close()
+        self._trying = True
+        try:
+            return await self._call(hook, question, timeout_s, metadata)
+        finally:
+            self._trying = False
+
+    async def _call(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
         try:
             message = question.SerializeToString()
             raw = await self._client.call(hook.path, message, timeout_s=timeout_s, metadata=metadata)
@@ -114,7 +126,7 @@ class Plugin:
 
     def left_alone(self) -> str:
         """Why it is not asked now, or nothing."""
-        return self._breaker.refusal() if self._client.connected else ""
+        return self._breaker.refusal() if self._client.connected or self._trying else ""
 
     def _failed(self, error: GovernorError) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin."""

@@ -1,0 +1,314 @@
+"""Plugins that break the rules: under Fail no call passes, under Ignore none is hindered, and they may come back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from governor.wire.hooks.hooks_pb2 import LinuxContainerResources, PodSandboxHookResponse
+from testbed.cri_control import Json
+from testbed.cri_fixtures import MakeDirectory, StartHookPlugin
+from testbed.cri_peers import register
+from testbed.cri_rude import DONE, FRAME_BYTES, HEAD, Act, Asked, RudePlugin
+from testbed.waiting import until
+from tests.integration.proxy_bed import Bed
+from tests.integration.proxy_calls import POD, hooked, last, run_pod
+
+MIB = 1024 * 1024
+CHANGE = PodSandboxHookResponse(annotations={"by": "rude"}).SerializeToString()
+NONSENSE = PodSandboxHookResponse(resources=LinuxContainerResources(cpu_shares=-5)).SerializeToString()
+SENT = POD["annotations"]
+
+
+async def answer_well(asked: Asked) -> None:
+    await asked.answer(CHANGE)
+
+
+async def never_answer(asked: Asked) -> None:
+    await asked.given_up.wait()
+
+
+async def break_off_at_once(asked: Asked) -> None:
+    asked.break_off()
+
+
+async def break_off_within_the_answer(asked: Asked) -> None:
+    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
+    asked.break_off()
+
+
+async def stop_within_the_answer(asked: Asked) -> None:
+    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
+
+
+async def end_within_the_message(asked: Asked) -> None:
+    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE), asked.end())
+
+
+async def answer_without_a_message(asked: Asked) -> None:
+    await asked.write(asked.head(), asked.end())
+
+
+async def answer_without_a_status(asked: Asked) -> None:
+    await asked.write(asked.head(), *asked.data(b"\0", len(CHANGE).to_bytes(4), CHANGE), asked.end([("x-y", "z")]))
+
+
+async def answer_twice(asked: Asked) -> None:
+    message = b"\0" + len(CHANGE).to_bytes(4) + CHANGE
+    await asked.write(asked.head(), *asked.data(message, message), asked.end())
+
+
+async def answer_compressed_by_nobody_knows_what(asked: Asked) -> None:
+    await asked.write(asked.head([*HEAD, ("grpc-encoding", "own")]), *asked.data(b"\1\0\0\0\1x"), asked.end())
+
+
+async def answer_as_a_web_server(asked: Asked) -> None:
+    await asked.write(asked.head([(":status", "503"), ("content-type", "text/html")]), asked.end(DONE))
+
+
+async def answer_no_message_of_ours(asked: Asked) -> None:
+    await asked.answer(b"\xff\xff\xff")
+
+
+async def answer_what_means_nothing(asked: Asked) -> None:
+    await asked.answer(NONSENSE)
+
+
+async def speak_no_http2(asked: Asked) -> None:
+    await asked.write(bytes(1000))
+
+
+async def answer_more_than_windows_allow(asked: Asked) -> None:
+    await asked.write(asked.head(), *asked.data(b"\0\x04\0\0\0", bytes(64 * MIB)), asked.end())
+
+
+async def begin_headers_that_never_end(asked: Asked) -> None:
+    endless = asked.head()
+    endless.flags.discard("END_HEADERS")
+    await asked.write(endless)
+    for _ in range(8 * 1024):
+        await asked.write(asked.more_fields())
+
+
+FAULTS: list[Act] = [
+    break_off_at_once,
+    break_off_within_the_answer,
+    stop_within_the_answer,
+    end_within_the_message,
+    answer_without_a_message,
+    answer_without_a_status,
+    answer_twice,
+    answer_compressed_by_nobody_knows_what,
+    answer_as_a_web_server,
+    answer_no_message_of_ours,
+    answer_what_means_nothing,
+    speak_no_http2,
+    answer_more_than_windows_allow,
+    begin_headers_that_never_end,
+    never_answer,
+]
+
+
+@pytest.fixture
+async def rude(peer_directory: MakeDirectory) -> AsyncIterator[RudePlugin]:
+    directory = peer_directory()
+    directory.mkdir()
+    plugin = RudePlugin(directory / "rude", answer_well)
+    async with plugin.serving():
+        yield plugin
+
+
+async def in_force(bed: Bed, plugin: RudePlugin, policy: str, allowed: str = "500ms") -> None:
+    keys = {"failure_policy": policy, "timeout": allowed}
+    register(plugin.socket, bed.proxy.plugins, "rude", ["PreRunPodSandbox"], **keys)
+    await bed.proxy.knows(1)
+
+
+async def annotations_at_the_runtime(bed: Bed) -> Json:
+    return dict((await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"])
+
+
+async def passes_well(bed: Bed, after: str = "") -> None:
+    """The plugin that is well again is asked, and what it says is done."""
+    reply = await bed.client.call("RunPodSandbox", {"config": POD})
+    assert (reply.code, reply.message) == ("OK", ""), after
+    assert await annotations_at_the_runtime(bed) == {**SENT, "by": "rude"}, after
+
+
+async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
+    await in_force(bed, rude, "Fail")
+    before = bed.proxy.resident_bytes()
+    for number, fault in enumerate(FAULTS):
+        rude.act = fault
+        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=20)
+        assert reply.code not in ("OK", "DEADLINE_EXCEEDED"), fault.__name__
+        assert reply.message.startswith("plugin rude refuses PreRunPodSandbox: "), fault.__name__
+        assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
+        rude.act = answer_well
+        await passes_well(bed, fault.__name__)
+
+    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert bed.proxy.resident_bytes() - before < 48 * MIB
+    assert (await bed.client.wire()).errors == ()
+
+
+async def test_ignore_lets_every_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
+    await in_force(bed, rude, "Ignore")
+    for fault in FAULTS:
+        rude.act = fault
+        await run_pod(bed)
+        assert await annotations_at_the_runtime(bed) == SENT, fault.__name__
+        rude.act = answer_well
+        await passes_well(bed, fault.__name__)
+
+    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert (await bed.client.wire()).errors == ()
+
+
+async def test_an_answer_that_comes_too_late_is_not_applied(bed: Bed, rude: RudePlugin) -> None:
+    """Neither to its own call nor to the next one."""
+
+    async def answer_when_given_up(asked: Asked) -> None:
+        await asked.given_up.wait()
+        await asked.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
+
+    await in_force(bed, rude, "Ignore", "200ms")
+    for _ in range(3):
+        rude.act = answer_when_given_up
+        await run_pod(bed)
+        assert await annotations_at_the_runtime(bed) == SENT
+        rude.act = answer_well
+        await passes_well(bed)
+
+    assert rude.connections == 1
+
+
+async def test_a_plugin_that_is_left_alone_is_tried_on_another_connection(bed: Bed, rude: RudePlugin) -> None:
+    """The first one is stuck for ever within a frame that it will never get."""
+
+    async def be_stuck_at_first(asked: Asked) -> None:
+        if rude.connections == 1:
+            await asked.write(b"\x00\x40\x00\x00")
+        else:
+            await asked.answer(CHANGE)
+
+    rude.act = be_stuck_at_first
+    await in_force(bed, rude, "Ignore", "100ms")
+
+    async def is_applied() -> bool:
+        await run_pod(bed)
+        return "by" in await annotations_at_the_runtime(bed)
+
+    await until(is_applied)
+    await passes_well(bed)
+    assert rude.connections == 2
+
+
+async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: Bed, rude: RudePlugin) -> None:
+    sent = 0
+
+    async def answer_without_end(asked: Asked) -> None:
+        nonlocal sent
+        await asked.write(asked.head(), *asked.data(b"\0\x04\0\0\0"))
+        while sent < 64 * MIB and not asked.given_up.is_set():
+            await asked.write_within_windows(bytes(FRAME_BYTES))
+            sent += FRAME_BYTES
+
+    rude.act = answer_without_end
+    await in_force(bed, rude, "Fail", "20s")
+    before = bed.proxy.resident_bytes()
+
+    reply = await bed.client.call("RunPodSandbox", {"config": POD})
+
+    assert reply.code == "RESOURCE_EXHAUSTED"
+    assert 16 * MIB < sent < 20 * MIB
+    assert bed.proxy.resident_bytes() - before < 64 * MIB
+    assert await bed.runtime.received("RunPodSandbox") == []
+
+
+async def test_a_server_that_says_nothing_at_all_costs_no_more_than_its_time(
+    bed: Bed, peer_directory: MakeDirectory
+) -> None:
+    directory = peer_directory()
+    directory.mkdir()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+        writer.close()
+
+    async with await asyncio.start_unix_server(listen, str(directory / "mute")):
+        register(directory / "mute", bed.proxy.plugins, "mute", ["PreRunPodSandbox"], timeout=60)
+        await bed.proxy.knows(1)
+
+        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=2)
+        version = await bed.client.call("Version")
+
+        assert (reply.code, version.code) == ("OK", "OK")
+        (bed.proxy.plugins / "mute.json").unlink()
+        await bed.proxy.knows(0)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+async def test_a_plugin_whose_socket_goes_and_comes_is_asked_whenever_it_is_there(
+    bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
+) -> None:
+    """It costs no time while it is away, so it is tried each time, more often than a hanging one would be."""
+    plugin = await start_hook_plugin({"answer": {"annotations": {"by": "rude"}}})
+    await hooked(bed, plugin, failure_policy=policy, hooks=["PreRunPodSandbox"])
+    await passes_well(bed)
+    for _ in range(2):
+        await plugin.stop()
+        Path(plugin.socket).unlink(missing_ok=True)
+        away = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=20, at_once=4)
+        assert away.statuses == ({"UNAVAILABLE": 20} if policy == "Fail" else {"OK": 20})
+        await plugin.start()
+        await passes_well(bed)
+
+    assert len(await bed.runtime.received("RunPodSandbox")) == (3 if policy == "Fail" else 43)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+async def test_a_plugin_that_hangs_again_and_again_is_left_alone_and_tried_by_one_call(
+    bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
+) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    await hooked(bed, plugin, failure_policy=policy, timeout="100ms", hooks=["PreRunPodSandbox"])
+
+    async def calls(count: int, at_once: int) -> int:
+        """How many questions that many calls were worth."""
+        before = len(await plugin.received())
+        seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=count, at_once=at_once)
+        assert seen.statuses == ({"UNAVAILABLE": count} if policy == "Fail" else {"OK": count})
+        return len(await plugin.received()) - before
+
+    async def one_more_is_asked() -> int:
+        return await calls(10, 10)
+
+    assert await calls(5, 1) == 5
+    assert await until(one_more_is_asked) == 1
+    await plugin.set({"answer": {"annotations": {"by": "rude"}}})
+
+    async def is_trusted_again() -> bool:
+        await bed.client.call("RunPodSandbox", {"config": POD})
+        return "OK" in (await plugin.statuses())["PreRunPodSandboxHook"]
+
+    await until(is_trusted_again)
+    before = len(await plugin.received())
+    again = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=10)
+    assert again.statuses == {"OK": 10}
+    assert len(await plugin.received()) == before + 10
+
+
+async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    for number in range(3):
+        await hooked(bed, plugin, name=f"p-{number}", timeout=30, hooks=["PreRunPodSandbox"])
+    await bed.runtime.set({"method": "RunPodSandbox", "delay_s": 0.5})
+
+    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=3)
+
+    assert reply.code == "OK"
+    assert len(await plugin.received()) == 3
