@@ -66,6 +66,9 @@ def bind(**fields: object) -> None:
 def masked(value: object) -> object:
     """``value`` with every Secret in it, however deep, replaced by the mask."""
     match value:
+        # First, because almost all values are of these.
+        case str() | int() | None:
+            return value
         case Secret() | Sealed():
             return MASK
         case msgspec.Struct():

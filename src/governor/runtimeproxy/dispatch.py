@@ -130,7 +130,6 @@ class Dispatch:
 
     def _apply(self, held: Held, consultation: Consultation) -> None:
         held.consultation = consultation
-        audit.record(consultation)
         self._metrics.conflicts.inc(len(consultation.conflicts))
         for change in consultation.changes:
             self._metrics.changes.labels(change.plugin).inc()

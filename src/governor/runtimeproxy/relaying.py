@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from governor.process import logging
-from governor.runtimeproxy import grpcstatus
+from governor.runtimeproxy import audit, grpcstatus
 from governor.runtimeproxy.calls import CALLS
 from governor.runtimeproxy.dispatch import Dispatch, Refused
 from governor.runtimeproxy.held import Held
@@ -131,6 +131,9 @@ class HeldCalls:
             if not self.relay.release(stream, held.body, hold_response=True):
                 return
             self._pump()
+            if held.consultation is not None:
+                # Only now, so that the runtime does not wait for the log.
+                audit.record(held.consultation)
             responded = await response
             await self._dispatch.after(held, responded.fields, responded.body, responded.trailers)
             self.relay.release_response(stream)
