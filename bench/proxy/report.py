@@ -26,9 +26,19 @@ class Spread(msgspec.Struct, frozen=True):
         """Of one value for each round."""
         return cls(statistics.median(values), min(values), max(values))
 
-    def shown(self, digits: int, sign: str = "") -> str:
+    def shown(self, sign: str = "") -> str:
         """As a cell."""
+        digits = _digits(max(abs(self.least), abs(self.most)))
         return f"{self.median:{sign}.{digits}f} ({self.least:.{digits}f} to {self.most:.{digits}f})"
+
+
+def _digits(value: float) -> int:
+    """How many of them after the point say something."""
+    return 2 if value < 10 else 1 if value < 100 else 0
+
+
+def _shown(value: float) -> str:
+    return f"{value:.{_digits(value)}f}"
 
 
 def added_ms(direct: Sequence[Sample], proxied: Sequence[Sample]) -> list[float]:
@@ -44,20 +54,20 @@ def times_direct(direct: Sequence[Sample], proxied: Sequence[Sample]) -> list[fl
 def added(samples: Samples) -> Iterator[str]:
     """The table of what a proxy adds to a direct call."""
     return _table(
-        "added ms", samples, _milliseconds, lambda direct, taken: Spread.of(added_ms(direct, taken)).shown(2, "+")
+        "added ms", samples, _milliseconds, lambda direct, taken: Spread.of(added_ms(direct, taken)).shown("+")
     )
 
 
 def ratios(samples: Samples) -> Iterator[str]:
     """The table of how many times as long as a direct call one through a proxy takes."""
-    return _table("times direct", samples, lambda _: "1", lambda *both: Spread.of(times_direct(*both)).shown(2))
+    return _table("times direct", samples, lambda _: "1", lambda *both: Spread.of(times_direct(*both)).shown())
 
 
 def slowest(samples: Samples) -> Iterator[str]:
     """The table of the slowest calls of a turn."""
 
     def p99_ms(taken: Sequence[Sample]) -> str:
-        return f"{statistics.median(each.p99_s for each in taken) * 1e3:.2f}"
+        return _shown(statistics.median(each.p99_s for each in taken) * 1e3)
 
     return _table("p99 ms", samples, p99_ms, lambda _, taken: p99_ms(taken))
 
@@ -95,7 +105,7 @@ def _place(route: str) -> tuple[int, bool, str]:
 
 
 def _milliseconds(taken: Sequence[Sample]) -> str:
-    return f"takes {statistics.median(each.median_s for each in taken) * 1e3:.2f}"
+    return f"takes {_shown(statistics.median(each.median_s for each in taken) * 1e3)}"
 
 
 def memories(memory: Mapping[str, tuple[Memory, Memory]]) -> Iterator[str]:

@@ -27,7 +27,8 @@ def test_what_a_proxy_adds_is_compared_within_each_round() -> None:
 
 
 def test_a_cell_has_the_median_and_the_range() -> None:
-    assert Spread.of([3.0, 1.0, 2.0]).shown(1, "+") == "+2.0 (1.0 to 3.0)"
+    assert Spread.of([3.0, 1.0, 2.0]).shown("+") == "+2.00 (1.00 to 3.00)"
+    assert Spread.of([-250.4, 30.0]).shown() == "-110 (-250 to 30)"
 
 
 def test_each_figure_has_a_table_with_the_routes_beside_each_other() -> None:
