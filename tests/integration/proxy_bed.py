@@ -16,6 +16,7 @@ from testbed.cri_fixtures import StartCriClient, StartFakeRuntime
 from testbed.cri_peers import FakeRuntime
 from testbed.server import Server, short_socket
 from testbed.waiting import until
+from tests.integration.cli_bed import Outcome, Running
 
 
 class RuntimeProxy(Server):
@@ -38,6 +39,21 @@ class RuntimeProxy(Server):
             f"--health-listen=127.0.0.1:{self.ports['health']}",
             *self._arguments,
         ]
+
+    async def start_command(self, *words: str) -> Running:
+        """Start a command that asks the proxy, with the flags with which it was started."""
+        process = await asyncio.create_subprocess_exec(
+            *(*self.command(), *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self.environment(), "PYTHONUNBUFFERED": "1"},
+        )
+        return Running(process)
+
+    async def run_command(self, *words: str) -> Outcome:
+        """Run such a command to its end."""
+        return await (await self.start_command(*words)).ended()
 
     async def is_ready(self) -> bool:
         """Whether it serves; the runtime may be away."""

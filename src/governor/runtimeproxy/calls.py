@@ -115,6 +115,11 @@ _SHAPES: Final = {
 CALLS: Final[Mapping[str, Call]] = {f"/{service}/{call}": call for service in SERVICES for call in Call}
 """Every call by the ``:path`` of its requests."""
 
+CALLS_OF_HOOKS: Final[Mapping[Hook, str]] = {
+    hook: str(call) for call, shape in _SHAPES.items() for hook in (shape.pre, shape.post) if hook is not None
+}
+"""The call by which plugins are asked, or told, at each hook."""
+
 
 def read(call: Call, body: bytes, encoding: str = "") -> CriRequest:
     """The request in a body; INVALID, UNIMPLEMENTED or EXHAUSTED if it cannot be read, and then nobody can be asked."""

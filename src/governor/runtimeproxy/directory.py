@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -40,14 +41,14 @@ class HookDirectory:
     async def look(self) -> None:
         """Read the files if any of them changed."""
         try:
-            stamps = await asyncio.to_thread(self._stamps_now)
+            stamps = await asyncio.to_thread(stamps_in, self._path)
         except OSError as error:
             self._complain(f"{self._path}: {error.strerror or error}")
             return
         self._complaint = ""
         if stamps == self._stamps:
             return
-        contents = await asyncio.to_thread(self._contents, list(stamps))
+        contents = await asyncio.to_thread(contents_of, self._path, stamps)
         self._stamps = stamps
         self._plugins.replace(reload(self._plugins.registrations, contents))
 
@@ -56,16 +57,19 @@ class HookDirectory:
             _log.warning("the plugins' directory cannot be read; they stay as they were", error=complaint)
         self._complaint = complaint
 
-    def _stamps_now(self) -> dict[str, Stamp]:
-        """What tells a changed file from an unchanged one. A directory that is not there has no files."""
-        try:
-            with os.scandir(self._path) as entries:
-                return {each.name: _stamp(each) for each in entries if each.name.endswith(SUFFIX)}
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
 
-    def _contents(self, names: list[str]) -> Contents:
-        return {name: content for name in names if (content := _read(self._path / name)) is not None}
+def stamps_in(directory: Path) -> dict[str, Stamp]:
+    """The plugins' files, with what tells a changed one from an unchanged. A directory that is not there has none."""
+    try:
+        with os.scandir(directory) as entries:
+            return {each.name: _stamp(each) for each in entries if each.name.endswith(SUFFIX)}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+
+
+def contents_of(directory: Path, names: Iterable[str]) -> Contents:
+    """What is in these files, or why they cannot be read; those that are gone by now are not there."""
+    return {name: content for name in names if (content := _read(directory / name)) is not None}
 
 
 def _stamp(entry: "os.DirEntry[str]") -> Stamp:

@@ -35,8 +35,8 @@ from governor.runtimeproxy.subjects import subject_of
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookRequest
 from governor.wire.hooks.points import Hook, Request, Response
 
-_RUNTIME_RESERVE_S: Final = 5.0
-_ANSWER_RESERVE_S: Final = 0.5
+RUNTIME_RESERVE_S: Final = 5.0
+ANSWER_RESERVE_S: Final = 0.5
 _LEARN_S: Final = 5.0
 
 _log = logging.get_logger(__name__)
@@ -118,9 +118,9 @@ class Dispatch:
             _log.warning("the runtime's answer cannot be read", request=type(request).__name__, error=str(error))
 
     async def _consult(self, held: Held, request: CriRequest, hook: Hook) -> None:
-        await self._learn(held, request, _RUNTIME_RESERVE_S)
+        await self._learn(held, request, RUNTIME_RESERVE_S)
         consultation = consult(held.call, request, self._store)
-        for registration, allowed_s in self._turns(held, hook, consultation.question, _RUNTIME_RESERVE_S):
+        for registration, allowed_s in self._turns(held, hook, consultation.question, RUNTIME_RESERVE_S):
             try:
                 answer = await self._ask(held, registration, hook, consultation.question, allowed_s())
                 consultation = consultation.answered(registration.name, answer, self._rules.conflicts)
@@ -138,9 +138,9 @@ class Dispatch:
             held.body = write(held.request)
 
     async def _tell(self, held: Held, request: CriRequest, hook: Hook) -> None:
-        await self._learn(held, request, _ANSWER_RESERVE_S)
+        await self._learn(held, request, ANSWER_RESERVE_S)
         asked = question(request, self._store)
-        for registration, allowed_s in self._turns(held, hook, asked, _ANSWER_RESERVE_S):
+        for registration, allowed_s in self._turns(held, hook, asked, ANSWER_RESERVE_S):
             try:
                 await self._ask(held, registration, hook, asked, allowed_s())
             except GovernorError as error:

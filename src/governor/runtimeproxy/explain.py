@@ -1,10 +1,10 @@
 """Why a pod is as it is: what the runtime was told of it, which plugins are asked about it, and what they did."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.calls import Call
+from governor.runtimeproxy.calls import CALLS_OF_HOOKS
 from governor.runtimeproxy.control import (
     ContainerExplanation,
     HookExplanation,
@@ -25,8 +25,6 @@ from governor.runtimeproxy.runtime import Runtime
 from governor.runtimeproxy.store import Store
 from governor.values.selectors import Expression
 from governor.wire.hooks.points import Hook
-
-_CALLS: Final = {hook: str(call) for call in Call for hook in (call.shape.pre, call.shape.post) if hook is not None}
 
 Records = list[tuple[Sandbox, list[Container]]]
 
@@ -122,7 +120,7 @@ class Explainer:
             *(self._turn(each, hook, self._plugins.left_alone(each), asked=True) for each in asked),
             *(self._turn(each, hook, why_not(each, hook, labels) or skipped, asked=False) for each in others),
         ]
-        return HookExplanation(str(hook), _CALLS[hook], tuple(turns))
+        return HookExplanation(str(hook), CALLS_OF_HOOKS[hook], tuple(turns))
 
     def _turn(self, registration: Registration, hook: Hook, why: str, *, asked: bool) -> PluginTurn:
         return PluginTurn(
@@ -152,10 +150,11 @@ def _wrong_labels(registration: Registration, labels: Mapping[str, str]) -> Iter
 def _wrong_expressions(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
     for each in registration.match_expressions:
         if not each.matches(labels):
-            yield f"label {each.key} must be {_wanted(each)} and {_is(labels, each.key)}"
+            yield f"label {each.key} must be {wanted(each)} and {_is(labels, each.key)}"
 
 
-def _wanted(expression: Expression) -> str:
+def wanted(expression: Expression) -> str:
+    """What an expression wants of its label."""
     values = f" ({', '.join(expression.values)})" if expression.values else ""
     return f"{expression.operator}{values}"
 

@@ -79,7 +79,7 @@ class Splice:
         return sum(each.engine.held_bytes for each in self._sessions if isinstance(each.engine, Relay))
 
     def hooks_changed(self) -> int:
-        """Connections that may not be copied any more end gracefully and come back to be relayed; how many these are."""
+        """Connections that may not be copied any more end gracefully and come back to be relayed; says how many."""
         copied = [each for each in self._sessions if isinstance(each.engine, ByteCopy)] if not self.may_copy else []
         for session in copied:
             session.retire()

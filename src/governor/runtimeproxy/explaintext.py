@@ -1,0 +1,154 @@
+"""``explain``: which pod is meant, and what is known about it in words. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from governor.errors import Detail, GovernorError, Kind, invalid
+from governor.runtimeproxy.control import (
+    ContainerExplanation,
+    HookExplanation,
+    PluginTurn,
+    PodExplanation,
+    PodList,
+    PodSummary,
+    SandboxExplanation,
+    Trail,
+)
+from governor.values.paths import render
+from governor.values.printing import one_line, table
+
+_LONGEST_VALUE = 60
+
+
+def meant(known: PodList, text: str) -> PodSummary:
+    """The pod that a person means by its name, ``namespace/name``, uid, or the beginning of a sandbox's id."""
+    exact = [each for each in known.pods if text in (each.name, f"{each.namespace}/{each.name}", *each.uids)]
+    found = exact or [each for each in known.pods if any(own.startswith(text) for own in each.sandboxes)]
+    if not found:
+        message = f"there is no pod {text!r}; give its name, namespace/name, uid or the id of its sandbox"
+        raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
+    if len(found) > 1:
+        details = [Detail(f"{each.namespace}/{each.name} (uid {', '.join(each.uids) or 'unknown'})") for each in found]
+        raise invalid("ambiguous-pod", f"{text!r} may be one of {len(found)} pods; name one as", details)
+    return found[0]
+
+
+def explanation_text(found: PodExplanation) -> str:
+    """For people."""
+    return "\n\n".join(_parts(found))
+
+
+def _parts(found: PodExplanation) -> Iterator[str]:
+    yield f"Pod {found.namespace}/{found.name}"
+    if not found.kept:
+        yield "No plugin is registered, so the proxy remembers nothing: the runtime was asked just now."
+    if not found.sandboxes:
+        yield "It has no sandbox: it never ran, or is gone."
+    for sandbox in found.sandboxes:
+        yield _sandbox(sandbox, found)
+    if found.skipped:
+        yield f"No plugin is asked: {found.skipped}."
+    if found.hooks and found.kept:
+        yield "Plugins\n" + table(
+            ("HOOK", "BY CALL", "PLUGIN", "ASKED", "TIMEOUT", "FAILURE", "WHY"), _turns(found.hooks)
+        )
+    yield from _happened(found.trails)
+    if found.problems:
+        yield "\n".join(("Plugins' files", *(f"  {one_line(each)}" for each in found.problems)))
+
+
+def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
+    changed = {each.field for trail in found.trails for each in trail.changes}
+    rows = [
+        ("sandbox", f"{sandbox.id} (attempt {sandbox.attempt})"),
+        ("uid", sandbox.uid),
+        ("runtime handler", sandbox.runtime_handler),
+        ("labels", _chosen(sandbox.labels, "labels", found.labels_that_matter, changed)),
+        ("annotations", _chosen(sandbox.annotations, "annotations", found.labels_that_matter, changed)),
+        ("cgroup parent", sandbox.cgroup_parent),
+        ("resources", _settings(sandbox.resources)),
+        ("overhead", _settings(sandbox.overhead)),
+    ]
+    lines = [f"  {name + ':':<17}{one_line(text)}" for name, text in rows if text]
+    containers = [f"\nContainers\n{_containers(sandbox.containers)}"] if sandbox.containers else []
+    return "\n".join([*lines, *containers])
+
+
+def _chosen(entries: Mapping[str, str], kind: str, mattering: tuple[str, ...], changed: set[str]) -> str:
+    """Those on which it depends who is asked, and those that a plugin changed; of the others how many there are."""
+    shown = [
+        f"{key}={_short(value)}"
+        for key, value in sorted(entries.items())
+        if key in mattering or render((kind, key)) in changed
+    ]
+    others = len(entries) - len(shown)
+    return ", ".join([*shown, *([f"{others} that no plugin looks at (-o yaml shows them)"] if others else ())])
+
+
+def _containers(containers: tuple[ContainerExplanation, ...]) -> str:
+    rows = [
+        (each.name, each.id[:13], each.attempt, _settings(each.resources) or "none set", len(each.environment))
+        for each in containers
+    ]
+    return table(("NAME", "ID", "ATTEMPT", "RESOURCES", "VARIABLES"), rows)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    parts = (f"{name}={_entries(value) if isinstance(value, Mapping) else value}" for name, value in values.items())
+    return ", ".join(parts)
+
+
+def _entries(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {_short(str(value))}" for key, value in values.items()) + "}"
+
+
+def _turns(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
+    for hook in hooks:
+        for number, turn in enumerate(hook.plugins, 1):
+            yield (hook.hook, hook.call, turn.plugin, *_turn(turn, number))
+
+
+def _turn(turn: PluginTurn, number: int) -> tuple[str, ...]:
+    if not turn.asked:
+        return "no", "", "", turn.why
+    why = f"left alone: {turn.why}" if turn.why else ""
+    return f"{number}.", f"{turn.timeout_s:g}s", turn.policy, why
+
+
+def _happened(trails: tuple[Trail, ...]) -> Iterator[str]:
+    changes = [
+        (_time(each), each.call, each.container, own.plugin, own.field, _value(own.old), _value(own.new))
+        for each in trails
+        for own in each.changes
+    ]
+    if changes:
+        yield "Changed by plugins\n" + table(("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), changes)
+    conflicts = [(_time(each), each.call, text) for each in trails for text in each.conflicts]
+    if conflicts:
+        yield "Conflicts\n" + table(("TIME", "CALL", "WHAT"), conflicts)
+    unused = [(_time(each), each.call, text) for each in trails for text in each.unused]
+    if unused:
+        yield "Changes without a place\n" + table(("TIME", "CALL", "WHAT"), unused)
+    failures = [
+        (_time(each), own.hook, each.container, own.plugin, "refused" if each.refusal else "ignored", own.error)
+        for each in trails
+        for own in each.asked
+        if own.error
+    ]
+    if failures:
+        yield "Plugins that failed\n" + table(("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), failures)
+    refusals = [(_time(each), each.call, each.container, each.refusal) for each in trails if each.refusal]
+    if refusals:
+        yield "Refused\n" + table(("TIME", "CALL", "CONTAINER", "KUBELET WAS TOLD"), refusals)
+
+
+def _time(trail: Trail) -> str:
+    return trail.time.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _value(value: int | str | None) -> str:
+    return "(none)" if value is None else _short(str(value)) or '""'
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
