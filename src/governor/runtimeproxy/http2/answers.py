@@ -29,7 +29,10 @@ def trailers_only(status: int, message: str, details: bytes = b"") -> Fields:
 
 def status_in(fields: Fields) -> bytes:
     """The gRPC status of a response's last fields, empty if it has none."""
-    return next((value for name, value in fields if name == b"grpc-status"), b"")
+    for name, value in fields:
+        if name == b"grpc-status":
+            return value
+    return b""
 
 
 def with_length(fields: Fields, length: int) -> Fields:

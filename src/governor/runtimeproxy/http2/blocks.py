@@ -34,6 +34,20 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(rb"[\x00\r\n]")
 _OF_ONE_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _REQUEST: Final = {b":method", b":scheme", b":path", b":authority"}
 _RESPONSE: Final = {b":status"}
+_TRAILERS: Final[set[bytes]] = set()
+
+
+class KnownFields(list[Field]):
+    """The fields of a block that will come again: keeps what was once found out about them."""
+
+    __slots__ = ("leading", "literals")
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self.literals = b""
+        """How they are written, which is the same on every connection."""
+        self.leading: tuple[set[bytes], dict[bytes, bytes]] | None = None
+        """Their pseudo-header fields, and which were allowed when they were found right."""
 
 
 class BlockReader:
@@ -43,7 +57,7 @@ class BlockReader:
 
     def __init__(self, list_size: int) -> None:
         self._decoder = Decoder(list_size)
-        self._known: dict[bytes, Fields] = {}
+        self._known: dict[bytes, KnownFields] = {}
         """Blocks that only name entries of the table, until it changes: most responses."""
 
     def read(self, block: bytes) -> Fields:
@@ -71,7 +85,7 @@ class BlockReader:
             fields.append(entry(byte & 0x7F))
         self._check_size(fields)
         if len(self._known) < _CACHED_MOST and len(block) <= _CACHED_SIZE:
-            self._known[block] = fields
+            fields = self._known[block] = KnownFields(fields)
         return fields
 
     def _read_rest(self, fields: list[Field], block: bytes) -> None:
@@ -95,11 +109,18 @@ class BlockWriter:
 
     def write(self, fields: Fields) -> bytes:
         """A block that depends on no other."""
-        block = b"".join([self._known(field) or self._literal(field) for field in fields])
+        if not isinstance(fields, KnownFields):
+            block = self._literals(fields)
+        else:
+            block = fields.literals or self._literals(fields)
+            fields.literals = block
         if self._begun:
             return block
         self._begun = True
         return _NO_TABLE + block
+
+    def _literals(self, fields: Fields) -> bytes:
+        return b"".join([self._known(field) or self._literal(field) for field in fields])
 
     def _known(self, field: Field) -> bytes | None:
         return None if isinstance(field, NeverIndexedHeaderTuple) else self._cache.get(field)
@@ -158,10 +179,17 @@ class FieldRules:
 
     def check_trailers(self, fields: Fields) -> None:
         """Trailers have no pseudo-header fields."""
-        self._leading(fields, set())
+        self._leading(fields, _TRAILERS)
 
     def _leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
         """The pseudo-header fields, which come first and once each."""
+        if not isinstance(fields, KnownFields):
+            return self._find_leading(fields, known)
+        if fields.leading is None or fields.leading[0] is not known:
+            fields.leading = known, self._find_leading(fields, known)
+        return fields.leading[1]
+
+    def _find_leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
         leading: dict[bytes, bytes] = {}
         right = self._right
         ordinary = False

@@ -132,10 +132,10 @@ class Connection:
             payload = frames.unpadded(payload)
         if flags & frames.PRIORITISED:
             payload = frames.without_priority(stream, payload)
-        block = _Block(stream, payload, ended=bool(flags & frames.END_STREAM))
+        ended = bool(flags & frames.END_STREAM)
         if flags & frames.END_HEADERS:
-            return self._complete(block)
-        self._block = block
+            return self._complete(stream, bytes(payload), ended=ended)
+        self._block = _Block(stream, payload, ended=ended)
         return None
 
     def _continuation(self, flags: int, stream: int, payload: Payload) -> Read | None:
@@ -150,23 +150,22 @@ class Connection:
         if not flags & frames.END_HEADERS:
             return None
         self._block = None
-        return self._complete(block)
+        return self._complete(stream, b"".join(block.parts), ended=block.ended)
 
-    def _complete(self, block: _Block) -> Read | None:
+    def _complete(self, stream: int, block: bytes, *, ended: bool) -> Read | None:
         """Every block is decoded, whatever becomes of it: the next ones may build on it."""
-        fields = self._blocks.read(b"".join(block.parts))
-        stream = block.stream
+        fields = self._blocks.read(block)
         lane = self.lanes.get(stream)
         if lane is not None:
             if lane.got_end:
                 raise StreamFault(Code.STREAM_CLOSED, "HEADERS after the end of a stream")
-            return HeadersRead(stream, lane, fields, block.ended)
+            return HeadersRead(stream, lane, fields, ended)
         if stream <= self.last:
             return None
         if not self._serving:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS of stream {stream}, which we did not open")
         self.last = stream
-        return HeadersRead(stream, None, fields, block.ended)
+        return HeadersRead(stream, None, fields, ended)
 
     def _priority(self, _flags: int, stream: int, payload: Payload) -> None:
         frames.check_size(frames.PRIORITY, payload)

@@ -28,6 +28,28 @@ def test_a_block_means_what_the_table_says_now() -> None:
         reader.read(b"\xbe")
 
 
+def test_fields_that_come_again_are_the_same_on_every_connection_and_its_first_block_stays_special() -> None:
+    reader, decoder = BlockReader(1000), Decoder()
+    first, second = BlockWriter(), BlockWriter()
+    fields = [reader.read(b"\x88\x83") for _ in range(3)]
+    assert fields[1] is fields[2]
+    for writer in (first, second, first):
+        assert list(decoder.decode(writer.write(fields[1]), raw=True)) == [(b":status", b"200"), (b":method", b"POST")]
+    assert second.write(fields[1]) == b"\x88\x83"
+    assert BlockWriter().write(fields[1]) == b"\x20\x88\x83"
+
+
+def test_fields_that_were_right_in_a_response_are_checked_anew_as_trailers() -> None:
+    reader, rules = BlockReader(1000), FieldRules()
+    reader.read(b"\x88")
+    known = reader.read(b"\x88")
+    assert rules.check_response(known) == rules.check_response(known) == b"200"
+    for check in (rules.check_trailers, rules.check_request, rules.check_trailers):
+        with pytest.raises(StreamFault):
+            check(known)
+    assert rules.check_response(known) == b"200"
+
+
 names = st.one_of(
     st.sampled_from([b":path", b":status", b"content-type", b"grpc-timeout", b"cookie"]), st.binary(max_size=200)
 )
