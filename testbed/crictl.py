@@ -1,6 +1,7 @@
 """crictl, the command line that people debug nodes with, as it is: built from its Go module."""
 
 import asyncio
+import re
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
@@ -41,6 +42,26 @@ class Crictl:
         if process.returncode != 0:
             raise TestbedError(f"crictl {' '.join(arguments)} failed: {complaints.decode()}{printed.decode()}")
         return printed.decode()
+
+    async def read_from_port(self, pod_id: str, port: int) -> bytes:
+        """What a connection to a port of a pod reads, made by port-forward."""
+        forward = await self.start("port-forward", pod_id, f":{port}")
+        if forward.stdout is None:
+            raise TestbedError("crictl port-forward has no output")
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN_S):
+                told = await forward.stdout.readline()
+                local = re.search(rb"127\.0\.0\.1:(\d+)", told)
+                if local is None:
+                    raise TestbedError(f"crictl port-forward does not say where: {told!r}")
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(local[1]))
+                answer = await reader.read()
+                writer.close()
+                await writer.wait_closed()
+                return answer
+        finally:
+            forward.kill()
+            await forward.communicate()
 
     async def start(self, *arguments: str) -> Process:
         """A command that is running, with pipes."""

@@ -7,13 +7,24 @@ from typing import Any
 import pytest
 
 from testbed.cri_client import V1, V1ALPHA2, CriClient
+from testbed.cri_control import Json
 from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
 from testbed.cri_pods import Pod, container, sandbox
 from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
 from tests.integration.proxy_bed import RuntimeProxy, StartProxy
+from tests.integration.proxy_calls import ALL
 
 CONTAINERDS = ["containerd", "containerd-2"]
+RESOURCES = {
+    "cpu_period": 100_000,
+    "cpu_quota": 50_000,
+    "cpu_shares": 100,
+    "memory_limit_in_bytes": 1 << 26,
+    "oom_score_adj": 500,
+    "cpuset_cpus": "0",
+    "cpuset_mems": "0",
+}
 
 
 @pytest.fixture(params=CONTAINERDS)
@@ -33,65 +44,93 @@ async def client(proxy: RuntimeProxy, start_cri_client: StartCriClient) -> CriCl
 
 def with_environment(**changes: Any) -> dict[str, Any]:
     envs = [{"key": "PLAIN", "value": b"abcd"}, {"key": "OTHER", "value": b"x y=z"}]
-    return container("main", envs=envs, linux={"resources": {"cpu_shares": 100}}, **changes)
+    return container("main", **{"envs": envs, "linux": {"resources": {"cpu_shares": 100}}, **changes})
 
 
-async def test_plugins_decide_cgroups_of_real_containers(
-    runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient, start_hook_plugin: StartHookPlugin
+@pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
+async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of_cri(
+    recipe: str,
+    package: str,
+    start_cri_runtime: StartCriRuntime,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+    start_hook_plugin: StartHookPlugin,
 ) -> None:
+    runtime = await start_cri_runtime(recipe)
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
     create = {"container_resources": {"cpu_shares": "512"}, "container_envs": {"PLUGIN": "was here"}}
     update = {"container_resources": {"cpu_shares": "1024"}}
     plugin = await start_hook_plugin(
         {"method": "PreCreateContainerHook", "answer": create},
         {"method": "PreUpdateContainerResourcesHook", "answer": update},
     )
-    plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PreUpdateContainerResources"])
+    plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
     await proxy.knows(1)
-    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup), package)
     name = await pod.create(with_environment())
     await pod.start(name)
 
     created = runtime.setting(name, "cpu.shares")
     printed = await Crictl(proxy.socket)("exec", name, "env")
-    await client.answer("UpdateContainerResources", {"container_id": name, "linux": {"cpu_shares": 200}})
-
-    assert created == "512"
-    assert "PLUGIN=was here" in printed.splitlines()
-    assert runtime.setting(name, "cpu.shares") == "1024"
+    request = {"container_id": name, "linux": {"cpu_shares": 200}}
+    await client.answer("UpdateContainerResources", request, package=package)
+    updated = runtime.setting(name, "cpu.shares")
+    await pod.stop(name)
     await pod.end()
 
+    assert (created, updated) == ("512", "1024")
+    assert "PLUGIN=was here" in printed.splitlines()
+    asked = [each.method.rpartition("/")[2].removesuffix("Hook") for each in await plugin.received()]
+    assert sorted(asked) == sorted(ALL)
 
-@pytest.mark.parametrize("package", [V1, V1ALPHA2])
+
+@pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
 async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
+    recipe: str,
+    package: str,
     start_cri_runtime: StartCriRuntime,
     start_proxy: StartProxy,
     start_cri_client: StartCriClient,
     start_hook_plugin: StartHookPlugin,
-    package: str,
 ) -> None:
-    runtime = await start_cri_runtime("containerd" if package == V1ALPHA2 else "containerd-2")
+    """What plugins are told of a container that was updated, and of its pod, before and after ``kill -9``."""
+    runtime = await start_cri_runtime(recipe)
     proxy = await start_proxy(runtime.socket)
     client = await start_cri_client(proxy.socket)
     plugin = await start_hook_plugin()
-    plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PreStartContainer"])
+    plugin.register(proxy.plugins, "p", ALL)
     await proxy.knows(1)
     config = sandbox("web", runtime.cgroup, annotations={"note": "kept"})
+    config["linux"]["resources"] = {"cpu_shares": 500, "cpu_period": 100_000, "memory_limit_in_bytes": 1 << 28}
+    config["linux"]["overhead"] = {"cpu_shares": 5}
     pod = await Pod.run(client, config, package)
-    name = await pod.create(with_environment())
-    asked = (await plugin.received("PreCreateContainerHook"))[-1].request
+    name = await pod.create(with_environment(annotations={"own": "1"}, linux={"resources": RESOURCES}))
+    await pod.start(name)
+    updated = {"cpu_shares": 300, "memory_limit_in_bytes": 1 << 27}
+
+    async def told(**update: int) -> Json:
+        request = {"container_id": name, "linux": update}
+        await client.answer("UpdateContainerResources", request, wait_for_ready=True, package=package)
+        return (await plugin.received("PreUpdateContainerResourcesHook"))[-1].request
+
+    first = await told(**updated)
+    before = await told(cpu_shares=300)
+    started = (await plugin.received("PreRunPodSandboxHook"))[-1].request
     os.kill(proxy.pid, signal.SIGKILL)
     await proxy.wait_for_exit()
     await proxy.start()
     await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
-
-    await client.answer("StartContainer", {"container_id": name}, wait_for_ready=True, package=package)
-
-    known = (await plugin.received("PreStartContainerHook"))[-1].request
-    for field in ("pod_meta", "container_envs", "pod_labels", "pod_annotations", "pod_cgroup_parent"):
-        assert known[field] == asked[field], field
-    assert known["container_resources"]["cpu_shares"] == asked["container_resources"]["cpu_shares"] == "100"
-    assert known["container_meta"] == {**asked["container_meta"], "id": name}
+    after = await told(cpu_shares=300)
     await pod.end()
+    stopped = (await plugin.received("PostStopPodSandboxHook"))[-1].request
+
+    assert first == before
+    assert before["container_resources"] == {
+        key: value if isinstance(value, str) else str(value) for key, value in {**RESOURCES, **updated}.items()
+    }
+    assert after == before
+    assert stopped == started
 
 
 async def test_d2_a_sandbox_made_behind_the_proxy_is_known_to_plugins(
@@ -135,22 +174,3 @@ async def test_d17_records_go_with_what_they_describe(
 
     assert await proxy.metric('governor_proxy_records{kind="container"}') == 0
     assert await proxy.metric('governor_proxy_records{kind="sandbox"}') == 0
-
-
-async def test_crictl_works_unmodified_through_the_proxy(
-    runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient, start_hook_plugin: StartHookPlugin
-) -> None:
-    plugin = await start_hook_plugin()
-    plugin.register(proxy.plugins, "p", ["PreRunPodSandbox"])
-    await proxy.knows(1)
-    crictl = Crictl(proxy.socket)
-    logs = runtime.directory / "logs"
-    pod = await Pod.run(client, sandbox("web", runtime.cgroup, log_directory=str(logs)))
-    name = await pod.create(container("main", "sh", "-c", "echo hello; sleep infinity", log_path="main.log"))
-    await pod.start(name)
-
-    assert "containerd" in await crictl("version")
-    assert pod.id in await crictl("pods", "--no-trunc")
-    assert (await crictl("exec", name, "echo", "from inside")).strip() == "from inside"
-    assert (await crictl("logs", name)).strip() == "hello"
-    await pod.end()

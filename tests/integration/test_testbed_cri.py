@@ -1,8 +1,6 @@
 """Real containerds without kubelet: pods of both versions of CRI, their cgroups, restarts, and nothing left behind."""
 
-import asyncio
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from testbed.containerd import NAMESPACE
 from testbed.cri_client import V1, V1ALPHA2
 from testbed.cri_fixtures import StartCriClient, StartCriRuntime
 from testbed.cri_pods import Pod, container, sandbox
-from testbed.cri_runtime import CriRuntime
 
 RESOURCES = {
     "resources": {"cpu_shares": 300, "cpu_period": 100_000, "cpu_quota": 50_000, "memory_limit_in_bytes": 64 << 20}
@@ -121,26 +118,7 @@ async def test_crictl_executes_shows_logs_and_forwards_ports(
     assert await runtime.crictl("exec", created, "echo", "executed") == "executed\n"
     assert (await runtime.crictl("exec", "--sync", created, "echo", "executed")).strip() == "executed"
     assert await runtime.crictl("logs", created) == "started\n"
-    assert await _through_forwarded_port(runtime, pod.id, 8080) == b"answered\n"
-
-
-async def _through_forwarded_port(runtime: CriRuntime, pod_id: str, port: int) -> bytes:
-    """What a connection to a port of a pod reads, made by crictl's port-forward."""
-    forward = await runtime.crictl.start("port-forward", pod_id, f":{port}")
-    assert forward.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            told = await forward.stdout.readline()
-            local = re.search(rb"127\.0\.0\.1:(\d+)", told)
-            assert local is not None, told
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(local[1]))
-            answer = await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            return answer
-    finally:
-        forward.kill()
-        await forward.communicate()
+    assert await runtime.crictl.read_from_port(pod.id, 8080) == b"answered\n"
 
 
 async def test_two_runtimes_side_by_side_leave_nothing_behind(

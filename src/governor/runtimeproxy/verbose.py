@@ -39,9 +39,16 @@ def container_from(listed: cri_pb2.Container, response: cri_pb2.ContainerStatusR
     request.config.annotations.update(listed.annotations)
     request.config.envs.extend(_variables(variables, _spec_environment(info)))
     if response.status.resources.HasField("linux"):
-        overlay(response.status.resources.linux, request.config.linux.resources)
+        overlay(_told(response.status.resources.linux), request.config.linux.resources)
     request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
     return Container(listed.id, listed.pod_sandbox_id, container_of(request, listed.id))
+
+
+def _told(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
+    """What the runtime was told: where it is not told of swap, containerd shows the memory limit in its place."""
+    if linux.memory_swap_limit_in_bytes == linux.memory_limit_in_bytes:
+        linux.memory_swap_limit_in_bytes = 0
+    return linux
 
 
 def _info(info: Any) -> dict[str, Any]:

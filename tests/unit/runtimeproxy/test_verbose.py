@@ -66,3 +66,19 @@ def test_resources_that_were_updated_win_over_the_configuration() -> None:
     resources = container_from(listed, response, sandbox_of(sandbox_status({}))).container.container_resources
 
     assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
+
+
+def test_a_swap_limit_that_containerd_made_up_is_not_taken_for_one_that_it_was_told() -> None:
+    def swap(config: int, status: int) -> int:
+        info = {"config": {"linux": {"resources": {"memory_swap_limit_in_bytes": config}}}}
+        response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
+        response.status.resources.linux.memory_limit_in_bytes = 1000
+        response.status.resources.linux.memory_swap_limit_in_bytes = status
+        listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
+        found = container_from(listed, response, sandbox_of(sandbox_status({}))).container
+        return int(found.container_resources.memory_swap_limit_in_bytes)
+
+    assert swap(0, 1000) == 0
+    assert swap(1000, 1000) == 1000
+    assert swap(0, 2000) == 2000
+    assert swap(1500, 2000) == 2000
