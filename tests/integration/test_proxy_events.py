@@ -1,0 +1,59 @@
+"""Events of real containers (containerd 2) through the runtime proxy, whatever happens to its plugins meanwhile."""
+
+from testbed.cri_client import CriClient, Progress
+from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri_pods import Pod, container, sandbox
+from testbed.cri_runtime import CriRuntime
+from tests.integration.proxy_bed import StartProxy
+from tests.integration.proxy_calls import ALL
+
+WHOLE_LIFE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
+
+
+async def live_and_die(client: CriClient, runtime: CriRuntime, name: str) -> str:
+    """A pod with a container, from the beginning to the end; the container's id."""
+    pod = await Pod.run(client, sandbox(name, runtime.cgroup))
+    created = await pod.create(container("short"))
+    await pod.start(created)
+    await pod.stop(created)
+    await pod.remove(created)
+    await pod.end()
+    return created
+
+
+def told_of(container_id: str, seen: Progress) -> set[str]:
+    kinds = [each.get("container_event_type", "") for each in seen.answers if each["container_id"] == container_id]
+    # The first of an enumeration is left out of JSON.
+    return {kind.removeprefix("CONTAINER_").removesuffix("_EVENT") or "CREATED" for kind in kinds}
+
+
+async def test_d7_events_of_real_containers_come_while_plugins_come_and_go(
+    start_cri_runtime: StartCriRuntime,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+    start_hook_plugin: StartHookPlugin,
+) -> None:
+    runtime = await start_cri_runtime("containerd-2")
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
+    plugin = await start_hook_plugin()
+    async with client.stream("GetContainerEvents") as from_copied:
+        first = await live_and_die(client, runtime, "copied")
+        await from_copied.until(lambda seen: told_of(first, seen) == WHOLE_LIFE)
+        file = plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
+        await proxy.knows(1)
+        async with client.stream("GetContainerEvents") as from_relayed:
+            second = await live_and_die(client, runtime, "relayed")
+            for events in (from_copied, from_relayed):
+                await events.until(lambda seen: told_of(second, seen) == WHOLE_LIFE)
+            other = plugin.register(proxy.plugins, "q", ["PreRunPodSandbox"])
+            await proxy.knows(2)
+            file.unlink()
+            other.unlink()
+            await proxy.knows(0)
+            third = await live_and_die(client, runtime, "unhooked")
+            for events in (from_copied, from_relayed):
+                assert (await events.until(lambda seen: told_of(third, seen) == WHOLE_LIFE)).code == ""
+
+    assert len(await plugin.received()) == len(ALL) - 1  # nothing was updated
+    assert (await client.wire()).errors == ()
