@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from governor.cli.tables import age, moment, one_line
+from governor.cli.tables import age, moment
 from governor.domain.conditions import Actor, Condition
 from governor.domain.reports import Evidence, Finding, Report
+from governor.values.printing import one_line
 from governor.wire.rest import RuntimeView
 
 

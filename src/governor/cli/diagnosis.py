@@ -9,9 +9,10 @@ import msgspec
 
 import governor
 from governor.cli.advice import next_step
-from governor.cli.tables import age, table
+from governor.cli.tables import age
 from governor.domain.conditions import Actor, Condition, Status, Summary, summarise
 from governor.errors import GovernorError, Kind
+from governor.values.printing import table
 from governor.wire.rest import RuntimeView, ServerStatus
 
 LONG: Final = timedelta(minutes=5)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import click
 
-from governor.cli.tables import one_line
 from governor.cli.waiting import Standing, step_lines
+from governor.values.printing import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -22,10 +22,10 @@ from governor.cli.diagnosis import (
     diagnosis_text,
 )
 from governor.cli.options import connection_options
-from governor.cli.tables import Format, machine_text
 from governor.cli.words import output_option
 from governor.errors import GovernorError, invalid
 from governor.process.exits import DONE, NO
+from governor.values.printing import Format, machine_text
 
 if TYPE_CHECKING:
     from governor.client import Client

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from governor.cli.differences import difference_lines
-from governor.cli.tables import age, moment, one_line
+from governor.cli.tables import age, moment
+from governor.values.printing import one_line
 from governor.values.treediff import diff
 from governor.wire.rest import DocumentView, Revision
 

@@ -11,10 +11,11 @@ from governor.cli.connection import ask
 from governor.cli.descriptions import runtime_text
 from governor.cli.histories import history_text
 from governor.cli.options import connection_options
-from governor.cli.tables import Format, machine_text, profiles_table, revisions_table, runtimes_table
+from governor.cli.tables import profiles_table, revisions_table, runtimes_table
 from governor.cli.words import DocumentName, output_option
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
+from governor.values.printing import Format, machine_text
 from governor.wire.rest import DocumentView, Revision, RuntimeView
 
 if TYPE_CHECKING:

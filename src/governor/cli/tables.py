@@ -1,58 +1,34 @@
-"""Wire structs as tables and paragraphs for people, and as JSON or YAML for programs. Pure; the time is handed in."""
+"""Wire structs as tables and paragraphs for people. Pure; the time is handed in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
+from governor.values.printing import NONE, table
 from governor.wire.rest import DocumentView, Revision, RuntimeView, TokenView
-from governor.yamltext import dump
 
-Format: TypeAlias = Literal["table", "json", "yaml"]
-FORMATS: Final[tuple[Format, ...]] = ("table", "json", "yaml")
-
-_NONE: Final = "-"
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
-
-
-def machine_text(value: object, form: Format) -> str:
-    """The wire structs themselves, for programs."""
-    if form == "yaml":
-        return dump(msgspec.to_builtins(value)).rstrip("\n")
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell; the last one takes what is left."""
-    cells = [[one_line(str(cell)) or _NONE for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def one_line(text: str) -> str:
-    """A text from elsewhere, without line breaks and without anything that a terminal would obey."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def age(since: datetime | None, now: datetime) -> str:
     """How long ago, in the largest unit that fits; a moment ahead of us counts as now."""
     if since is None:
-        return _NONE
+        return NONE
     seconds = max(0.0, (now - since).total_seconds())
     return next((f"{seconds / size:.0f}{unit}" for size, unit in _UNITS if seconds >= 2 * size), f"{seconds:.0f}s")
 
 
 def moment(time: datetime | None) -> str:
     """A moment in UTC, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else _NONE
+    return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else NONE
 
 
 def runtimes_table(runtimes: Iterable[RuntimeView], now: datetime) -> str:
     """One line per runtime: its state and since when."""
     rows = [
-        (each.name, each.platform, each.summary.state, each.revision or _NONE, _since(each, now), each.summary.message)
+        (each.name, each.platform, each.summary.state, each.revision or NONE, _since(each, now), each.summary.message)
         for each in runtimes
     ]
     return table(("NAME", "PLATFORM", "STATE", "REVISION", "FOR", "MESSAGE"), rows)
@@ -95,7 +71,7 @@ def _profile_cells(document: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _allows(token: TokenView) -> str:
-    return f"join {token.runtime}" if token.runtime else str(token.role or _NONE)
+    return f"join {token.runtime}" if token.runtime else str(token.role or NONE)
 
 
 def _token_state(token: TokenView, now: datetime) -> str:

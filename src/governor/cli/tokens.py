@@ -6,8 +6,9 @@ import click
 
 from governor.cli.connection import ask
 from governor.cli.options import connection_options
-from governor.cli.tables import Format, machine_text, moment, tokens_table
+from governor.cli.tables import moment, tokens_table
 from governor.cli.words import Duration, output_option
+from governor.values.printing import Format, machine_text
 from governor.wire.rest import Role, TokenRequest
 
 

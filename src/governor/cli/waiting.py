@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from governor.cli.tables import one_line
 from governor.errors import GovernorError, Kind
 from governor.process.backoff import Backoff, Retries
 from governor.process.exits import DONE, EXIT_CODE, NO
+from governor.values.printing import one_line
 from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import Final
 
 import click
 
-from governor.cli.tables import FORMATS
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
+from governor.values.printing import FORMATS
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")

@@ -8,19 +8,11 @@ from hypothesis import strategies as st
 from governor import yamltext
 from governor.cli.descriptions import runtime_text
 from governor.cli.histories import history_text
-from governor.cli.tables import (
-    age,
-    machine_text,
-    one_line,
-    profiles_table,
-    revisions_table,
-    runtimes_table,
-    table,
-    tokens_table,
-)
+from governor.cli.tables import age, profiles_table, revisions_table, runtimes_table, tokens_table
 from governor.domain.conditions import Actor, Condition, Status, summarise
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.values.printing import machine_text, one_line, table
 from governor.wire.rest import DocumentView, Revision, Role, RuntimeView, TokenView
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
