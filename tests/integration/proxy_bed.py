@@ -28,6 +28,11 @@ class RuntimeProxy(Server):
         self.plugins = directory / "hookserver.d"
         self._runtime = runtime
         self._arguments = arguments
+        self.variables: dict[str, str] = {}
+
+    def environment(self) -> dict[str, str]:
+        """What a service manager would set beside the usual."""
+        return {**super().environment(), **self.variables}
 
     def command(self) -> list[str]:
         """The program as the operator starts it."""

@@ -25,6 +25,14 @@ class Endpoint:
         self.listener = listener
         self._identity: tuple[int, int] | None = _identity(path)
 
+    def lost(self) -> str:
+        """Why nobody finds the socket by its file, or nothing; nothing too once it was removed by us."""
+        try:
+            is_ours = self._identity in (None, _identity(self.path))
+        except OSError as error:
+            return f"{self.path}: {error.strerror or error}" if self._identity is not None else ""
+        return "" if is_ours else f"{self.path} is another program's by now"
+
     def remove(self) -> None:
         """Remove the file, unless it is somebody else's by now; before the listener is closed, and only once.
 

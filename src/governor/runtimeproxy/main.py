@@ -1,5 +1,6 @@
 """The runtime proxy put together: the only module that knows all its parts."""
 
+import os
 from logging import getLogger
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store import Store
 from governor.runtimeproxy.tap import Tap
 from governor.runtimeproxy.upstream import Upstreams
+from governor.runtimeproxy.watchdog import ServiceManager, Watchdog, unserved
 
 _GRACE_S: Final = DRAIN_S + 5.0
 
@@ -79,11 +81,13 @@ async def _components(
         hooks.tap_changed()
         return splice.hooks_changed()
 
-    plugins.changed, tap.changed = plugins_changed, tap_changed
+    plugins.changed, tap.changed, upstreams.returned = plugins_changed, tap_changed, store.doubt
     directory = HookDirectory(settings.hook_server_dir, plugins, clock)
     # Before the first call is taken, so that none passes a plugin that is registered.
     await directory.look()
     checks = Checks()
+    watchdog = Watchdog(ServiceManager(os.environ), lambda: unserved(endpoint), clock)
+    checks.alive("socket", lambda: endpoint.lost() or watchdog.failing())
     checks.ready("lifecycle", lifecycle.not_ready)
     for side in _paths(settings):
         checks.ready(side.name.lower(), lambda side=side: upstreams.unreachable(side))  # type: ignore[misc]
@@ -96,6 +100,7 @@ async def _components(
         Component("store", store.run),
         Component("plugins", directory.run),
         Component("splice", splice.run),
+        Component("watchdog", watchdog.run),
     ]
 
 

@@ -6,6 +6,9 @@ calls mean is ``relaying``'s.
 
 import asyncio
 import contextlib
+import os
+import socket
+import struct
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
@@ -23,6 +26,7 @@ _FAREWELL_S: Final = 5.0
 _AWAY_S: Final = 1.0
 """How long a call waits for an upstream that is away, as in its restart."""
 _TRY_EVERY_S: Final = 0.05
+_CREDENTIALS: Final = struct.Struct("3i")
 
 _log = logging.get_logger(__name__)
 
@@ -72,7 +76,7 @@ class Splice:
 
     def count(self, *, copied: bool) -> int:
         """How many connections are open that are copied, or relayed."""
-        return sum(isinstance(each.engine, ByteCopy) is copied for each in self._sessions)
+        return sum(isinstance(each.engine, ByteCopy) is copied for each in self._sessions if not each.is_probe)
 
     def held_bytes(self) -> int:
         """Of messages that wait for plugins."""
@@ -151,6 +155,14 @@ class Peer(asyncio.Protocol):
         self.closing = False
         """We said goodbye."""
 
+    @property
+    def process(self) -> int:
+        """The process that connected to us, by its number."""
+        if self.transport is None:
+            return 0
+        sock = self.transport.get_extra_info("socket")
+        return int(_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
         self.transport = cast("asyncio.Transport", transport)
@@ -202,10 +214,13 @@ class Session:
         self._retiring = False
         self._over = False
         self._pumping = False
+        self.is_probe = False
+        """The client is this process itself, to see whether it is served: the runtime has no part in that."""
 
     def made(self, peer: Peer) -> None:
         """A socket is there. Nothing is read from a client before it is known how it is served."""
         if peer is self.client:
+            self.is_probe = peer.process == os.getpid()
             self._pause_client()
             self._splice.spawn(self._open())
             return
@@ -225,7 +240,7 @@ class Session:
             self.client.transport.pause_reading()
 
     async def _open(self) -> None:
-        if self._splice.may_copy:
+        if self._splice.may_copy and not self.is_probe:
             # Without the runtime a relay answers in its place.
             with contextlib.suppress(OSError):
                 await self._connect(Side.RUNTIME)
