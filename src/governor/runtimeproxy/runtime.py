@@ -32,9 +32,12 @@ class Runtime:
         listed = await self._ask("ListPodSandbox", cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse)
         return list(listed.items)
 
-    async def containers(self) -> list[cri_pb2.Container]:
-        """All containers, as they are listed."""
-        listed = await self._ask("ListContainers", cri_pb2.ListContainersRequest(), cri_pb2.ListContainersResponse)
+    async def containers(self, container_id: str = "") -> list[cri_pb2.Container]:
+        """All containers, or those whose id begins so, as they are listed."""
+        request = cri_pb2.ListContainersRequest()
+        if container_id:
+            request.filter.id = container_id
+        listed = await self._ask("ListContainers", request, cri_pb2.ListContainersResponse)
         return list(listed.containers)
 
     async def sandbox(self, sandbox_id: str) -> Sandbox:

@@ -37,6 +37,7 @@ class Store:
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
         self._needed = asyncio.Event()
+        self._doubted = asyncio.Event()
 
     @property
     def sandboxes(self) -> int:
@@ -66,24 +67,38 @@ class Store:
 
     def need(self, *, is_needed: bool) -> None:
         """Whether anybody will ask. While nobody does no call is looked at, so what was known would grow old."""
-        if is_needed:
+        if is_needed and not self._needed.is_set():
             self._needed.set()
-        else:
+            self.doubt()
+        elif not is_needed:
             self._needed.clear()
             self._sandboxes.clear()
             self._containers.clear()
 
+    def doubt(self) -> None:
+        """Much may have happened that nobody told us, as in a runtime that was restarted: look soon."""
+        self._doubted.set()
+
     async def run(self) -> None:
-        """While it is needed, hold it against the runtime now and then."""
+        """While it is needed, hold it against the runtime now and then, and whenever there is a doubt."""
         while True:
             await self._needed.wait()
+            self._doubted.clear()
             try:
                 await self.resync()
             except GovernorError as error:
                 _log.warning("cannot ask the runtime what it has", error=str(error))
                 await self._clock.sleep(_AGAIN_S)
             else:
-                await self._clock.sleep(_RESYNC_S)
+                await self._rest()
+
+    async def _rest(self) -> None:
+        waits = {asyncio.ensure_future(self._clock.sleep(_RESYNC_S)), asyncio.ensure_future(self._doubted.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def resync(self) -> None:
         """Learn what we do not know, and forget what the runtime does not have."""
@@ -129,7 +144,7 @@ class Store:
         if known is not None:
             await self._learn_sandbox(known.sandbox_id)
             return
-        for listed in await self._runtime.containers():
+        for listed in await self._runtime.containers(container_id):
             if listed.id == container_id:
                 await self._learn_container(listed)
                 return

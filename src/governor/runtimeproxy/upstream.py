@@ -12,6 +12,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _TRY_EVERY_S: Final = 0.5
 _CONNECT_S: Final = 5.0
+_UNTRIED: Final = "nobody has tried it yet"
 
 _log = logging.get_logger(__name__)
 
@@ -22,7 +23,9 @@ class Upstreams:
     def __init__(self, paths: Mapping[Side, str], clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
-        self._reasons = dict.fromkeys(paths, "nobody has tried it yet")
+        self.returned: Callable[[], None] = lambda: None
+        """Called when an upstream that was lost is there again."""
+        self._reasons = dict.fromkeys(paths, _UNTRIED)
         self._away = asyncio.Event()
         self._away.set()
 
@@ -75,6 +78,8 @@ class Upstreams:
             self._away.set()
         if bool(before) != bool(reason):
             _log.info("upstream is away" if reason else "upstream is there", upstream=side.name.lower(), reason=reason)
+        if before not in ("", _UNTRIED) and not reason:
+            self.returned()
 
 
 class _Probe(asyncio.Protocol):

@@ -15,6 +15,7 @@ import (
 // Memory is all that the runtime would run.
 type Memory struct {
 	mutex      sync.Mutex
+	began      int64
 	number     int
 	sandboxes  *ordered[*sandbox]
 	containers *ordered[*container]
@@ -38,7 +39,7 @@ type container struct {
 
 func newMemory() *Memory {
 	return &Memory{
-		sandboxes: newOrdered[*sandbox](), containers: newOrdered[*container](),
+		began: now(), sandboxes: newOrdered[*sandbox](), containers: newOrdered[*container](),
 		events: Events{listeners: map[chan []byte]bool{}},
 	}
 }
@@ -74,10 +75,10 @@ func (all *ordered[Thing]) remove(id string) {
 	}
 }
 
-// newID looks like those of real runtimes.
+// newID looks like those of real runtimes; after a restart none of them comes again.
 func (memory *Memory) newID() string {
 	memory.number++
-	return fmt.Sprintf("%064x", memory.number)
+	return fmt.Sprintf("%016x%048x", memory.began, memory.number)
 }
 
 // exit ends a container as if its process had ended.
@@ -134,6 +135,15 @@ func (one *container) status() *runtime.ContainerStatus {
 		CreatedAt: one.createdAt, Labels: one.config.GetLabels(), Annotations: one.config.GetAnnotations(),
 		Resources: resources,
 	}
+}
+
+// spec is what of the specification for runc is looked at: the variables as the process gets them.
+func (one *container) spec() map[string]any {
+	variables := []string{}
+	for _, each := range one.config.GetEnvs() {
+		variables = append(variables, each.GetKey()+"="+string(each.GetValue()))
+	}
+	return map[string]any{"process": map[string]any{"env": variables}}
 }
 
 // verbose is what containerd tells beside a status: the whole configuration as JSON, under "info".

@@ -189,7 +189,7 @@ func (memory *Memory) containerStatus(
 	if err != nil {
 		return nil, err
 	}
-	facts := map[string]any{"sandboxID": found.sandboxID, "config": found.config}
+	facts := map[string]any{"sandboxID": found.sandboxID, "config": found.config, "runtimeSpec": found.spec()}
 	info, err := verbose(request.GetVerbose(), facts)
 	return &runtime.ContainerStatusResponse{Status: found.status(), Info: info}, err
 }
