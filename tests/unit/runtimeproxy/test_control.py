@@ -1,0 +1,191 @@
+"""The nouns of the control socket: which calls a filter selects, and how calls and pods are told to people."""
+
+import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.control import (
+    Asked,
+    CallFilter,
+    Changed,
+    ContainerExplanation,
+    Failure,
+    HookExplanation,
+    Line,
+    LostCalls,
+    PluginTurn,
+    PodExplanation,
+    PodList,
+    PodSummary,
+    SandboxExplanation,
+    SeenCall,
+    Subject,
+    TapOpened,
+    Trail,
+)
+from governor.runtimeproxy.controlserver import _STATUS
+from governor.runtimeproxy.explaintext import explanation_text, meant
+from governor.runtimeproxy.grpcstatus import name_of
+from governor.runtimeproxy.taptext import line_of
+
+TIME = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+WEB = Subject("shop", "web", "u-1", "5ab1")
+
+
+def call(**more: Any) -> SeenCall:
+    given: dict[str, Any] = {
+        "time": TIME,
+        "path": "/runtime.v1.RuntimeService/CreateContainer",
+        "outcome": "completed",
+        "status": "OK",
+        "seconds": 0.0123,
+        "subject": WEB,
+    }
+    return SeenCall(**{**given, **more})
+
+
+FAILED = Trail(TIME, "CreateContainer", asked=(Asked("p", "PreCreateContainer", 0.002, "hangs"),))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "is_selected"),
+    [
+        (CallFilter(), call(), True),
+        (CallFilter(pod="web"), call(), True),
+        (CallFilter(pod="web"), call(subject=Subject()), False),
+        (CallFilter(method="createcontainer"), call(), True),
+        (CallFilter(method="*Container"), call(), True),
+        (CallFilter(method="Create"), call(), False),
+        (CallFilter(held=True), call(), False),
+        (CallFilter(held=True), call(held=True), True),
+        (CallFilter(errors=True), call(), False),
+        (CallFilter(errors=True), call(status="NOT_FOUND"), True),
+        (CallFilter(errors=True), call(status="", outcome="cancelled"), True),
+        (CallFilter(errors=True), call(trail=FAILED), True),
+        (CallFilter(pod="web", held=True), call(), False),
+    ],
+)
+def test_a_filter_selects_calls_for_which_all_of_it_holds(
+    wanted: CallFilter, seen: SeenCall, is_selected: bool
+) -> None:
+    assert wanted.selects(seen) is is_selected
+
+
+@pytest.mark.parametrize("line", [TapOpened(2), call(), call(held=True, trail=FAILED, seconds=None), LostCalls(7)])
+def test_a_line_is_read_as_it_was_written(line: Line) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(line), type=Line) == line
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_failure_has_a_status_and_is_the_same_on_the_other_side(kind: Kind) -> None:
+    error = msgspec.json.decode(msgspec.json.encode(Failure(kind, "a-code", "why")), type=Failure).error()
+    assert (error.kind, error.code, error.message) == (kind, "a-code", "why")
+    assert _STATUS[kind] >= 400
+
+
+@pytest.mark.parametrize(("status", "name"), [(b"0", "OK"), (b"14", "UNAVAILABLE"), (b"", ""), (b"99", "99")])
+def test_a_status_has_a_name(status: bytes, name: str) -> None:
+    assert name_of(status) == name
+
+
+def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
+    trail = Trail(
+        TIME,
+        "CreateContainer",
+        asked=(Asked("a", "PreCreateContainer", 0.0015), Asked("b", "PreCreateContainer", 2.0, "no\nanswer\x1b[2J")),
+        changes=(Changed("a", "container_resources.cpu_shares", 0, 512), Changed("a", "container_envs.T", None, "***")),
+        refusal="plugin b refuses",
+    )
+    line = line_of(call(held=True, trail=trail, outcome="refused", status="UNAVAILABLE"))
+    assert line.startswith("03:04:05.678     12.3ms  refused UNAVAILABLE  CreateContainer")
+    for part in (
+        "shop/web",
+        "held",
+        "[a PreCreateContainer 1.5ms]",
+        "[b PreCreateContainer 2000.0ms failed: no answer [2J]",
+        "a: container_resources.cpu_shares 0 -> 512",
+        "a: container_envs.T (none) -> ***",
+        "refused: plugin b refuses",
+    ):
+        assert part in line
+    assert line.isprintable()
+
+
+def test_a_call_of_which_little_is_known_is_a_line_too() -> None:
+    line = line_of(call(seconds=None, status="", outcome="cancelled", subject=Subject(container_id="c" * 64)))
+    assert line.split() == ["03:04:05.678", "?", "cancelled", "CreateContainer", "c" * 13]
+
+
+PODS = PodList(
+    True,
+    (
+        PodSummary("shop", "web", ("u-1",), ("5ab1", "77")),
+        PodSummary("test", "web", ("u-2",), ("5ab2",)),
+        PodSummary("shop", "db", ("u-3",)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("shop/web", "u-1"), ("db", "u-3"), ("u-2", "u-2"), ("77", "u-1"), ("5ab2", "u-2")]
+)
+def test_a_pod_is_found_by_each_of_its_names(text: str, found: str) -> None:
+    assert meant(PODS, text).uids == (found,)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("nobody", Kind.NOT_FOUND)])
+def test_what_names_no_single_pod_is_refused(text: str, kind: Kind) -> None:
+    with pytest.raises(GovernorError) as caught:
+        meant(PODS, text)
+    assert caught.value.kind is kind
+    if kind is Kind.INVALID:
+        assert [each.reason for each in caught.value.details] == ["shop/web (uid u-1)", "test/web (uid u-2)"]
+
+
+def explanation(**more: Any) -> PodExplanation:
+    container = ContainerExplanation("c1", "main", resources={"cpu_shares": 512, "unified": {"memory.high": "1"}})
+    sandbox = SandboxExplanation(
+        "s1",
+        "u-1",
+        labels={"app": "web", "other": "x"},
+        annotations={"big": "y" * 500, "a.b/c": "d"},
+        cgroup_parent="/pods",
+        containers=(container,),
+    )
+    turns = (PluginTurn("asked", True, timeout_s=2, policy="Fail"), PluginTurn("other", False, why="the reason"))
+    given: dict[str, Any] = {
+        "namespace": "shop",
+        "name": "web",
+        "kept": True,
+        "sandboxes": (sandbox,),
+        "labels_that_matter": ("app",),
+        "hooks": (HookExplanation("PreRunPodSandbox", "RunPodSandbox", turns),),
+    }
+    return PodExplanation(**{**given, **more})
+
+
+def test_people_read_what_matters_of_a_pod() -> None:
+    changed = Trail(TIME, "RunPodSandbox", changes=(Changed("asked", 'annotations["a.b/c"]', None, "d"),))
+    text = explanation_text(explanation(trails=(changed, FAILED), problems=("error: x.json: is empty",)))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for line in (
+        "labels: app=web, 1 that no plugin looks at (-o yaml shows them)",
+        "annotations: a.b/c=d, 1 that no plugin looks at (-o yaml shows them)",
+        "cgroup parent: /pods",
+        "main c1 0 cpu_shares=512, unified={memory.high: 1} 0",
+        "PreRunPodSandbox RunPodSandbox asked 1. 2s Fail -",
+        "PreRunPodSandbox RunPodSandbox other no - - the reason",
+        '2026-01-02 03:04:05Z RunPodSandbox - asked annotations["a.b/c"] (none) d',
+        "2026-01-02 03:04:05Z PreCreateContainer - p ignored hangs",
+        "error: x.json: is empty",
+    ):
+        assert line in lines
+
+
+def test_people_are_told_why_there_is_little_to_read() -> None:
+    text = explanation_text(explanation(kept=False, sandboxes=(), hooks=()))
+    assert "the runtime was asked just now" in text
+    assert "It has no sandbox: it never ran, or is gone." in text
