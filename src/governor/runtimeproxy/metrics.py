@@ -1,6 +1,9 @@
 """What the runtime proxy counts."""
 
+from collections.abc import Callable
+
 from governor.process.instruments import Counter, Gauge, Histogram, Registry
+from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.splice import Splice
@@ -46,6 +49,9 @@ def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, 
     connections = Gauge("governor_proxy_connections", "Open connections of clients.", ["mode"], registry=registry)
     connections.labels("copied").set_function(lambda: splice.count(copied=True))
     connections.labels("relayed").set_function(lambda: splice.count(copied=False))
+    streams = Gauge("governor_proxy_streams", "Calls that are under way.", registry=registry)
+    streams.set_function(splice.streams)
+    _observe_windows(registry, splice)
     held = Gauge("governor_proxy_held_bytes", "Bytes of messages that wait for plugins.", registry=registry)
     held.set_function(splice.held_bytes)
     records = Gauge("governor_proxy_records", "Sandboxes and containers that are known.", ["kind"], registry=registry)
@@ -59,3 +65,19 @@ def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, 
     up.set_function(lambda: not upstreams.unreachable(Side.RUNTIME))
     taps = Gauge("governor_proxy_taps", "Readers of the live view of calls.", registry=registry)
     taps.set_function(lambda: tap.readers)
+
+
+def _observe_windows(registry: Registry, splice: Splice) -> None:
+    """The accounts of flow control: when no call is under way they are what they were at the start."""
+    labels = ["peer", "direction"]
+    windows = Gauge("governor_proxy_window_bytes", "Windows of relayed connections.", labels, registry=registry)
+    unread = Gauge("governor_proxy_unread_bytes", "Bytes that were not passed on yet.", ["peer"], registry=registry)
+
+    def total(side: Side, of: Callable[[Ledger], int]) -> Callable[[], int]:
+        return lambda: sum(of(each) for each in splice.ledgers(side))
+
+    for side in Side:
+        peer = side.name.lower()
+        windows.labels(peer, "send").set_function(total(side, lambda ledger: ledger.send))
+        windows.labels(peer, "receive").set_function(total(side, lambda ledger: ledger.receivable))
+        unread.labels(peer).set_function(total(side, lambda ledger: ledger.outstanding))

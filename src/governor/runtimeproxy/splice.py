@@ -16,6 +16,7 @@ from governor.process import logging
 from governor.runtimeproxy.endpoint import Endpoint
 from governor.runtimeproxy.http2.bytecopy import ByteCopy
 from governor.runtimeproxy.http2.events import Event, Wanted
+from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.upstream import Upstreams
@@ -81,6 +82,15 @@ class Splice:
     def held_bytes(self) -> int:
         """Of messages that wait for plugins."""
         return sum(each.engine.held_bytes for each in self._sessions if isinstance(each.engine, Relay))
+
+    def streams(self) -> int:
+        """Calls that are under way on all connections."""
+        return sum(each.engine.streams for each in self._sessions if each.engine is not None)
+
+    def ledgers(self, side: Side) -> list[Ledger]:
+        """The accounts of all relayed connections with a peer."""
+        relays = [each.engine.ledgers() for each in self._sessions if isinstance(each.engine, Relay)]
+        return [ledgers[side] for ledgers in relays if side in ledgers]
 
     def hooks_changed(self) -> int:
         """Connections that may not be copied any more end gracefully and come back to be relayed; says how many."""

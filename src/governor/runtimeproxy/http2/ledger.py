@@ -48,10 +48,15 @@ class Ledger:
         return sum(flow.unread for flow in self.flows.values())
 
     @property
+    def receivable(self) -> int:
+        """What the peer may send on the connection, counting credit that is due but not yet given."""
+        return self.receive + self.due
+
+    @property
     def whole(self) -> bool:
-        """Whether the peer may send what it could at the start, counting credit that is due but not yet given."""
-        missing = self._connection_size - self.receive - self.due
-        return not missing and all(flow.receive + flow.due == self._size for flow in self.flows.values())
+        """Whether the peer may send what it could at the start."""
+        is_whole = self.receivable == self._connection_size
+        return is_whole and all(flow.receive + flow.due == self._size for flow in self.flows.values())
 
     def open(self, stream: int) -> Flow:
         """Accounts for a new stream."""
