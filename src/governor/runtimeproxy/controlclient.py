@@ -15,7 +15,7 @@ from governor.runtimeproxy.control import CALLS, PODS, CallFilter, Failure, Line
 
 T = TypeVar("T")
 
-_ANSWER_S: Final = 30.0
+_ANSWER_S: Final = 60.0
 
 
 class ControlClient:

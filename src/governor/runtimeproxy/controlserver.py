@@ -17,6 +17,8 @@ from governor.runtimeproxy.tap import Tap
 
 MODE: Final = 0o600
 _CONNECTIONS: Final = 32
+_EXCHANGE_S: Final = 45.0
+"""The runtime may have to be asked, and a hanging one is given up before."""
 
 _STATUS: Final = dict.fromkeys(Kind, http.HTTPStatus.INTERNAL_SERVER_ERROR) | {
     Kind.INVALID: http.HTTPStatus.BAD_REQUEST,
@@ -36,7 +38,9 @@ class ControlServer:
         self._endpoint = endpoint
         self._explainer = explainer
         self._tap = tap
-        self._server = HttpServer("control", endpoint.listener, self._answer, most_connections=_CONNECTIONS)
+        self._server = HttpServer(
+            "control", endpoint.listener, self._answer, exchange_s=_EXCHANGE_S, most_connections=_CONNECTIONS
+        )
 
     async def run(self) -> None:
         """Serve until cancelled, and remove the socket before it is closed."""

@@ -7,7 +7,6 @@ from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.runtimeproxy.control import (
     ContainerExplanation,
     HookExplanation,
-    PluginTurn,
     PodExplanation,
     PodList,
     PodSummary,
@@ -48,10 +47,14 @@ def _parts(found: PodExplanation) -> Iterator[str]:
         yield _sandbox(sandbox, found)
     if found.skipped:
         yield f"No plugin is asked: {found.skipped}."
-    if found.hooks and found.kept:
-        yield "Plugins\n" + table(
-            ("HOOK", "BY CALL", "PLUGIN", "ASKED", "TIMEOUT", "FAILURE", "WHY"), _turns(found.hooks)
+    asked = list(_asked(found.hooks))
+    if asked:
+        yield "Plugins that are asked\n" + table(
+            ("HOOK", "BY CALL", "TURN", "PLUGIN", "TIMEOUT", "FAILURE", "NOTE"), asked
         )
+    others = list(_not_asked(found.hooks))
+    if others:
+        yield "Plugins that are not asked\n" + table(("PLUGIN", "HOOKS", "WHY"), others)
     yield from _happened(found.trails)
     if found.problems:
         yield "\n".join(("Plugins' files", *(f"  {one_line(each)}" for each in found.problems)))
@@ -102,17 +105,22 @@ def _entries(values: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{key}: {_short(str(value))}" for key, value in values.items()) + "}"
 
 
-def _turns(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
+def _asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
     for hook in hooks:
-        for number, turn in enumerate(hook.plugins, 1):
-            yield (hook.hook, hook.call, turn.plugin, *_turn(turn, number))
+        for number, each in enumerate((own for own in hook.plugins if own.asked), 1):
+            note = f"left alone for now: {each.why}" if each.why else ""
+            yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, note
 
 
-def _turn(turn: PluginTurn, number: int) -> tuple[str, ...]:
-    if not turn.asked:
-        return "no", "", "", turn.why
-    why = f"left alone: {turn.why}" if turn.why else ""
-    return f"{number}.", f"{turn.timeout_s:g}s", turn.policy, why
+def _not_asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, str]]:
+    """By plugin and reason, as one reason is mostly that of all its hooks."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for hook in hooks:
+        for each in hook.plugins:
+            if not each.asked:
+                found.setdefault((each.plugin, each.why), []).append(hook.hook)
+    for (plugin, why), names in found.items():
+        yield plugin, "all" if len(names) == len(hooks) else ", ".join(names), why
 
 
 def _happened(trails: tuple[Trail, ...]) -> Iterator[str]:
