@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from testbed.cri_control import Json
-from testbed.cri_fixtures import StartHookPlugin
+from testbed.cri_fixtures import StartCriClient, StartHookPlugin
 from testbed.cri_peers import HookPlugin
 from tests.integration.proxy_bed import Bed
-from tests.integration.proxy_calls import ALL, hooked
+from tests.integration.proxy_calls import ALL, create, hooked, last, run_pod
 
 PODS = 500
 MIB = 1024 * 1024
@@ -70,9 +70,9 @@ async def populate(bed: Bed) -> tuple[list[str], list[str]]:
     async def run(number: int) -> tuple[str, list[str]]:
         answer = await bed.client.answer("RunPodSandbox", {"config": pod(number), "runtime_handler": "runc"})
         names = ["main", "side"][: 1 + number % 2]
-        return answer["pod_sandbox_id"], [await create(number, answer["pod_sandbox_id"], name) for name in names]
+        return answer["pod_sandbox_id"], [await make(number, answer["pod_sandbox_id"], name) for name in names]
 
-    async def create(number: int, pod_id: str, name: str) -> str:
+    async def make(number: int, pod_id: str, name: str) -> str:
         request = {"pod_sandbox_id": pod_id, "config": container(number, name), "sandbox_config": pod(number)}
         return str((await bed.client.answer("CreateContainer", request))["container_id"])
 
@@ -156,3 +156,28 @@ async def test_who_is_asked_for_before_all_is_learnt_costs_no_list_of_everything
     assert len(known) == len(containers)
     assert sorted(each.request["filter"]["id"] for each in lists) == sorted(containers)
     assert len(await bed.runtime.received("PodSandboxStatus")) <= WORKERS
+
+
+async def test_after_an_update_that_may_have_been_done_the_runtime_is_asked_what_it_has(
+    bed: Bed, start_cri_client: StartCriClient, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(bed, plugin)
+    pod_id = await run_pod(bed, linux={"resources": {"cpu_shares": "1"}})
+    container_id = await create(bed, pod_id)
+    behind = await start_cri_client(bed.runtime.socket)
+    update = {"container_id": container_id, "linux": {"cpu_shares": "900"}}
+    pod_update = {"pod_sandbox_id": pod_id, "resources": {"cpu_shares": "800"}}
+    await behind.answer("UpdateContainerResources", update)
+    await behind.answer("UpdatePodSandboxResources", pod_update)
+    await bed.runtime.set({"method": "UpdateContainerResources", "hang": True}, {"status": {"code": "UNKNOWN"}})
+
+    lost = await bed.client.call("UpdateContainerResources", update, cancel_after_s=0.2)
+    failed = await bed.client.call("UpdatePodSandboxResources", pod_update)
+    await bed.runtime.set()
+    await bed.client.answer("StopContainer", {"container_id": container_id})
+
+    told = (await last(plugin, "PostStopContainerHook")).request
+    assert (lost.code, failed.code) == ("CANCELLED", "UNKNOWN")
+    assert told["container_resources"]["cpu_shares"] == "900"
+    assert told["pod_resources"]["cpu_shares"] == "800"

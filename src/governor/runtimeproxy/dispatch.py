@@ -93,6 +93,7 @@ class Dispatch:
             if status == b"%d" % grpcstatus.NOT_FOUND:
                 self._store.note_gone(request)
             return
+        held.is_done = True
         try:
             self._remember(request, fields, body)
             if hook is not None and self._plugins.registrations.of(hook):
@@ -107,6 +108,8 @@ class Dispatch:
         if held.request is not None and not held.subject.pod:
             # What was not known when the call came was asked of the runtime meanwhile.
             held.subject = subject_of(held.request, self._store)
+        if held.request is not None and not held.is_done:
+            self._store.note_unsure(held.request)
         if held.concerned_plugins:
             self._history.note(held.subject, held.trail())
 

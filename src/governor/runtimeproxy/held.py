@@ -39,6 +39,8 @@ class Held:
         self.consultation: Consultation | None = None
         """What the plugins changed, once it is decided that the runtime gets it."""
         self.refusal = ""
+        self.is_done = False
+        """The runtime has done it and says so."""
         self.began = time.time()
         self._began_s = asyncio.get_running_loop().time()
         self._asked: list[Asked] = []

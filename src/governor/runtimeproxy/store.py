@@ -187,6 +187,16 @@ class Store:
             case _:
                 return
 
+    def note_unsure(self, request: CriRequest) -> None:
+        """Nobody knows whether the runtime has done it: what an update may have changed is asked anew."""
+        match request:
+            case cri_pb2.UpdateContainerResourcesRequest():
+                self._containers.pop(request.container_id, None)
+            case cri_pb2.UpdatePodSandboxResourcesRequest():
+                self._sandboxes.pop(request.pod_sandbox_id, None)
+            case _:
+                return
+
     def _forget(self, gone: str) -> None:
         """With a sandbox go its containers."""
         self._containers.pop(gone, None)

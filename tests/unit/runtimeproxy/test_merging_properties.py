@@ -91,7 +91,8 @@ def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
     assume(all(each.new not in ("", None) for each in (*first.total.changes, *second.total.changes)))
     forwards, backwards = first.answered("other", other), second.answered("one", one)
     assume(all(each.new not in ("", None) for each in (*forwards.total.changes, *backwards.total.changes)))
-    assert forwards.conflicts == backwards.conflicts == ()
+    # Who repeats what the other one changes contradicts it, though alone it changes nothing.
+    assume(not forwards.conflicts and not backwards.conflicts)
     assert write(forwards.result()) == write(backwards.result())
 
 
