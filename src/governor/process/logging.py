@@ -3,9 +3,10 @@
 The libraries' own logs (standard library) take the same road. Where lines go after stderr is the platform's business.
 """
 
+import contextlib
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
@@ -30,19 +31,16 @@ _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.
 
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
     """Send all logs of this process to ``stream``, stderr by default; call once, before the first component starts."""
-    stream = stream or sys.stderr
+    to = stream or sys.stderr
+    rendering = _rendering(in_json=not to.isatty())
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *_described(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*_described(), *rendering],
+        logger_factory=lambda name: _Lines(to, name),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(in_json=not stream.isatty()))
+    handler = logging.StreamHandler(to)
+    handler.setFormatter(_formatter(rendering))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -53,9 +51,26 @@ def configure(program: str, *, level: Level = "info", stream: TextIO | None = No
     bind(program=program)
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     """A logger for one module, usable before ``configure``: ``log.info("event in words", field=value)``."""
-    return structlog.stdlib.get_logger(name)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(name)
+    return logger
+
+
+class _Lines:
+    """Where the lines of one logger go: straight to the stream, as the standard library's road takes twice the time."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self.name = name
+
+    def _write(self, line: str) -> None:
+        # A log that cannot be written is no reason for the work to fail.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = _write
 
 
 def bind(**fields: object) -> None:
@@ -99,15 +114,17 @@ def _mask_fields(_logger: object, _method: str, event: MutableMapping[str, Any])
     return event
 
 
-def _formatter(*, in_json: bool) -> structlog.stdlib.ProcessorFormatter:
-    render: list[structlog.typing.Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
-        if in_json
-        else [structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback)]
-    )
+def _rendering(*, in_json: bool) -> list[structlog.typing.Processor]:
+    if in_json:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+    return [structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _formatter(rendering: Sequence[structlog.typing.Processor]) -> structlog.stdlib.ProcessorFormatter:
+    """The libraries' lines become the same as ours."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_described(),
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
 
 

@@ -23,6 +23,11 @@ class Terminal(io.StringIO):
         return True
 
 
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(text)
+
+
 class Account(msgspec.Struct, frozen=True):
     user: str
     password: Secret
@@ -104,6 +109,11 @@ def test_a_terminal_gets_text_not_json() -> None:
     logging.get_logger("x").info("it happened", count=3)
     assert "it happened" in stream.getvalue()
     assert not stream.getvalue().lstrip().startswith("{")
+
+
+def test_a_log_that_cannot_be_written_is_no_reason_to_fail() -> None:
+    logging.configure("server", stream=Broken())
+    logging.get_logger("x").error("it happened")
 
 
 def test_the_libraries_logs_take_the_same_road() -> None:
