@@ -4,9 +4,12 @@ import json
 import stat
 from typing import Any
 
-from testbed.cri_fixtures import StartHookPlugin
+import pytest
+
+from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri_pods import Pod, container, sandbox
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed
+from tests.integration.proxy_bed import Bed, StartProxy
 from tests.integration.proxy_calls import CONTAINER, POD, create, hooked, run_pod
 
 
@@ -30,15 +33,15 @@ async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook
         },
     )
     await hooked(bed, plugin, name="tuner", timeout="500ms", failure_policy="Fail")
-    sandbox = await run_pod(bed)
-    container = await create(bed, sandbox)
+    pod = await run_pod(bed)
+    created = await create(bed, pod)
 
     found = await explained(bed, "web")
 
     [told] = found["sandboxes"]
-    assert (told["id"], told["uid"], told["cgroup_parent"]) == (sandbox, "u-1", "/other")
+    assert (told["id"], told["uid"], told["cgroup_parent"]) == (pod, "u-1", "/other")
     [own] = told["containers"]
-    assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (container, "main", 512)
+    assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (created, "main", 512)
     assert own["environment"] == ["A", "TOKEN"]
     turn = turns(found, "PreCreateContainer")["tuner"]
     assert (turn["asked"], turn["timeout_s"], turn["policy"]) == (True, 0.5, "Fail")
@@ -51,7 +54,7 @@ async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook
     }
     assert changes["container_resources.cpu_shares"]["old"] == 100
     assert changes["container_envs.TOKEN"]["new"] == "***"
-    text = (await bed.proxy.run_command("explain", sandbox[:8])).out
+    text = (await bed.proxy.run_command("explain", pod[:8])).out
     for word in ("Pod shop/web", "/other", "tuner", "container_resources.cpu_shares", "PreStartContainer"):
         assert word in text
     assert "geheim" not in text + json.dumps(found)
@@ -115,8 +118,7 @@ async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_p
 
 
 async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
-    sandbox = await run_pod(bed)
-    await create(bed, sandbox)
+    await create(bed, await run_pod(bed))
 
     found = await explained(bed, "web")
     text = (await bed.proxy.run_command("explain", "web")).out
@@ -165,3 +167,26 @@ async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtim
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
     assert control.read_text() == "precious"
     assert len(bed.proxy.lines("explain and tap are not served")) == 1
+
+
+@pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
+async def test_real_runtimes_tell_all_of_a_pod_that_nobody_remembers(
+    recipe: str,
+    start_cri_runtime: StartCriRuntime,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+) -> None:
+    runtime = await start_cri_runtime(recipe)
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+    name = await pod.create(container("main", linux={"resources": {"cpu_shares": 100}}))
+
+    outcome = await proxy.run_command("explain", "web", "-o", "json")
+    await pod.end()
+
+    [told] = json.loads(outcome.out)["sandboxes"]
+    [own] = told["containers"]
+    assert (told["id"], told["labels"]["app"]) == (pod.id, "web")
+    assert told["cgroup_parent"] == f"/{runtime.cgroup}/web"
+    assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (name, "main", 100)
