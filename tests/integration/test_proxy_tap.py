@@ -137,6 +137,17 @@ async def test_refusals_and_cancelled_calls_are_shown_with_their_reason(
     ]
 
 
+async def test_a_call_about_which_nobody_can_be_asked_says_why(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(bed, await start_hook_plugin())
+
+    async with tapped(bed, "--errors", "--count", "1") as tap:
+        await bed.client.call("StartContainer", {"container_id": "nobody"})
+
+    [call] = tap.calls
+    assert (call["held"], call["subject"]) == (True, {"container_id": "nobody"})
+    assert call["trail"]["unasked"].startswith("the runtime proxy knows no container 'nobody'")
+
+
 async def test_only_what_is_wanted_is_shown(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     await hooked(bed, await start_hook_plugin())
     async with (

@@ -69,15 +69,20 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     """What plugins changed and the call has no place for."""
     left_out: int = 0
     """Changes that are too many to be shown."""
+    unasked: str = ""
+    """Why nobody could be asked."""
     refusal: str = ""
     """What kubelet was told in the runtime's place."""
 
     @property
+    def failed(self) -> bool:
+        """Whether a plugin failed, or none could be asked."""
+        return bool(self.unasked) or any(each.error for each in self.asked)
+
+    @property
     def is_remarkable(self) -> bool:
         """Whether anything was changed, or went wrong."""
-        return bool(self.changes or self.conflicts or self.unused or self.refusal) or any(
-            each.error for each in self.asked
-        )
+        return bool(self.changes or self.conflicts or self.unused or self.refusal or self.failed)
 
 
 class SeenCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_field="type"):
@@ -102,7 +107,7 @@ class SeenCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_
     @property
     def is_error(self) -> bool:
         """Whether the call failed, or a plugin did."""
-        return self.status != "OK" or (self.trail is not None and any(each.error for each in self.trail.asked))
+        return self.status != "OK" or (self.trail is not None and self.trail.failed)
 
 
 class LostCalls(msgspec.Struct, frozen=True, tag="lost", tag_field="type"):

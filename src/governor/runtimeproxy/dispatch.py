@@ -210,6 +210,7 @@ class Dispatch:
 
     def _not_asked(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
         """Nobody can be asked about the call: so nobody who must be asked has agreed."""
+        held.unasked = error.message if hook is not None else ""
         refusing = self._plugins.registrations.refusing(hook) if hook is not None else ()
         names = ", ".join(each.name for each in refusing)
         _log.warning("plugins could not be asked", call=str(held.call), error=error.message, refused_for=names)
@@ -220,6 +221,7 @@ class Dispatch:
     def _not_told(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
         """What the runtime does not know either is gone, and who stops it must not be kept at it for ever."""
         if error.kind is Kind.NOT_FOUND:
+            held.unasked = error.message
             _log.warning("plugins could not be told", call=str(held.call), error=error.message)
         else:
             self._not_asked(held, hook, error)

@@ -145,6 +145,9 @@ def _happened(trails: tuple[Trail, ...]) -> Iterator[str]:
     ]
     if failures:
         yield "Plugins that failed\n" + table(("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), failures)
+    unasked = [(_time(each), each.call, each.container, each.unasked) for each in trails if each.unasked]
+    if unasked:
+        yield "Plugins could not be asked\n" + table(("TIME", "CALL", "CONTAINER", "WHY"), unasked)
     refusals = [(_time(each), each.call, each.container, each.refusal) for each in trails if each.refusal]
     if refusals:
         yield "Refused\n" + table(("TIME", "CALL", "CONTAINER", "KUBELET WAS TOLD"), refusals)

@@ -38,6 +38,8 @@ class Held:
         self.subject = Subject()
         self.consultation: Consultation | None = None
         """What the plugins changed, once it is decided that the runtime gets it."""
+        self.unasked = ""
+        """Why no plugin could be asked."""
         self.refusal = ""
         self.is_done = False
         """The runtime has done it and says so."""
@@ -63,7 +65,7 @@ class Held:
     @property
     def concerned_plugins(self) -> bool:
         """Whether a plugin was asked, or should have been."""
-        return bool(self._asked or self.refusal)
+        return bool(self._asked or self.unasked or self.refusal)
 
     def trail(self) -> Trail:
         """What plugins made of it so far."""
@@ -81,7 +83,8 @@ class Held:
             conflicts=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.conflicts),
             unused=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.unused),
             left_out=len(changes[_SHOWN_CHANGES:]),
-            refusal=self.refusal,
+            unasked=self.unasked[: 2 * _SHOWN_LETTERS],
+            refusal=self.refusal[: 2 * _SHOWN_LETTERS],
         )
 
 

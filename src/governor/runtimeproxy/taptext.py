@@ -39,6 +39,8 @@ def _trail(trail: Trail) -> Iterator[str]:
     if trail.left_out:
         yield f"and {trail.left_out} more changes"
     yield from (f"conflict: {each}" for each in trail.conflicts)
+    if trail.unasked:
+        yield f"nobody could be asked: {trail.unasked}"
     if trail.refusal:
         yield f"refused: {trail.refusal}"
 
