@@ -1,20 +1,25 @@
-"""Command-line flags made from a settings struct. Imports click, so only commands import it."""
+"""Command-line flags of programs: those of a settings struct, and the form of output. Imports click, as commands do."""
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
 from governor.process.address import Address
 from governor.process.settings import Setting, load, prefix, settings_of
+from governor.values.printing import FORMATS
 from governor.values.secret import Secret
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG = "config_file"
+
+output_option: Final = click.option(
+    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="For people or for programs."
+)
 
 
 def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:

@@ -6,9 +6,9 @@ from typing import Final
 import click
 
 from governor.process.lean import become
-from governor.process.options import options
+from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
-from governor.values.printing import FORMATS, Format, machine_text
+from governor.values.printing import Format, machine_text
 
 _REQUEST_TIMEOUT_S: Final = 120.0
 """What kubelet gives a call if nobody tells it otherwise."""
@@ -42,9 +42,7 @@ def runtime_proxy(settings: Settings) -> None:
     metavar="SECONDS",
     help="Kubelet's setting of this name.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="For people or for programs."
-)
+@output_option
 @click.pass_obj
 def lint(settings: Settings, directory: Path | None, strict: bool, request_timeout_s: float, output: Format) -> int:
     """Check the plugins' files, and show who is asked by which hook.
@@ -61,9 +59,7 @@ def lint(settings: Settings, directory: Path | None, strict: bool, request_timeo
 
 @runtime_proxy.command("explain", short_help="Show what was told of a pod, who is asked about it, and what changed.")
 @click.argument("pod")
-@click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="For people or for programs."
-)
+@output_option
 @click.pass_obj
 def explain(settings: Settings, pod: str, output: Format) -> None:
     """Show what the runtime was told of POD, which plugins are asked about it or why not, and what they changed.

@@ -1,6 +1,6 @@
 """``explain``: which pod is meant, and what is known about it in words. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from governor.errors import Detail, GovernorError, Kind, invalid
@@ -124,33 +124,44 @@ def _not_asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, s
 
 
 def _happened(trails: tuple[Trail, ...]) -> Iterator[str]:
-    changes = [
-        (_time(each), each.call, each.container, own.plugin, own.field, _value(own.old), _value(own.new))
-        for each in trails
-        for own in each.changes
-    ]
-    if changes:
-        yield "Changed by plugins\n" + table(("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), changes)
-    conflicts = [(_time(each), each.call, text) for each in trails for text in each.conflicts]
-    if conflicts:
-        yield "Conflicts\n" + table(("TIME", "CALL", "WHAT"), conflicts)
-    unused = [(_time(each), each.call, text) for each in trails for text in each.unused]
-    if unused:
-        yield "Changes without a place\n" + table(("TIME", "CALL", "WHAT"), unused)
-    failures = [
-        (_time(each), own.hook, each.container, own.plugin, "refused" if each.refusal else "ignored", own.error)
-        for each in trails
-        for own in each.asked
-        if own.error
-    ]
-    if failures:
-        yield "Plugins that failed\n" + table(("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), failures)
-    unasked = [(_time(each), each.call, each.container, each.unasked) for each in trails if each.unasked]
-    if unasked:
-        yield "Plugins could not be asked\n" + table(("TIME", "CALL", "CONTAINER", "WHY"), unasked)
-    refusals = [(_time(each), each.call, each.container, each.refusal) for each in trails if each.refusal]
-    if refusals:
-        yield "Refused\n" + table(("TIME", "CALL", "CONTAINER", "KUBELET WAS TOLD"), refusals)
+    for title, header, rows in (
+        ("Changed by plugins", ("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), _changes(trails)),
+        ("Conflicts", ("TIME", "CALL", "WHAT"), _remarks(trails, lambda each: each.conflicts)),
+        ("Changes without a place", ("TIME", "CALL", "WHAT"), _remarks(trails, lambda each: each.unused)),
+        ("Plugins that failed", ("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), _failures(trails)),
+        ("Plugins could not be asked", ("TIME", "CALL", "WHY"), _remarks(trails, lambda each: (each.unasked,))),
+        (
+            "Kubelet was told in the runtime's place",
+            ("TIME", "CALL", "WHAT"),
+            _remarks(trails, lambda each: (each.refusal,)),
+        ),
+    ):
+        if found := list(rows):
+            yield f"{title}\n{table(header, found)}"
+
+
+def _changes(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
+    for trail in trails:
+        for each in trail.changes:
+            yield (
+                *(_time(trail), trail.call, trail.container),
+                *(each.plugin, each.field, _value(each.old), _value(each.new)),
+            )
+
+
+def _failures(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
+    for trail in trails:
+        for each in trail.asked:
+            if each.error:
+                fate = "refused" if trail.refusal else "let through"
+                yield _time(trail), each.hook, trail.container, each.plugin, fate, each.error
+
+
+def _remarks(trails: tuple[Trail, ...], told: Callable[[Trail], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    for trail in trails:
+        for text in told(trail):
+            if text:
+                yield _time(trail), f"{trail.call} {trail.container}".rstrip(), text
 
 
 def _time(trail: Trail) -> str:

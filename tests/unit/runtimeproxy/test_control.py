@@ -179,7 +179,7 @@ def test_people_read_what_matters_of_a_pod() -> None:
         "PreRunPodSandbox RunPodSandbox 1. asked 2s Fail -",
         "other all the reason",
         '2026-01-02 03:04:05Z RunPodSandbox - asked annotations["a.b/c"] (none) d',
-        "2026-01-02 03:04:05Z PreCreateContainer - p ignored hangs",
+        "2026-01-02 03:04:05Z PreCreateContainer - p let through hangs",
         "error: x.json: is empty",
     ):
         assert line in lines
