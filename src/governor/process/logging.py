@@ -4,6 +4,7 @@ The libraries' own logs (standard library) take the same road. Where lines go af
 """
 
 import contextlib
+import json
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -129,7 +130,12 @@ def _formatter(rendering: Sequence[structlog.typing.Processor]) -> structlog.std
 
 
 def _json(event: Mapping[str, Any], **_options: object) -> str:
-    return msgspec.json.encode(_in_order(event), enc_hook=repr).decode()
+    ordered = _in_order(event)
+    try:
+        return msgspec.json.encode(ordered, enc_hook=repr).decode()
+    except UnicodeEncodeError:
+        # A text that is no UTF-8, as a file's name may be, must not end who only wants to tell of it.
+        return json.dumps(ordered, default=repr)
 
 
 def _in_order(event: Mapping[str, Any]) -> dict[str, Any]:

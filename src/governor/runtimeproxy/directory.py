@@ -69,7 +69,12 @@ def stamps_in(directory: Path) -> dict[str, Stamp]:
 
 def contents_of(directory: Path, names: Iterable[str]) -> Contents:
     """What is in these files, or why they cannot be read; those that are gone by now are not there."""
-    return {name: content for name in names if (content := _read(directory / name)) is not None}
+    return {_shown(name): content for name in names if (content := _read(directory / name)) is not None}
+
+
+def _shown(name: str) -> str:
+    """A name that can be logged, counted and told to kubelet."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _stamp(entry: "os.DirEntry[str]") -> Stamp:
@@ -78,17 +83,29 @@ def _stamp(entry: "os.DirEntry[str]") -> Stamp:
         found = entry.stat()
     except OSError:
         return (0, 0, 0)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    # A file that may be read from now on has only another ctime.
+    return found.st_ino, found.st_ctime_ns, found.st_size
 
 
 def _read(path: Path) -> bytes | OSError | None:
     """What is in a file or why it cannot be read; None if it is gone by now."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return OSError(errno.EINVAL, "is no regular file")
-        with path.open("rb") as file:
+        # Before, since to open a device may do something, and after, since it may have become another thing.
+        _check_regular(path.stat())
+        with open(path, "rb", opener=_open) as file:
+            _check_regular(os.fstat(file.fileno()))
             return file.read(FILE_LIMIT_BYTES + 1)
     except FileNotFoundError as error:
         return error if path.is_symlink() else None
     except OSError as error:
         return error
+
+
+def _check_regular(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is no regular file")
+
+
+def _open(path: str, flags: int) -> int:
+    """Whatever it is, who opens it does not wait: a pipe would have to be written first."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

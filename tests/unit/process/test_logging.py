@@ -169,6 +169,16 @@ def test_a_value_that_json_does_not_know_is_written_as_its_repr() -> None:
     assert line["value"] == "<class 'object'>"
 
 
+def test_a_text_that_is_no_utf_8_is_written_escaped() -> None:
+    stream = io.StringIO()
+    logging.configure("test", stream=stream)
+
+    logging.get_logger("x").info("found", names=["\udcff.json"])
+
+    assert stream.getvalue().isascii()
+    assert json.loads(stream.getvalue())["names"] == ["\udcff.json"]
+
+
 def test_logging_does_not_load_rich_nor_keep_others_from_it() -> None:
     program = "import sys, governor.process.logging; print('rich' in sys.modules); import rich.console; print('ok')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
