@@ -21,7 +21,7 @@ def pod(name: str, cgroup: str) -> Json:
 
 
 def workload(name: str) -> Json:
-    """A container as kubelet creates it, about two kilobytes; on a real runtime it sleeps."""
+    """A container as kubelet creates it; its request has 1.5 kB. On a real runtime it sleeps."""
     return container(
         name,
         envs=[
