@@ -7,6 +7,8 @@ for plugin in plugins:
 body = write(consultation.result()) if consultation.changes else body
 """
 
+import functools
+
 import msgspec
 
 from governor.runtimeproxy.calls import Call, CriRequest, changed, effective, question
@@ -17,7 +19,7 @@ from governor.runtimeproxy.records import Known
 from governor.wire.hooks.points import Request, Response
 
 
-class Consultation(msgspec.Struct, frozen=True):
+class Consultation(msgspec.Struct, frozen=True, dict=True):
     """A request and what the plugins that were asked so far made of it."""
 
     call: Call
@@ -29,7 +31,7 @@ class Consultation(msgspec.Struct, frozen=True):
         """What the next plugin is sent. Do not change it."""
         return self.total.question
 
-    @property
+    @functools.cached_property
     def changes(self) -> tuple[Change, ...]:
         """What will be different in the end, each with the plugin that has the last word on it; for the audit log."""
         return tuple(each for each in self.total.net if effective(self.request, each))
