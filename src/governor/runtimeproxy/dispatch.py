@@ -105,9 +105,6 @@ class Dispatch:
 
     def over(self, held: Held) -> None:
         """The call is over, however it ended."""
-        if held.request is not None and not held.subject.pod:
-            # What was not known when the call came was asked of the runtime meanwhile.
-            held.subject = subject_of(held.request, self._store)
         if held.request is not None and not held.is_done:
             self._store.note_unsure(held.request)
         if held.concerned_plugins:
@@ -161,6 +158,8 @@ class Dispatch:
         except GovernorError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
+        if not held.subject.pod:
+            held.subject = subject_of(request, self._store)
 
     def _turns(
         self, held: Held, hook: Hook, asked: Request, reserve_wanted_s: float

@@ -146,5 +146,6 @@ class HeldCalls:
             self.relay.refuse(stream, grpcstatus.INTERNAL, held.refusal)
         finally:
             self._tasks.pop(stream, None)
-            self._dispatch.over(held)
             self._pump()
+            # Only now, so that the client does not wait for it.
+            self._dispatch.over(held)
