@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _TIMEOUT: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
+_LARGEST: Final = 99_999_999
 _UNIT_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
@@ -12,6 +13,15 @@ def timeout_s(header: str | None) -> float | None:
     """The header ``grpc-timeout`` in seconds; None, so no deadline, if it is absent or cannot be read."""
     parts = _TIMEOUT.fullmatch(header or "")
     return float(parts[1]) * _UNIT_S[parts[2]] if parts else None
+
+
+def timeout_header(timeout_s: float) -> bytes:
+    """The same header for a time of ours: the finest unit in which it has at most eight digits."""
+    for unit in ("m", "S", "H"):
+        number = max(1, int(timeout_s / _UNIT_S[unit]))
+        if number <= _LARGEST:
+            return f"{number}{unit}".encode()
+    return f"{_LARGEST}H".encode()
 
 
 def reserve_s(deadline_s: float | None, wanted_s: float) -> float:

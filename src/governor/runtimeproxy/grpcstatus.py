@@ -67,7 +67,15 @@ _NAMES: Final = (
 )
 
 
+_DIGITS_MOST: Final = 9
+
+
+def number_in(status: bytes) -> int | None:
+    """A status as a response carries it; None if that is none, as peers may write what they like."""
+    return int(status) if status.isdigit() and len(status) <= _DIGITS_MOST else None
+
+
 def name_of(status: bytes) -> str:
     """A status, as a response carries it, by its name; nothing if there is none, itself if it has no name."""
-    text = status.decode(errors="replace")
-    return _NAMES[int(text)] if text.isdecimal() and int(text) < len(_NAMES) else text
+    number = number_in(status)
+    return _NAMES[number] if number is not None and number < len(_NAMES) else status.decode(errors="replace")

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy import grpcstatus
+from governor.runtimeproxy.deadlines import timeout_header
 from governor.runtimeproxy.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.connection import Connection
@@ -56,6 +57,7 @@ class UnaryClient:
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
 
     async def _call(self, headers: Fields, body: bytes) -> bytes:
+        is_again = False
         while True:
             is_kept = self.connected
             connection = await self._connected()
@@ -63,9 +65,11 @@ class UnaryClient:
                 return await connection.call(headers, body)
             except _GoneError as error:
                 # A kept connection may have ended just before the call was written to it: then nobody heard of it.
-                if not is_kept:
+                # But one that is kept may as well belong to a server that takes no call at all.
+                if not is_kept or is_again:
                     message = f"{self._name} ended the connection without an answer: {error}"
                     raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
+                is_again = True
 
     async def _connected(self) -> "_Connection":
         async with self._connecting:
@@ -91,7 +95,7 @@ def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
         (b":authority", b"localhost"),
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
-        (b"grpc-timeout", b"%dm" % max(1, int(timeout_s * 1000))),
+        (b"grpc-timeout", timeout_header(timeout_s)),
         (b"user-agent", b"runtime-governor"),
         *metadata,
     ]
@@ -285,9 +289,10 @@ class _Connection(asyncio.Protocol):
         if fields.get(b":status") != b"200":
             status = fields.get(b":status", b"?").decode(errors="replace")
             raise GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} answered with HTTP status {status}")
-        code = fields.get(b"grpc-status", b"?")
-        if code != b"0":
-            number = int(code) if code.isdigit() else -1
+        code = grpcstatus.number_in(fields.get(b"grpc-status", b""))
+        if code is None:
+            raise GovernorError(Kind.INTERNAL, "no-status", f"{self._name} answered without a gRPC status")
+        if code != grpcstatus.OK:
             text = urllib.parse.unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
-            raise GovernorError(grpcstatus.kind_of(number), "grpc-status", text or f"gRPC status {number}")
+            raise GovernorError(grpcstatus.kind_of(code), "grpc-status", text or f"gRPC status {code}")
         return unwrap(bytes(exchange.body), fields.get(b"grpc-encoding", b"").decode(errors="replace"))

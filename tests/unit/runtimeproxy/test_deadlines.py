@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.deadlines import allowance_s, reserve_s, timeout_s
+from governor.runtimeproxy.deadlines import allowance_s, reserve_s, timeout_header, timeout_s
 from tests.unit.values.strategies import brief
 
 times = st.floats(0.001, 1000)
@@ -29,6 +29,21 @@ def test_a_deadline_is_read_from_its_header(header: str, seconds: float) -> None
 @pytest.mark.parametrize("header", [None, "", "10", "S", "10s", "123456789S", "-1S", "1.5S", " 1S", "1S\n"])
 def test_a_header_that_is_none_sets_no_deadline(header: str | None) -> None:
     assert timeout_s(header) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "header"),
+    [
+        (0.0000001, b"1m"),
+        (1.5, b"1500m"),
+        (99_999.999, b"99999999m"),
+        (172_800, b"172800S"),
+        (1e9, b"277777H"),
+        (1e300, b"99999999H"),
+    ],
+)
+def test_a_time_of_ours_is_written_with_the_digits_that_a_header_may_have(seconds: float, header: bytes) -> None:
+    assert timeout_header(seconds) == header
 
 
 def test_plugins_have_their_own_time_when_there_is_enough() -> None:

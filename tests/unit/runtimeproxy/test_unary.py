@@ -236,8 +236,7 @@ async def test_an_answer_to_a_call_that_was_given_up_disturbs_nobody(bed: Bed) -
     [
         ([(b"grpc-status", b"7"), (b"grpc-message", b"no %C3%BC")], Kind.DENIED, "no ü"),
         ([(b"grpc-status", b"14")], Kind.UNAVAILABLE, "gRPC status 14"),
-        ([(b"grpc-status", b"nonsense")], Kind.INTERNAL, "gRPC status -1"),
-        ([(b"other", b"1")], Kind.INTERNAL, "gRPC status -1"),
+        ([(b"grpc-status", b"123456789")], Kind.INTERNAL, "gRPC status 123456789"),
     ],
 )
 async def test_a_status_is_told_with_its_message(
@@ -248,6 +247,17 @@ async def test_a_status_is_told_with_its_message(
     error = await bed.refused()
 
     assert (error.kind, error.code, error.message) == (kind, "grpc-status", message)
+
+
+@pytest.mark.parametrize(
+    "trailer", [(b"other", b"1"), (b"grpc-status", b""), (b"grpc-status", b"-1"), (b"grpc-status", b"9" * 5000)]
+)
+async def test_an_answer_without_a_status_that_can_be_read_is_none(bed: Bed, trailer: tuple[bytes, bytes]) -> None:
+    bed.respond = status(trailer)
+
+    error = await bed.refused()
+
+    assert (error.kind, error.code) == (Kind.INTERNAL, "no-status")
 
 
 async def test_an_answer_of_headers_alone_is_a_status(bed: Bed) -> None:
@@ -368,6 +378,16 @@ async def test_a_call_that_is_refused_unseen_is_made_again(bed: Bed) -> None:
     bed.respond = refuse
 
     assert await bed.call(b"again") == b"again"
+    assert bed.sides[0].fields.keys() == {1, 3, 5}
+
+
+async def test_a_server_that_takes_no_call_is_not_asked_again_and_again(bed: Bed) -> None:
+    await bed.call()
+    bed.respond = lambda side, stream: side.connection.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
+
+    error = await bed.refused()
+
+    assert (error.kind, error.code) == (Kind.UNAVAILABLE, "connection-lost")
     assert bed.sides[0].fields.keys() == {1, 3, 5}
 
 
