@@ -8,29 +8,11 @@ from hypothesis import strategies as st
 from governor.runtimeproxy.calls import Call
 from governor.runtimeproxy.control import Subject
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.records import Container, Sandbox, container_of, pod_of
 from governor.runtimeproxy.subjects import subject_in, subject_of
-
-META = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u-1")
-CONFIG = cri_pb2.PodSandboxConfig(metadata=META)
-CREATE = cri_pb2.CreateContainerRequest(
-    pod_sandbox_id="s1", config=cri_pb2.ContainerConfig(metadata=cri_pb2.ContainerMetadata(name="main"))
-)
-
-
-class KnownPod:
-    """One pod with one container."""
-
-    def sandbox(self, sandbox_id: str) -> Sandbox | None:
-        return Sandbox("s1", pod_of(CONFIG)) if sandbox_id == "s1" else None
-
-    def container(self, container_id: str) -> Container | None:
-        return Container("c1", "s1", container_of(CREATE, "c1")) if container_id == "c1" else None
-
+from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, KnownPod
 
 POD = Subject("shop", "web", "u-1")
 IN_SANDBOX = Subject("shop", "web", "u-1", "s1")
-MAIN = Subject("shop", "web", "u-1", "s1", "main", "c1")
 
 
 @pytest.mark.parametrize(

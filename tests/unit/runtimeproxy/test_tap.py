@@ -14,7 +14,7 @@ from governor.runtimeproxy.framing import wrap
 from governor.runtimeproxy.http2.events import Ended, Opened, Said
 from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.tap import Tap, Watch
-from tests.unit.runtimeproxy.test_subjects import MAIN, KnownPod
+from tests.unit.runtimeproxy.pods import MAIN, KnownPod
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 PATH = b"/runtime.v1.RuntimeService/"
