@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime
+from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.pytest_plugin import StartServer
 from tests.integration.proxy_bed import Bed, RuntimeProxy, StartProxy, bed_of
 
@@ -23,3 +23,13 @@ def start_proxy(peer_directory: MakeDirectory, start_server: StartServer) -> Sta
 async def bed(start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient) -> Bed:
     """A fake runtime, a proxy before it and a caller."""
     return await bed_of(start_fake_runtime, start_proxy, start_cri_client)
+
+
+@pytest.fixture(params=["copied", "relayed"])
+async def either_bed(request: pytest.FixtureRequest, bed: Bed, start_hook_plugin: StartHookPlugin) -> Bed:
+    """A proxy that copies bytes, and one that relays streams as it has a plugin."""
+    if request.param == "relayed":
+        plugin = await start_hook_plugin()
+        plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
+        await bed.proxy.knows(1)
+    return bed

@@ -13,16 +13,6 @@ from tests.integration.proxy_bed import Bed, StartProxy
 MIB = 1024 * 1024
 
 
-@pytest.fixture(params=["copied", "relayed"])
-async def either_bed(request: pytest.FixtureRequest, bed: Bed, start_hook_plugin: StartHookPlugin) -> Bed:
-    """A proxy that copies bytes, and one that relays streams as it has a plugin."""
-    if request.param == "relayed":
-        plugin = await start_hook_plugin()
-        plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
-        await bed.proxy.knows(1)
-    return bed
-
-
 class Recorder:
     """A socket before another one that keeps all bytes of each connection, in both directions."""
 
