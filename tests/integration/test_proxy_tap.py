@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from testbed.cri_fixtures import StartHookPlugin
 from testbed.waiting import until
@@ -218,3 +222,13 @@ async def test_a_stream_that_was_open_before_is_shown_when_it_ends(
 
     [call] = tap.calls
     assert (call["status"], call.get("seconds")) == ("UNAVAILABLE", None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_tap_ends_with_the_proxy_and_says_so(bed: Bed, number: signal.Signals) -> None:
+    running = await bed.proxy.start_command("tap", "-o", "json")
+    await running.said('"opened"')
+    os.kill(bed.proxy.pid, number)
+    outcome = await running.ended()
+
+    assert (outcome.code, outcome.err) == (11, "error: the runtime proxy has gone\n")

@@ -34,20 +34,17 @@ class ControlClient:
         return self._get("/".join((PODS, *quoted)), PodExplanation)
 
     def calls(self, wanted: CallFilter) -> Iterator[Line]:
-        """The calls from now on, until the proxy ends."""
+        """The calls from now on; UNAVAILABLE when the proxy ends, for it never ends them otherwise."""
         query = urllib.parse.urlencode(msgspec.to_builtins(wanted))
         answer = self._answer(f"{CALLS}?{query}")
         try:
-            while line := self._read_line(answer):
+            while line := answer.readline():
                 yield msgspec.json.decode(line, type=Line)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            raise _gone() from error
         finally:
             answer.close()
-
-    def _read_line(self, answer: http.client.HTTPResponse) -> bytes:
-        try:
-            return answer.readline()
-        except (OSError, http.client.HTTPException) as error:
-            raise GovernorError(Kind.UNAVAILABLE, "proxy-lost", "the runtime proxy has gone") from error
+        raise _gone()
 
     def _get(self, target: str, kind: type[T]) -> T:
         answer = self._answer(target)
@@ -90,6 +87,10 @@ class ControlClient:
     def _nonsense(self, error: Exception) -> GovernorError:
         message = f"what answers on {self._path} is no runtime proxy of this version: {error}"
         return GovernorError(Kind.INTERNAL, "control-answer", message)
+
+
+def _gone() -> GovernorError:
+    return GovernorError(Kind.UNAVAILABLE, "proxy-lost", "the runtime proxy has gone")
 
 
 class _UnixConnection(http.client.HTTPConnection):
