@@ -1,5 +1,6 @@
 """What an operator tells the runtime proxy. The names up to ``runtime_hook_server_val`` are koord-runtime-proxy's."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Path, msgspec.Meta(description="Directory with a .json file for each plugin; watched.")
     ] = Path("/etc/runtime/hookserver.d")
     plugin_timeout: Annotated[
-        float, msgspec.Meta(description="Seconds that a plugin may take whose file does not say it.", gt=0)
+        float, msgspec.Meta(description="Seconds that a plugin may take whose file does not say it.", gt=0, le=86_400)
     ] = 2.0
     conflict_policy: Annotated[
         Literal["last-wins", "first-wins", "refuse"],
@@ -56,13 +57,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.backend_runtime_mode == "Docker":
             message = "backend-runtime-mode: Docker is not there yet; only Containerd is"
             raise GovernorError(Kind.UNIMPLEMENTED, "docker-mode", message)
-        for endpoint in (self.listen_path, self.runtime_path, self.image_path or self.runtime_path, self.control_path):
-            if not endpoint.startswith("/"):
-                raise invalid("settings", f"{endpoint!r} is no absolute path of a socket")
+        for name, path in {
+            "koord-runtimeproxy-endpoint": self.listen_path,
+            "remote-runtime-service-endpoint": self.runtime_path,
+            "remote-image-service-endpoint": self.image_path or self.runtime_path,
+            "control-endpoint": self.control_path,
+        }.items():
+            if not path.startswith("/"):
+                raise invalid("settings", f"{name}: {path!r} is no absolute path of a socket")
         for served in (self.listen_path, self.control_path):
-            if served in (self.runtime_path, self.image_path):
+            if any(_same(served, each) for each in (self.runtime_path, self.image_path)):
                 raise invalid("settings", f"the proxy cannot serve on {served}, which is where it is to connect")
-        if self.control_path == self.listen_path:
+        if _same(self.control_path, self.listen_path):
             raise invalid("settings", f"{self.listen_path} cannot be the socket for kubelet and for control")
 
     @property
@@ -79,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def image_path(self) -> str:
         """The image service's socket, if it is another one than the runtime's."""
         path = _path(self.remote_image_service_endpoint)
-        return "" if path == self.runtime_path else path
+        return "" if _same(path, self.runtime_path) else path
 
     @property
     def control_path(self) -> str:
@@ -94,3 +100,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _path(endpoint: str) -> str:
     return endpoint.removeprefix("unix://")
+
+
+def _same(path: str, other: str) -> bool:
+    """Whether two paths are those of one socket: on most systems /var/run is /run."""
+    return bool(path and other) and os.path.realpath(path) == os.path.realpath(other)

@@ -76,7 +76,7 @@ class Upstreams:
         before, self._reasons[side] = self._reasons[side], reason
         if reason:
             self._away.set()
-        if bool(before) != bool(reason):
+        if bool(before) != bool(reason) or before == _UNTRIED:
             _log.info("upstream is away" if reason else "upstream is there", upstream=side.name.lower(), reason=reason)
         if before not in ("", _UNTRIED) and not reason:
             self.returned()

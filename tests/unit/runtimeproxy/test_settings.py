@@ -1,0 +1,78 @@
+"""What an operator may tell the runtime proxy, and what is refused before anything runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from governor.errors import GovernorError, Kind
+from governor.process.settings import load
+from governor.runtimeproxy.settings import Settings
+
+
+def settings(**given: Any) -> Settings:
+    flags = {name.replace("_", "-"): str(value) for name, value in given.items()}
+    return load(Settings, "runtime-proxy", flags=flags, config=None, environ={})
+
+
+def test_sockets_are_paths_with_or_without_a_scheme() -> None:
+    plain = settings(koord_runtimeproxy_endpoint="/a/p.sock", remote_runtime_service_endpoint="/a/r.sock")
+    schemed = settings(
+        koord_runtimeproxy_endpoint="unix:///a/p.sock", remote_runtime_service_endpoint="unix:///a/r.sock"
+    )
+
+    for each in (plain, schemed):
+        assert (each.listen_path, each.runtime_path, each.image_path) == ("/a/p.sock", "/a/r.sock", "")
+        assert each.control_path == "/a/p-control.sock"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "koord_runtimeproxy_endpoint",
+        "remote_runtime_service_endpoint",
+        "remote_image_service_endpoint",
+        "control_endpoint",
+    ],
+)
+def test_what_is_no_path_of_a_socket_is_refused_by_the_name_of_its_setting(name: str) -> None:
+    for endpoint in ("a.sock", "tcp://1.2.3.4:5"):
+        with pytest.raises(GovernorError, match=f"{name.replace('_', '-')}: '{endpoint}' is no absolute path"):
+            settings(**{name: endpoint})
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> tuple[Path, Path]:
+    """A directory and another name of it, as /run and /var/run."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var-run").symlink_to("run")
+    return tmp_path / "run", tmp_path / "var-run"
+
+
+def test_a_proxy_that_would_connect_to_itself_is_refused_under_whatever_name(linked: tuple[Path, Path]) -> None:
+    run, var_run = linked
+    for served in (run / "r.sock", var_run / "r.sock", run / "." / "r.sock"):
+        for name in ("koord_runtimeproxy_endpoint", "control_endpoint"):
+            with pytest.raises(GovernorError, match="which is where it is to connect"):
+                settings(**{name: served}, remote_runtime_service_endpoint=run / "r.sock")
+
+
+def test_the_runtimes_socket_under_another_name_is_no_image_service_apart(linked: tuple[Path, Path]) -> None:
+    run, var_run = linked
+    found = settings(remote_runtime_service_endpoint=run / "r.sock", remote_image_service_endpoint=var_run / "r.sock")
+
+    assert found.image_path == ""
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e999", "soon"])
+def test_a_time_that_is_none_is_refused(seconds: str) -> None:
+    with pytest.raises(GovernorError) as raised:
+        settings(plugin_timeout=seconds)
+
+    assert raised.value.kind is Kind.INVALID
+    assert "plugin-timeout" in str(raised.value.details)
+
+
+def test_docker_is_said_not_to_be_there() -> None:
+    with pytest.raises(GovernorError, match="Docker is not there yet"):
+        settings(backend_runtime_mode="Docker")
