@@ -4,17 +4,17 @@ import sys
 
 from governor.runtimeproxy import withouttls
 
-withouttls.install()
-
-from governor.errors import GovernorError  # noqa: E402 - everything else may import ssl
-from governor.process.exits import EXIT_CODE, describe  # noqa: E402
-from governor.process.lean import given  # noqa: E402
-from governor.runtimeproxy.main import main  # noqa: E402
-from governor.runtimeproxy.settings import Settings  # noqa: E402
-
 
 def run() -> int:
     """Run to the end; the exit code."""
+    withouttls.install()
+    # Everything else may import ssl.
+    from governor.errors import GovernorError  # noqa: PLC0415
+    from governor.process.exits import EXIT_CODE, describe  # noqa: PLC0415
+    from governor.process.lean import given  # noqa: PLC0415
+    from governor.runtimeproxy.main import main  # noqa: PLC0415
+    from governor.runtimeproxy.settings import Settings  # noqa: PLC0415
+
     try:
         return main(given(Settings, sys.argv[1:]))
     except GovernorError as error:
