@@ -1,11 +1,11 @@
-"""What is owed while streams are open: nothing, once all that was read has been passed on or held."""
+"""What is owed while streams are open, and what becomes of them when a peer is lost before both directions ended."""
 
 import random
 
 import pytest
 
-from governor.runtimeproxy.http2.streams import Side
-from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, PLAIN, Bed, request_fields
+from governor.runtimeproxy.http2.streams import Outcome, Side
+from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, answer_all, request_fields
 
 
 def check_nothing_is_owed(bed: Bed, streams: int) -> None:
@@ -42,3 +42,48 @@ def test_a_request_that_is_held_and_not_complete_owes_nothing(padded: bool) -> N
     ledger = bed.relay.ledgers()[Side.CLIENT]
     assert ledger.outstanding == 0
     assert ledger.whole
+
+
+def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost() -> None:
+    bed = Bed()
+    bed.caller.reading = False
+    bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, bytes(90_000), trailers=OK)
+    call = bed.caller.open(request_fields(PLAIN), b"begun", ends=False)
+    bed.settle()
+    assert (len(call.body), call.trailers) == (65_535, None)
+    bed.relay.lost(Side.RUNTIME)
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (len(call.body), call.trailers) == (90_000, OK)
+    assert [(event.outcome, event.status) for event in bed.ended()] == [(Outcome.COMPLETED, b"0")]
+
+
+def test_a_held_response_waits_for_its_release_whatever_the_client_grants() -> None:
+    bed = Bed()
+    answer_all(bed.runtime)
+    call = bed.caller.open(request_fields(HOOKED), b"x")
+    bed.settle()
+    bed.relay.release(call.stream, hold_response=True)
+    bed.settle()
+    bed.caller.connection.increment_flow_control_window(1000, call.stream)
+    bed.caller.connection.increment_flow_control_window(1000)
+    bed.settle()
+    assert (call.heads, bytes(call.body)) == ([], b"")
+    assert bed.relay.release_response(call.stream)
+    bed.settle()
+    assert (bytes(call.body), call.trailers) == (b"answer", OK)
+
+
+def test_a_stream_that_is_over_does_not_wait_for_the_connection_any_more() -> None:
+    bed = Bed()
+    answer_all(bed.runtime, bytes(70_000))
+    bed.caller.reading = False
+    calls = [bed.caller.open(request_fields(PLAIN), b"x") for _ in range(2)]
+    bed.settle()
+    writer = bed.relay._board.client.writer
+    assert writer.blocked
+    for call in calls:
+        bed.caller.cancel(call)
+    bed.settle()
+    assert not writer.blocked
