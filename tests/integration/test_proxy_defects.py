@@ -117,14 +117,15 @@ async def test_d3_resources_are_set_in_an_update_that_has_none(bed: Bed, start_h
 async def test_d12_variables_keep_their_order_and_duplicates(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     names = ["Z", "A", "M", "A", "Z", "B"]
     variables = [{"key": name, "value": f"{number}".encode()} for number, name in enumerate(names)]
-    plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_envs": {"NEW": "x"}}})
+    answer = {"container_envs": {"NEW": "x", "A": "x"}}
+    plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": answer})
     await hooked(bed, plugin)
 
     await create(bed, await run_pod(bed), envs=variables)
 
     config = (await last(bed.runtime, "CreateContainer")).request["config"]
     assert [each["key"] for each in config["envs"]] == [*names, "NEW"]
-    assert [each["value"] for each in config["envs"]] == ["MA==", "MQ==", "Mg==", "Mw==", "NA==", "NQ==", "eA=="]
+    assert [each["value"] for each in config["envs"]] == ["MA==", "MQ==", "Mg==", "eA==", "NA==", "NQ==", "eA=="]
     assert (await last(plugin, "PreCreateContainerHook")).request["container_envs"] == {
         "Z": "4",
         "A": "3",
@@ -307,6 +308,7 @@ async def test_d23_a_record_stays_while_the_runtime_has_not_confirmed_its_end(
     for method in ("StopContainer", "RemoveContainer"):
         assert (await bed.client.call(method, {"container_id": container})).code == "UNKNOWN"
     assert await plugin.received("PostStopContainerHook") == []
+    assert await bed.proxy.metric('governor_proxy_records{kind="container"}') == 1
     await bed.runtime.set()
 
     await bed.client.answer("StopContainer", {"container_id": container})
