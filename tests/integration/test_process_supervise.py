@@ -100,7 +100,7 @@ async def started(components: str, grace_s: float = PATIENCE_S) -> AsyncIterator
             await program.process.stop(0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_stops_the_components_in_reverse_order_and_the_exit_code_is_0(number: signal.Signals) -> None:
     async with started("component('a'), component('b', slowly), component('c', slowly)") as program:
         await program.said("c up")
@@ -156,6 +156,19 @@ async def test_a_second_signal_stops_at_once() -> None:
         assert (await program.process.wait()).code == 1
     assert program.logged("warning") == ["stopping at once"]
     assert "good down" in program.words
+
+
+async def test_a_program_that_is_to_outlive_its_terminal_does() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with started("component('a')") as program:
+            await program.said("a up")
+            program.process.send_signal(signal.SIGHUP)
+            program.process.send_signal(signal.SIGTERM)
+            assert (await program.process.wait()).code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [line["signal"] for line in program.logs if line["event"] == "stopping"] == ["SIGTERM"]
 
 
 async def test_an_error_while_stopping_is_logged_and_changes_the_exit_code() -> None:

@@ -1,7 +1,8 @@
 """One supervised task group per program: start in order, stop in reverse order within a deadline, one exit code.
 
-A component is an ``async def run()`` that ends only by cancellation. SIGTERM or SIGINT stops the program; a second
-signal stops it at once. What the components do, and making them, is the program's own ``main``.
+A component is an ``async def run()`` that ends only by cancellation. SIGTERM, SIGINT, or SIGHUP at the end of its
+terminal unless it was started to outlive that, stops the program; a second signal stops it at once. What the components
+do, and making them, is the program's own ``main``.
 """
 
 import asyncio
@@ -133,7 +134,9 @@ def _cancelling() -> bool:
 @contextlib.contextmanager
 def _signals(run: _Run) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    caught = (signal.SIGTERM, signal.SIGINT)
+    caught = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        caught.append(signal.SIGHUP)
     for number in caught:
         loop.add_signal_handler(number, run.on_signal, number)
     try:
