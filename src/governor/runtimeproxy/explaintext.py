@@ -22,12 +22,13 @@ _LONGEST_VALUE = 60
 def meant(known: PodList, text: str) -> PodSummary:
     """The pod that a person means by its name, ``namespace/name``, uid, or the beginning of a sandbox's id."""
     exact = [each for each in known.pods if text in (each.name, f"{each.namespace}/{each.name}", *each.uids)]
-    found = exact or [each for each in known.pods if any(own.startswith(text) for own in each.sandboxes)]
+    found = exact or [each for each in known.pods if text and any(own.startswith(text) for own in each.sandboxes)]
     if not found:
         message = f"there is no pod {text!r}; give its name, namespace/name, uid or the id of its sandbox"
         raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
     if len(found) > 1:
-        details = [Detail(f"{each.namespace}/{each.name} (uid {', '.join(each.uids) or 'unknown'})") for each in found]
+        names = (f"{each.namespace}/{each.name} (uid {', '.join(each.uids) or 'unknown'})" for each in found)
+        details = [Detail(one_line(each)) for each in names]
         raise invalid("ambiguous-pod", f"{text!r} may be one of {len(found)} pods; name one as", details)
     return found[0]
 
@@ -38,7 +39,7 @@ def explanation_text(found: PodExplanation) -> str:
 
 
 def _parts(found: PodExplanation) -> Iterator[str]:
-    yield f"Pod {found.namespace}/{found.name}"
+    yield one_line(f"Pod {found.namespace}/{found.name}")
     if not found.kept:
         yield "No plugin is registered, so the proxy remembers nothing: the runtime was asked just now."
     if not found.sandboxes:
@@ -46,7 +47,7 @@ def _parts(found: PodExplanation) -> Iterator[str]:
     for sandbox in found.sandboxes:
         yield _sandbox(sandbox, found)
     if found.skipped:
-        yield f"No plugin is asked: {found.skipped}."
+        yield one_line(f"No plugin is asked: {found.skipped}.")
     asked = list(_asked(found.hooks))
     if asked:
         yield "Plugins that are asked\n" + table(

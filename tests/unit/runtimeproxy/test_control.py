@@ -136,7 +136,9 @@ def test_a_pod_is_found_by_each_of_its_names(text: str, found: str) -> None:
     assert meant(PODS, text).uids == (found,)
 
 
-@pytest.mark.parametrize(("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("nobody", Kind.NOT_FOUND)])
+@pytest.mark.parametrize(
+    ("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("nobody", Kind.NOT_FOUND), ("", Kind.NOT_FOUND)]
+)
 def test_what_names_no_single_pod_is_refused(text: str, kind: Kind) -> None:
     with pytest.raises(GovernorError) as caught:
         meant(PODS, text)
@@ -189,3 +191,41 @@ def test_people_are_told_why_there_is_little_to_read() -> None:
     text = explanation_text(explanation(kept=False, sandboxes=(), hooks=()))
     assert "the runtime was asked just now" in text
     assert "It has no sandbox: it never ran, or is gone." in text
+
+
+def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
+    bad = "x\x1b[2J\x9b1m\r\u202e"
+    container = ContainerExplanation(bad, bad, resources={"cpuset_cpus": bad, "unified": {bad: bad}})
+    sandbox = SandboxExplanation(
+        bad, bad, labels={bad: bad}, annotations={bad: bad}, cgroup_parent=bad, containers=(container,)
+    )
+    trail = Trail(
+        TIME,
+        bad,
+        bad,
+        (Asked(bad, bad, 1.0, bad),),
+        (Changed(bad, bad, bad, bad),),
+        conflicts=(bad,),
+        unused=(bad,),
+        unasked=bad,
+        refusal=bad,
+    )
+    hook = HookExplanation(bad, bad, (PluginTurn(bad, True, why=bad), PluginTurn(bad, False, why=bad)))
+    text = explanation_text(
+        explanation(
+            namespace=bad,
+            name=bad,
+            sandboxes=(sandbox,),
+            skipped=bad,
+            labels_that_matter=(bad,),
+            hooks=(hook,),
+            trails=(trail,),
+            problems=(bad,),
+        )
+    )
+    two = (PodSummary(bad, "web", (bad,)), PodSummary(bad * 2, "web", (bad,)))
+    with pytest.raises(GovernorError) as caught:
+        meant(PodList(True, two), "web")
+
+    told = [*text.split("\n"), *(each.reason for each in caught.value.details), line_of(call(status=bad, trail=trail))]
+    assert all(line.isprintable() for line in told)
