@@ -80,6 +80,10 @@ async def populate(bed: Bed) -> tuple[list[str], list[str]]:
     return [pod_id for pod_id, _ in made], [each for _, containers in made for each in containers]
 
 
+def key_of(request: Json) -> tuple[str, str]:
+    return request["pod_meta"]["uid"], request["container_meta"]["name"]
+
+
 async def told(bed: Bed, plugin: HookPlugin, containers: list[str]) -> dict[str, Json]:
     """All that plugins are told of each container and its pod."""
     await plugin.forget()
@@ -105,7 +109,7 @@ async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_eac
     await hooked(bed, plugin, failure_policy="Fail", hooks=[*ALL])
     pods, containers = await populate(bed)
     ran = {each.request["pod_meta"]["uid"]: each.request for each in await plugin.received("PreRunPodSandboxHook")}
-    before = await told(bed, plugin, containers)
+    before = {key_of(each.request): each.request for each in await plugin.received("PreCreateContainerHook")}
     full = bed.proxy.resident_bytes()
     await bed.runtime.forget()
 
@@ -128,10 +132,13 @@ async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_eac
         "PodSandboxStatus": {"OK": len(pods)},
         "ContainerStatus": {"OK": len(containers)},
     }
-    assert len(before) == len(containers) == PODS * 3 // 2
-    for container_id, request in before.items():
-        for field in {*request, *after[container_id]}:
-            assert after[container_id].get(field) == request.get(field), field
+    assert len(before) == len(after) == len(containers) == PODS * 3 // 2
+    for container_id, known in after.items():
+        request = before[key_of(known)]
+        # A container that is to be created has no id yet.
+        expected = {**request, "container_meta": {**request["container_meta"], "id": container_id}}
+        for field in {*known, *expected}:
+            assert known.get(field) == expected.get(field), field
     assert {each["pod_meta"]["uid"]: each for each in stopped} == ran
     assert max(full, rebuilt) < 96 * MIB
 

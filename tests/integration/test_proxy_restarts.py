@@ -116,7 +116,7 @@ async def kill_fake_runtime(bed: Bed, start_hook_plugin: StartHookPlugin, kills:
     plugin = await marking(start_hook_plugin, bed.proxy)
     kubelet = Kubelet(bed.client, pod_of("fake"), container)
 
-    await disturbed(kubelet, bed.runtime, kills, most=150)
+    await disturbed(kubelet, bed.runtime, kills, most=100)
 
     # A runtime that keeps nothing does not know the pods that kubelet has just run.
     assert kubelet.codes <= {"OK", "UNAVAILABLE", "NOT_FOUND"}, kubelet.complaints
@@ -128,7 +128,7 @@ async def kill_fake_runtime(bed: Bed, start_hook_plugin: StartHookPlugin, kills:
 
 
 async def test_a_runtime_is_killed_at_random_moments(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    await kill_fake_runtime(bed, start_hook_plugin, 8)
+    await kill_fake_runtime(bed, start_hook_plugin, 6)
 
 
 @pytest.mark.soak
@@ -160,7 +160,7 @@ async def test_a_proxy_is_killed_at_random_moments(bed: Bed, start_hook_plugin: 
     plugin = await marking(start_hook_plugin, bed.proxy)
     kubelet = Kubelet(bed.client, pod_of("fake"), container)
 
-    await kill_proxy(bed.proxy, bed.client, plugin, kubelet, kills=6, most=150)
+    await kill_proxy(bed.proxy, bed.client, plugin, kubelet, kills=4, most=100)
 
 
 async def test_a_proxy_is_killed_before_a_real_runtime(
