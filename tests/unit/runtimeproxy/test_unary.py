@@ -355,6 +355,24 @@ async def test_a_server_that_goes_away_ends_what_it_began_and_gets_nothing_new(b
     await until(lambda: _is(bed.sides[0].lost))
 
 
+async def test_a_call_whose_turn_does_not_come_at_a_leaving_server_is_made_elsewhere(bed: Bed) -> None:
+    bed.settings = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 1}
+    await bed.call()
+    bed.respond = hang
+    begun = asyncio.create_task(bed.call())
+    await until(lambda: _has(bed, requests=2))
+    waiting = asyncio.create_task(bed.call(b"waiting"))
+    await asyncio.sleep(0)
+    bed.respond = echo
+    # The last one is 3.
+    bed.sides[0].write(bytes.fromhex("0000080700000000000000000300000000"))
+
+    assert await waiting == b"waiting"
+    bed.sides[0].answer(3, wrap(b"begun"))
+    assert await begun == b"begun"
+    assert [list(side.fields) for side in bed.sides] == [[1, 3], [1]]
+
+
 async def test_a_call_that_a_leaving_server_did_not_begin_is_made_elsewhere(bed: Bed) -> None:
     await bed.call()
 
