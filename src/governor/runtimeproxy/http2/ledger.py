@@ -121,8 +121,8 @@ class Ledger:
         self.due += size
 
     def receive_on(self, flow: Flow, size: int) -> None:
-        """DATA arrived on an open stream, padding included."""
-        if size > flow.receive:
+        """DATA arrived on an open stream, padding included; an empty frame, as at the end, needs no window."""
+        if size > max(flow.receive, 0):
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
         flow.receive -= size
         flow.unread += size

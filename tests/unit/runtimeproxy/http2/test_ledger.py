@@ -216,3 +216,14 @@ def test_a_stream_that_is_over_owes_nothing(ledger: Ledger) -> None:
     ledger.grant_stream(1, 5)
     assert ledger.outstanding == 0
     assert ledger.whole
+
+
+def test_an_empty_frame_needs_no_window() -> None:
+    ledger = Ledger(connection_window=65_535, stream_window=100)
+    flow = ledger.open(1)
+    ledger.receive_on(flow, 60_000)
+    ledger.agree()
+    assert flow.receive < 0
+    ledger.receive_on(flow, 0)
+    with pytest.raises(ConnectionFault, match="stream's window"):
+        ledger.receive_on(flow, 1)
