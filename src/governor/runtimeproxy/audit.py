@@ -10,7 +10,7 @@ _log = logging.get_logger(__name__)
 
 def record(consultation: Consultation) -> None:
     """Log what the plugins made of one call."""
-    subject = {"call": str(consultation.call), **subject_of(consultation.question)}
+    subject = {"call": str(consultation.call), **subject_of(consultation.total.original)}
     for change in consultation.changes:
         _log.info(
             "plugin changed a field",

@@ -3,6 +3,7 @@
 Values of environment variables are ``Secret``, so a change can be printed wherever it goes.
 """
 
+import functools
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +21,7 @@ Difference: TypeAlias = tuple[FieldPath, Value, Value]
 """A field, what it was, what it is to be."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, dict=True):
     """What one plugin changed in one field."""
 
     plugin: str
@@ -28,7 +29,7 @@ class Change(msgspec.Struct, frozen=True):
     old: Value
     new: Value
 
-    @property
+    @functools.cached_property
     def field(self) -> str:
         """The field for people, as ``container_resources.cpu_shares``."""
         return render(self.path)

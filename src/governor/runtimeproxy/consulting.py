@@ -63,5 +63,4 @@ class Consultation(msgspec.Struct, frozen=True, dict=True):
 
 def consult(call: Call, request: CriRequest, known: Known) -> Consultation:
     """Begin; NOT_FOUND if the call concerns a sandbox or container that nobody knows."""
-    asked = question(request, known)
-    return Consultation(call, request, Sum(asked, asked))
+    return Consultation(call, request, Sum(question(request, known)))

@@ -10,7 +10,7 @@ Which streams are held, and bytes, are ``relaying``'s business.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -106,7 +106,7 @@ class Dispatch:
 
     def over(self, held: Held) -> None:
         """The call is over, however it ended."""
-        if held.request is not None and not held.is_done:
+        if held.request is not None and not held.is_done and not held.refusal:
             self._store.note_unsure(held.request)
         if held.concerned_plugins:
             self._history.note(held.subject, held.trail())
@@ -149,6 +149,8 @@ class Dispatch:
 
     async def _learn(self, held: Held, request: CriRequest, reserve_wanted_s: float) -> None:
         """Ask the runtime about what is unknown, within the call's time; CRI's own errors are told later."""
+        if self._store.knows(request):
+            return
         left_s = held.left_s(reserve_wanted_s)
         try:
             async with asyncio.timeout(_LEARN_S if left_s is None else min(_LEARN_S, left_s)):
@@ -235,7 +237,7 @@ def _reason(error: Exception) -> GovernorError:
     return GovernorError(Kind.INTERNAL, "defect", "a defect of the runtime proxy; see its log")
 
 
-def _pod_of(asked: Request) -> tuple[dict[str, str], dict[str, str]]:
+def _pod_of(asked: Request) -> tuple[Mapping[str, str], Mapping[str, str]]:
     if isinstance(asked, PodSandboxHookRequest):
-        return dict(asked.labels), dict(asked.annotations)
-    return dict(asked.pod_labels), dict(asked.pod_annotations)
+        return asked.labels, asked.annotations
+    return asked.pod_labels, asked.pod_annotations

@@ -15,6 +15,7 @@ Plugins are asked in order, and each is sent the sum of the earlier ones. Where 
 """
 
 import copy
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
@@ -31,18 +32,22 @@ from governor.wire.hooks.points import Request, Response
 _REPEATED_VARIABLES: Final = 2
 
 
-class Sum(msgspec.Struct, frozen=True):
+class Sum(msgspec.Struct, frozen=True, dict=True):
     """What the plugins asked so far made of a request; do not change its messages.
 
-    ``original`` is what the first plugin was sent, ``question`` what the next one is.
+    ``original`` is what the first plugin was sent.
     """
 
     original: Request
-    question: Request
     changes: tuple[Change, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     unused: tuple[Change, ...] = ()
     """Changes of fields that this call cannot take."""
+
+    @functools.cached_property
+    def question(self) -> Request:
+        """What the next plugin is sent."""
+        return _with_changes(self.original, self.changes)
 
     @property
     def net(self) -> tuple[Change, ...]:
@@ -72,7 +77,6 @@ def merge(
     settled = settle(total.changes, usable, policy)
     return Sum(
         total.original,
-        _with_changes(total.question, settled.changes),
         total.changes + settled.changes,
         total.conflicts + settled.conflicts,
         total.unused + tuple(change for change in changes if change.path[0] not in taken),
@@ -81,10 +85,11 @@ def merge(
 
 def compare(original: Request, sent: Request, answer: Response) -> Iterator[Difference]:
     """What a plugin changed in the request that it was sent; ``original`` is the one before all plugins."""
-    for name, changed in _RULES.items():
-        if name in answer.DESCRIPTOR.fields_by_name:
-            for path, old, new in changed(*(getattr(each, name) for each in (original, sent, answer))):
-                yield (name, *path), old, new
+    # What is not set in an answer changes nothing.
+    for field, answered in answer.ListFields():
+        name = field.name
+        for path, old, new in _RULES[name](getattr(original, name), getattr(sent, name), answered):
+            yield (name, *path), old, new
 
 
 def put(message: Any, location: FieldPath, value: Value) -> None:

@@ -23,11 +23,21 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """A container as plugins are told about it, without its pod. Do not change the message."""
+    """A container by the request that made it, as bytes: most are never asked for, and messages are much larger."""
 
     id: str
     sandbox_id: str
-    container: ContainerResourceHookRequest
+    request: bytes
+
+    @property
+    def creation(self) -> cri_pb2.CreateContainerRequest:
+        """The request that made it."""
+        return cri_pb2.CreateContainerRequest.FromString(self.request)
+
+    @property
+    def container(self) -> ContainerResourceHookRequest:
+        """As plugins are told about it, without its pod."""
+        return container_of(self.creation, self.id)
 
 
 class Known(Protocol):
@@ -96,16 +106,16 @@ def started_sandbox(request: cri_pb2.RunPodSandboxRequest, sandbox_id: str) -> S
 
 def created_container(request: cri_pb2.CreateContainerRequest, container_id: str) -> Container:
     """What to remember when the runtime has created a container."""
-    return Container(container_id, request.pod_sandbox_id, container_of(request, container_id))
+    return Container(container_id, request.pod_sandbox_id, request.SerializeToString())
 
 
 def updated_container(container: Container, request: cri_pb2.UpdateContainerResourcesRequest) -> Container:
     """What to remember when the runtime has updated a container: an update changes only what it specifies."""
-    message = copy.deepcopy(container.container)
-    message.container_annotations.update(request.annotations)
+    creation = container.creation
+    creation.config.annotations.update(request.annotations)
     if request.HasField("linux"):
-        overlay(request.linux, message.container_resources)
-    return Container(container.id, container.sandbox_id, message)
+        overlay(request.linux, creation.config.linux.resources)
+    return created_container(creation, container.id)
 
 
 def updated_sandbox(sandbox: Sandbox, request: cri_pb2.UpdatePodSandboxResourcesRequest) -> Sandbox:

@@ -4,6 +4,7 @@ A file that cannot be used is reported, and its last good version stays in force
 Reading the directory is somebody else's task; what a file may hold is in ``registrationfile``.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -23,7 +24,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{'error' if self.is_error else 'warning'}: {self.detail}"
 
 
-class Registrations(msgspec.Struct, frozen=True):
+class Registrations(msgspec.Struct, frozen=True, dict=True):
     """All plugins in force by the names of their files, and what is wrong in the files as they are now."""
 
     by_file: Mapping[str, Registration] = {}
@@ -36,8 +37,12 @@ class Registrations(msgspec.Struct, frozen=True):
 
     def of(self, hook: Hook) -> tuple[Registration, ...]:
         """The plugins of a hook, whatever pods they select, in the order in which they are asked."""
-        found = (each for each in self.by_file.values() if hook in each.policies)
-        return tuple(sorted(found, key=lambda each: (each.order, each.name)))
+        return self._by_hook.get(hook, ())
+
+    @functools.cached_property
+    def _by_hook(self) -> Mapping[Hook, tuple[Registration, ...]]:
+        ordered = sorted(self.by_file.values(), key=lambda each: (each.order, each.name))
+        return {hook: tuple(each for each in ordered if hook in each.policies) for hook in self.hooks}
 
     def asked(self, hook: Hook, labels: Mapping[str, str]) -> tuple[Registration, ...]:
         """The plugins that are asked about a pod with these labels, in order."""

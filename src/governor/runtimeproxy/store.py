@@ -4,6 +4,7 @@ A record goes when the runtime has confirmed that the thing is gone, or does not
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from governor.runtimeproxy.runtime import Runtime
 
 _RESYNC_S: Final = 60.0
 _AGAIN_S: Final = 1.0
+_GONE_MOST: Final = 1024
 
 _log = logging.get_logger(__name__)
 
@@ -36,6 +38,8 @@ class Store:
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
+        self._gone: deque[str] = deque(maxlen=_GONE_MOST)
+        """The latest that the runtime has removed: what it told of them before may arrive after."""
         self._needed = asyncio.Event()
         self._doubted = asyncio.Event()
 
@@ -120,6 +124,21 @@ class Store:
             if error.kind is not Kind.NOT_FOUND:
                 raise
 
+    def knows(self, request: CriRequest) -> bool:
+        """Whether all that a request is about is known."""
+        match request:
+            case cri_pb2.StopPodSandboxRequest() | cri_pb2.CreateContainerRequest():
+                return request.pod_sandbox_id in self._sandboxes
+            case (
+                cri_pb2.StartContainerRequest()
+                | cri_pb2.StopContainerRequest()
+                | cri_pb2.UpdateContainerResourcesRequest()
+            ):
+                container = self._containers.get(request.container_id)
+                return container is not None and container.sandbox_id in self._sandboxes
+            case _:
+                return True
+
     async def learn(self, request: CriRequest) -> None:
         """Ask the runtime about what a request is about, if we do not know it; NOT_FOUND if it does not either."""
         match request:
@@ -137,7 +156,8 @@ class Store:
     async def _learn_sandbox(self, sandbox_id: str) -> None:
         if sandbox_id not in self._sandboxes:
             found = await self._runtime.sandbox(sandbox_id)
-            self._sandboxes.setdefault(found.id, found)
+            if found.id not in self._gone:
+                self._sandboxes.setdefault(found.id, found)
 
     async def _learn_container_by_id(self, container_id: str) -> None:
         known = self._containers.get(container_id)
@@ -157,7 +177,8 @@ class Store:
         pod = self._sandboxes.get(listed.pod_sandbox_id)
         if pod is not None:
             found = await self._runtime.container(listed, pod)
-            self._containers.setdefault(listed.id, found)
+            if not {listed.id, listed.pod_sandbox_id} & {*self._gone}:
+                self._containers.setdefault(listed.id, found)
 
     def note(self, request: CriRequest, response: bytes) -> None:
         """The runtime has done what it was asked; ``response`` is its message."""
@@ -174,11 +195,17 @@ class Store:
             case cri_pb2.UpdatePodSandboxResourcesRequest():
                 if sandbox := self._sandboxes.get(request.pod_sandbox_id):
                     self._sandboxes[sandbox.id] = updated_sandbox(sandbox, request)
+            case cri_pb2.RemoveContainerRequest():
+                self._gone.append(request.container_id)
+                self._forget(request.container_id)
+            case cri_pb2.RemovePodSandboxRequest():
+                self._gone.append(request.pod_sandbox_id)
+                self._forget(request.pod_sandbox_id)
             case _:
-                self.note_gone(request)
+                return
 
     def note_gone(self, request: CriRequest) -> None:
-        """The runtime does not have, or no longer, what a request was to remove."""
+        """The runtime does not have what a request was to remove, at least not now."""
         match request:
             case cri_pb2.RemoveContainerRequest():
                 self._forget(request.container_id)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.records import Container, Sandbox, container_of, pod_of
+from governor.runtimeproxy.records import Container, Sandbox, created_container, pod_of
 from governor.runtimeproxy.resources import overlay
 
 _INFO: Final = "info"
@@ -41,7 +41,7 @@ def container_from(listed: cri_pb2.Container, response: cri_pb2.ContainerStatusR
     if response.status.resources.HasField("linux"):
         overlay(_told(response.status.resources.linux), request.config.linux.resources)
     request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
-    return Container(listed.id, listed.pod_sandbox_id, container_of(request, listed.id))
+    return created_container(request, listed.id)
 
 
 def _told(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:

@@ -5,7 +5,7 @@ from typing import Any
 from governor.runtimeproxy.calls import Call
 from governor.runtimeproxy.consulting import Consultation, consult
 from governor.runtimeproxy.cri import cri_pb2 as cri
-from governor.runtimeproxy.records import Container, Sandbox, container_of, created_container, pod_of
+from governor.runtimeproxy.records import Sandbox, created_container, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.strategies import Memory, echo
 
@@ -77,7 +77,7 @@ VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", 
 def known_container() -> Memory:
     request = creation(KUBELET, VARIABLES).request
     assert isinstance(request, cri.CreateContainerRequest)
-    container = Container("c", "s", container_of(request, "c"))
+    container = created_container(request, "c")
     assert container == created_container(request, "c")
     return Memory({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
 
