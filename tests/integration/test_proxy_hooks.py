@@ -193,10 +193,13 @@ async def test_d10_trace_context_reaches_plugin_and_runtime(bed: Bed, start_hook
     await hooked(bed, plugin)
     trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 
-    await bed.client.answer("RunPodSandbox", {"config": POD}, metadata={"traceparent": [trace]})
+    metadata = {"traceparent": [trace], "tracestate": ["a=1", "b=2"], "baggage": ["k=v"], "authorization": ["secret"]}
+    await bed.client.answer("RunPodSandbox", {"config": POD}, metadata=metadata)
 
-    assert (await last(plugin, "PreRunPodSandboxHook")).metadata["traceparent"] == [trace]
-    assert (await last(bed.runtime, "RunPodSandbox")).metadata["traceparent"] == [trace]
+    told = (await last(plugin, "PreRunPodSandboxHook")).metadata
+    assert {name: told.get(name) for name in metadata} == {**metadata, "authorization": None}
+    passed = (await last(bed.runtime, "RunPodSandbox")).metadata
+    assert {name: passed[name] for name in metadata} == metadata
 
 
 @pytest.mark.parametrize("rule", [{"crash": True}, {"raw": b"\xff\xff\xff"}])

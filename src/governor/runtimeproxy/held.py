@@ -33,7 +33,8 @@ class Held:
         """What the runtime is to get instead of what came."""
         headers = dict(fields)
         self.encoding = headers.get(b"grpc-encoding", b"").decode(errors="replace")
-        self.metadata: Metadata = [(name, headers[name]) for name in _TRACE if name in headers]
+        # One by one, as a tracestate or a baggage may be spread over several fields.
+        self.metadata: Metadata = [field for field in fields if field[0] in _TRACE]
         self.timeout_s = timeout_s(headers.get(b"grpc-timeout", b"").decode(errors="replace"))
         self.subject = Subject()
         self.consultation: Consultation | None = None
