@@ -47,11 +47,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class Wire:
-    """The HTTP/2 frames of all connections of the caller; ``errors`` are resets that nobody has asked for."""
+    """The HTTP/2 frames of all connections of the caller; ``errors`` are resets that nobody has asked for.
+
+    The windows are those of the connections, as their frames say: what may be sent, and what may be received.
+    """
 
     connections: int
     sent: dict[str, int]
     received: dict[str, int]
+    send_window: int
+    receive_window: int
     endings: dict[str, int]
     errors: tuple[str, ...]
 

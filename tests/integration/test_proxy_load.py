@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from testbed.cri_client import Kind
+from testbed.cri_client import CriClient, Kind
 from testbed.cri_fixtures import StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.cri_peers import FakeRuntime
 from testbed.waiting import until
@@ -61,12 +61,15 @@ async def _accounts(proxy: RuntimeProxy) -> Accounts:
     )
 
 
-async def _calm(runtime: FakeRuntime, proxy: RuntimeProxy) -> Accounts:
-    """The accounts, once nobody has a call under way."""
+async def _calm(runtime: FakeRuntime, proxy: RuntimeProxy, client: CriClient) -> Accounts:
+    """The accounts, once nobody has a call under way; the caller's windows are what its frames say they are."""
 
     async def look() -> tuple[Accounts, ...]:
-        accounts = await _accounts(proxy)
-        return (accounts,) if accounts.is_calm and await runtime.open_calls() == 0 else ()
+        accounts, wire = await _accounts(proxy), await client.wire()
+        may_send, may_receive = accounts.receivable[0], accounts.sendable[0]
+        # The proxy, too, gives credit back only when it is worth a frame: when half of the window is due.
+        is_agreed = wire.receive_window == may_receive and may_send / 2 < wire.send_window <= may_send
+        return (accounts,) if accounts.is_calm and is_agreed and await runtime.open_calls() == 0 else ()
 
     return (await until(look))[0]
 
@@ -92,7 +95,7 @@ async def _storm(
     await proxy.knows(1)
     client = await start_cri_client(proxy.socket, WINDOW)
     pod = (await client.answer("RunPodSandbox", {"config": {"metadata": {"name": "p"}}}))["pod_sandbox_id"]
-    before = await _calm(runtime, proxy)
+    before = await _calm(runtime, proxy, client)
     create = {
         "pod_sandbox_id": pod,
         "config": {"metadata": {"name": "{name}"}, "annotations": {"padding": "{padding}"}},
@@ -114,7 +117,7 @@ async def _storm(
     assert storm.events > 0
     assert storm.wire.errors == ()
     assert storm.wire.connections == 1
-    after = await _calm(runtime, proxy)
+    after = await _calm(runtime, proxy, client)
     assert after.receivable == before.receivable
     # Go's peers give credit back when a quarter of the window is due: what is missing does not grow with calls.
     for sendable in (*before.sendable, *after.sendable):

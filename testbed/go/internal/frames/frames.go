@@ -14,6 +14,7 @@ import (
 const (
 	headerLength = 9
 	keptErrors   = 100
+	firstWindow  = 65_535
 )
 
 // Watch is what was seen on all connections of a program.
@@ -32,6 +33,9 @@ type Report struct {
 	Connections int            `json:"connections"`
 	Sent        map[string]int `json:"sent"`
 	Received    map[string]int `json:"received"`
+	// SendWindow and ReceiveWindow are what may be sent and received now on all connections together, of streams apart.
+	SendWindow    int `json:"send_window"`
+	ReceiveWindow int `json:"receive_window"`
 	// Endings counts RST_STREAM and GOAWAY by direction and code.
 	Endings map[string]int `json:"endings"`
 	// Errors are those of them that no well-behaved peer gives reason for.
@@ -52,9 +56,18 @@ func (watch *Watch) Report() Report {
 func (watch *Watch) Connection(plain net.Conn) net.Conn {
 	watch.mutex.Lock()
 	defer watch.mutex.Unlock()
-	watch.report.Connections++
-	sent := &direction{name: "sent", counts: watch.report.Sent, watch: watch, skip: len(http2.ClientPreface)}
-	received := &direction{name: "received", counts: watch.report.Received, watch: watch}
+	report := &watch.report
+	report.Connections++
+	report.SendWindow += firstWindow
+	report.ReceiveWindow += firstWindow
+	sent := &direction{
+		name: "sent", counts: report.Sent, watch: watch, skip: len(http2.ClientPreface),
+		used: &report.SendWindow, opened: &report.ReceiveWindow,
+	}
+	received := &direction{
+		name: "received", counts: report.Received, watch: watch,
+		used: &report.ReceiveWindow, opened: &report.SendWindow,
+	}
 	return &connection{Conn: plain, sent: sent, received: received}
 }
 
@@ -80,7 +93,9 @@ type direction struct {
 	name   string
 	counts map[string]int
 	watch  *Watch
-	skip   int
+	// used is the window that DATA of this direction takes from, opened the one that its WINDOW_UPDATE adds to.
+	used, opened *int
+	skip         int
 	// kept is a frame's header, and for some types the beginning of its payload, as far as seen.
 	kept []byte
 }
@@ -108,7 +123,7 @@ func (one *direction) wanted() int {
 		return headerLength
 	}
 	switch http2.FrameType(one.kept[3]) {
-	case http2.FrameRSTStream, http2.FrameGoAway:
+	case http2.FrameRSTStream, http2.FrameGoAway, http2.FrameWindowUpdate:
 		return headerLength + int(length(one.kept))
 	default:
 		return headerLength
@@ -124,6 +139,10 @@ func (one *direction) count() {
 	one.counts[kind.String()]++
 	payload := one.kept[headerLength:]
 	switch {
+	case kind == http2.FrameData:
+		*one.used -= int(length(one.kept))
+	case kind == http2.FrameWindowUpdate && len(payload) >= 4 && binary.BigEndian.Uint32(one.kept[5:]) == 0:
+		*one.opened += int(binary.BigEndian.Uint32(payload))
 	case kind == http2.FrameRSTStream && len(payload) >= 4:
 		one.ended(kind, payload, "")
 	case kind == http2.FrameGoAway && len(payload) >= 8:
