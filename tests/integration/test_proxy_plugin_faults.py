@@ -13,7 +13,7 @@ from testbed.cri_peers import register
 from testbed.cri_rude import DONE, FRAME_BYTES, HEAD, Act, Asked, RudePlugin
 from testbed.waiting import until
 from tests.integration.proxy_bed import Bed
-from tests.integration.proxy_calls import POD, hooked, last, run_pod
+from tests.integration.proxy_calls import POD, create, hooked, last, run_pod
 
 MIB = 1024 * 1024
 CHANGE = PodSandboxHookResponse(annotations={"by": "rude"}).SerializeToString()
@@ -312,3 +312,30 @@ async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
 
     assert reply.code == "OK"
     assert len(await plugin.received()) == 3
+
+
+async def test_no_hook_of_fail_lets_a_call_pass_a_plugin_that_fails(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(bed, plugin, name="guard", failure_policy="Fail", timeout="200ms")
+    pod = await run_pod(bed)
+    container = await create(bed, pod)
+    await bed.runtime.forget()
+    requests: dict[str, Json] = {
+        "RunPodSandbox": {"config": POD},
+        "CreateContainer": {"pod_sandbox_id": pod, "config": {}, "sandbox_config": POD},
+        "StartContainer": {"container_id": container},
+        "UpdateContainerResources": {"container_id": container, "linux": {"cpu_shares": "7"}},
+    }
+    for rule in ({"hang": True}, {"raw": b"\xff\xff\xff"}, {"status": {"code": "ABORTED", "message": "no"}}):
+        await plugin.set(rule)
+        for method, request in requests.items():
+            reply = await bed.client.call(method, request)
+            assert reply.code != "OK", (rule, method)
+            assert reply.message.startswith("plugin guard refuses "), (rule, method)
+    await plugin.stop()
+    for method, request in requests.items():
+        assert (await bed.client.call(method, request)).code == "UNAVAILABLE", method
+
+    assert not await bed.runtime.received()

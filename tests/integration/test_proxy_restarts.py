@@ -102,9 +102,9 @@ async def test_a_real_runtime_is_killed_under_load(
 
     await disturbed(kubelet, runtime, kills=2, most=12)
 
-    # containerd says so itself while it looks at what it had.
-    said = [each for each in kubelet.complaints if not each.endswith("UNKNOWN: server is not initialized yet")]
-    assert [each for each in said if ": UNAVAILABLE: " not in each] == []
+    # UNKNOWN is containerd's own: it is not initialized yet, or stumbles over what it left when it was killed.
+    assert kubelet.codes <= {"OK", "UNAVAILABLE", "UNKNOWN"}, kubelet.complaints
+    assert [each for each in kubelet.complaints if ": UNKNOWN: " in each and "plugin " in each] == []
     assert (await client.wire()).errors == ()
     await records_become_what_the_runtime_has(proxy, client)
     assert kubelet.kept.keys() <= {each["id"] for each in (await listed(client))[1]}
