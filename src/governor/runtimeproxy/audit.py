@@ -10,20 +10,16 @@ _log = logging.get_logger(__name__)
 
 def record(consultation: Consultation) -> None:
     """Log what the plugins made of one call."""
-    subject = {"call": str(consultation.call), **subject_of(consultation.total.original)}
+    if not (consultation.changes or consultation.conflicts or consultation.unused):
+        return
+    # Bound once: most calls that are changed at all have several lines.
+    log = _log.bind(call=str(consultation.call), **subject_of(consultation.total.original))
     for change in consultation.changes:
-        _log.info(
-            "plugin changed a field",
-            plugin=change.plugin,
-            field=change.field,
-            old=change.old,
-            new=change.new,
-            **subject,
-        )
+        log.info("plugin changed a field", plugin=change.plugin, field=change.field, old=change.old, new=change.new)
     for conflict in consultation.conflicts:
-        _log.warning("plugins disagree", conflict=str(conflict), **subject)
+        log.warning("plugins disagree", conflict=str(conflict))
     for change in consultation.unused:
-        _log.warning("plugin changed what this call has no place for", change=str(change), **subject)
+        log.warning("plugin changed what this call has no place for", change=str(change))
 
 
 def subject_of(question: Request) -> dict[str, str]:
