@@ -88,7 +88,7 @@ def _exit_codes() -> Iterator[str]:
         (
             NO,
             "no",
-            "The answer is no: `diff` or `doctor` found something; a runtime failed or proved nothing.",
+            "The answer is no: `diff`, `doctor` or `lint` found something; a runtime failed or proved nothing.",
         ),
         (USAGE, "usage", "The command line is wrong; nothing was tried."),
         *((code, str(kind), _MEANING[kind]) for kind, code in EXIT_CODE.items()),

@@ -22,9 +22,9 @@ from governor.cli.diagnosis import (
     diagnosis_text,
 )
 from governor.cli.options import connection_options
-from governor.cli.words import output_option
 from governor.errors import GovernorError, invalid
 from governor.process.exits import DONE, NO
+from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
 
 if TYPE_CHECKING:

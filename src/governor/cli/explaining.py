@@ -7,8 +7,8 @@ import msgspec
 
 from governor.cli.connection import ask
 from governor.cli.options import connection_options
-from governor.cli.words import output_option
 from governor.errors import GovernorError, Kind
+from governor.process.options import output_option
 from governor.values.printing import Format, machine_text, table
 from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExplanation
 

@@ -12,9 +12,10 @@ from governor.cli.descriptions import runtime_text
 from governor.cli.histories import history_text
 from governor.cli.options import connection_options
 from governor.cli.tables import profiles_table, revisions_table, runtimes_table
-from governor.cli.words import DocumentName, output_option
+from governor.cli.words import DocumentName
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
+from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
 from governor.wire.rest import DocumentView, Revision, RuntimeView
 

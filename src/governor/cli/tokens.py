@@ -7,7 +7,8 @@ import click
 from governor.cli.connection import ask
 from governor.cli.options import connection_options
 from governor.cli.tables import moment, tokens_table
-from governor.cli.words import Duration, output_option
+from governor.cli.words import Duration
+from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
 from governor.wire.rest import Role, TokenRequest
 

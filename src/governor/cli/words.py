@@ -6,7 +6,6 @@ from typing import Final
 import click
 
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
-from governor.values.printing import FORMATS
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
@@ -46,8 +45,3 @@ class DocumentName(click.ParamType[DocumentRef]):
                 f"{value!r} is not a document: write KIND/NAME, for example Profile/orders; kinds: {kinds}", param, ctx
             )
         return DocumentRef(known[kind.lower()], name)
-
-
-output_option: Final = click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="For people or for programs."
-)
