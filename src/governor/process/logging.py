@@ -26,6 +26,9 @@ else:
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+"""Almost all values, and there is no secret in them."""
+
 _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.access")
 """Libraries that report each statement or request as information."""
 
@@ -82,9 +85,6 @@ def bind(**fields: object) -> None:
 def masked(value: object) -> object:
     """``value`` with every Secret in it, however deep, replaced by the mask."""
     match value:
-        # First, because almost all values are of these.
-        case str() | int() | None:
-            return value
         case Secret() | Sealed():
             return MASK
         case msgspec.Struct():
@@ -110,7 +110,7 @@ def _described() -> list[structlog.typing.Processor]:
 def _mask_fields(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
         # exc_info holds the exception itself, which a later processor turns into text without local variables.
-        if not name.startswith("_") and name != "exc_info":
+        if type(value) not in _PLAIN and not name.startswith("_") and name != "exc_info":
             event[name] = masked(value)
     return event
 
