@@ -135,6 +135,8 @@ class _Exchange:
             self.answer.set_result(None)
 
     def fail(self, error: Exception) -> None:
+        # The error, and with it what knows this exchange, lives until garbage is collected, which may take minutes.
+        self.body.clear()
         if not self.answer.done():
             self.answer.set_exception(error)
 

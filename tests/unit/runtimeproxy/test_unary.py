@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import os
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
@@ -16,6 +18,7 @@ import h2.settings
 import pytest
 
 from governor.errors import GovernorError, Kind
+from governor.runtimeproxy import unary
 from governor.runtimeproxy.framing import MESSAGE_LIMIT_BYTES, wrap
 from governor.runtimeproxy.unary import UnaryClient
 from testbed.waiting import until
@@ -304,6 +307,23 @@ async def test_an_answer_that_is_too_large_is_refused_and_others_go_on(bed: Bed)
     bed.respond = echo
     assert await bed.call(b"next") == b"next"
     assert bed.sides[0].resets == [(1, h2.errors.ErrorCodes.CANCEL)]
+
+
+async def test_nothing_is_kept_of_answers_that_are_too_large(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unary, "_BODY_LIMIT_BYTES", 1_000_000)
+    bed.respond = lambda side, stream: side.answer(stream, bytes(1_500_000))
+    await bed.refused()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            assert (await bed.refused()).code == "answer-size"
+        kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, unary.__file__)])
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+    assert sum(each.size for each in kept.traces) < 1_000_000
 
 
 async def test_an_answer_before_the_question_is_complete_counts(bed: Bed) -> None:
