@@ -186,16 +186,18 @@ async def test_an_answer_passes_byte_by_byte(either_bed: Bed) -> None:
 
 
 async def test_messages_that_never_come_to_their_end_are_held_only_to_a_limit(relayed: Bed) -> None:
-    """Large requests of hooked calls, on one connection."""
+    """Large requests of hooked calls, on two connections; each may have its half when the limit is reached."""
     before = relayed.proxy.resident_bytes()
-    async with intruding(relayed.proxy.socket) as intruder:
-        await intruder.greet()
-        reading = asyncio.create_task(intruder.read_to_the_end())
-        for stream in range(1, 41, 2):
-            await intruder.send(intruder.request(stream, "RunPodSandbox"))
-            await intruder.send(DataFrame(stream, bytes(16384)).serialize() * 960)
+    async with intruding(relayed.proxy.socket) as one, intruding(relayed.proxy.socket) as other:
+        for intruder in (one, other):
+            await intruder.greet()
+        readings = [asyncio.create_task(intruder.read_to_the_end()) for intruder in (one, other)]
+        for stream in range(1, 21, 2):
+            for intruder in (one, other):
+                await intruder.send(intruder.request(stream, "RunPodSandbox"))
+                await intruder.send(DataFrame(stream, bytes(16384)).serialize() * 960)
         await others_are_served(relayed)
         assert relayed.proxy.resident_bytes() - before < 192 * MIB
         assert await relayed.proxy.metric("governor_proxy_held_bytes") <= 128 * MIB
-    await reading
+    await asyncio.gather(*readings)
     await nothing_stays(relayed)

@@ -266,7 +266,11 @@ class Session:
 
     def _relay(self) -> None:
         splice = self._splice
-        relay = Relay(splice.hooks.hooked, images_apart=splice.upstreams.images_apart)
+        relay = Relay(
+            splice.hooks.hooked,
+            images_apart=splice.upstreams.images_apart,
+            held_by_all=lambda: (splice.held_bytes(), splice.count(copied=False)),
+        )
         self.engine = relay
         self._held = splice.hooks.attend(relay, splice.spawn, self.pump)
         if self._over:

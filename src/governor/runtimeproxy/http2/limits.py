@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True):
     held_body: int = 16 * _MIB + 64 * _KIB
     """A held request or response: the 16 MiB that kubelet and containerd allow, and a margin for its frames."""
     held_bodies: int = 128 * _MIB
-    """All of them together."""
+    """All of them together, on all connections."""
     backlog: int = 4 * _MIB
     """What waits to be written besides DATA, which windows limit, to a peer that does not read."""
     resets: int = 10_000

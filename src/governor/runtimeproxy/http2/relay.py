@@ -32,9 +32,16 @@ class Relay:
     """One client's connection and its upstreams. ``hooked`` says of a request's path whether it is to be held."""
 
     def __init__(
-        self, hooked: Callable[[bytes], bool], *, images_apart: bool = False, limits: Limits | None = None
+        self,
+        hooked: Callable[[bytes], bool],
+        *,
+        images_apart: bool = False,
+        limits: Limits | None = None,
+        held_by_all: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self._hooked = hooked
+        self._held_by_all = held_by_all or (lambda: (self.held_bytes, 1))
+        """How many bytes all relays hold, and how many relays there are."""
         self._images_apart = images_apart
         self._limits = limits or Limits()
         self._rules = FieldRules()
@@ -238,12 +245,17 @@ class Relay:
             self._board.settle(lane.stream)
 
     def _hold(self, lane: Lane) -> None:
-        if lane.size > self._limits.held_body or self.held_bytes > self._limits.held_bodies:
+        if lane.size > self._limits.held_body or self._holds_too_much():
             self._board.answer(
                 lane.stream, answers.RESOURCE_EXHAUSTED, "the message is too large to be held for a hook"
             )
         elif lane.ending:
             self._board.events.append(completed(lane))
+
+    def _holds_too_much(self) -> bool:
+        """Relays share what may be held; when it is used up, none may have more than its part."""
+        held, relays = self._held_by_all()
+        return held > self._limits.held_bodies and self.held_bytes * relays > self._limits.held_bodies
 
     def _on_reset(self, side: Side, read: ResetRead) -> None:
         board, lane = self._board, read.lane

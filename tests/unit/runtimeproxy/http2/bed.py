@@ -194,9 +194,10 @@ class Bed:
         attach: bool = True,
         chance: random.Random | None = None,
         hooked: Callable[[bytes], bool] = lambda path: path == HOOKED,
+        held_by_all: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.chance = chance
-        self.relay = Relay(hooked, images_apart=images, limits=limits)
+        self.relay = Relay(hooked, images_apart=images, limits=limits, held_by_all=held_by_all)
         self.caller = Endpoint(client=True, chance=chance)
         self.upstreams = {Side.RUNTIME: Endpoint(client=False, chance=chance)}
         if images:

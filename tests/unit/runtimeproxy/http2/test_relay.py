@@ -222,6 +222,25 @@ def test_all_held_messages_together_have_a_limit() -> None:
     assert bed.relay.held_bytes == 400
 
 
+def test_relays_share_what_may_be_held_and_none_is_left_without_its_part() -> None:
+    limits = Limits(stream_window=65_535, connection_window=65_535, held_bodies=1000)
+    beds: list[Bed] = []
+
+    def held_by_all() -> tuple[int, int]:
+        return sum(each.relay.held_bytes for each in beds), len(beds)
+
+    beds += [Bed(limits=limits, held_by_all=held_by_all) for _ in range(2)]
+    greedy, modest = beds
+    calls = [greedy.caller.open(request_fields(HOOKED), bytes(450)) for _ in range(2)]
+    greedy.settle()
+    calls.append(modest.caller.open(request_fields(HOOKED), bytes(450)))
+    modest.settle()
+    calls.append(greedy.caller.open(request_fields(HOOKED), bytes(100)))
+    greedy.settle()
+    assert [grpc_status(call) for call in calls] == [b"none", b"none", b"none", b"8"]
+    assert (greedy.relay.held_bytes, modest.relay.held_bytes) == (900, 450)
+
+
 def test_a_held_stream_keeps_no_other_waiting(bed: Bed) -> None:
     answer_all(bed.runtime, bytes(100_000))
     held = [bed.caller.open(request_fields(HOOKED), bytes(100_000)) for _ in range(20)]
