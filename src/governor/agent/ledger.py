@@ -111,5 +111,6 @@ class Ledger:
         await asyncio.to_thread(self._storage.save_trials, dict(self._trials))
 
     async def _save(self, proven: Proven | None) -> None:
-        self._proven = proven
+        # Nobody goes by it before it is kept: an agent that is stopped in between must find what it has shown.
         await asyncio.to_thread(self._storage.save_proven, proven)
+        self._proven = proven
