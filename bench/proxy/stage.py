@@ -17,8 +17,8 @@ from testbed.cri_client import CriClient
 from testbed.cri_peers import FakeRuntime
 from testbed.cri_pods import Pod
 from testbed.cri_runtime import CriRuntime
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import RuntimeProxy
 
 AT_ONCE: Final = 16
 PEERS_WITHIN_S: Final = 120.0

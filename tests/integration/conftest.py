@@ -6,7 +6,8 @@ import pytest
 
 from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.pytest_plugin import StartServer
-from tests.integration.proxy_bed import Bed, RuntimeProxy, StartProxy, bed_of
+from testbed.runtime_proxy import RuntimeProxy
+from tests.integration.proxy_bed import Bed, StartProxy, bed_of
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest_asyncio
 from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.process.exits import DONE, NO
-from tests.integration.cli_bed import CommandLine, Outcome, governed, profile, runtime
+from testbed.commands import Outcome
+from tests.integration.cli_bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

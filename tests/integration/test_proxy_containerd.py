@@ -12,7 +12,8 @@ from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugi
 from testbed.cri_pods import Pod, container, sandbox
 from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
-from tests.integration.proxy_bed import RuntimeProxy, StartProxy
+from testbed.runtime_proxy import RuntimeProxy
+from tests.integration.proxy_bed import StartProxy
 from tests.integration.proxy_calls import ALL
 
 CONTAINERDS = ["containerd", "containerd-2"]

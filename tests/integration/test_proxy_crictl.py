@@ -14,7 +14,8 @@ from testbed.cri_pods import container, sandbox
 from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
 from testbed.errors import TestbedError
-from tests.integration.proxy_bed import RuntimeProxy, StartProxy
+from testbed.runtime_proxy import RuntimeProxy
+from tests.integration.proxy_bed import StartProxy
 from tests.integration.proxy_calls import ALL
 
 PORT = 8080

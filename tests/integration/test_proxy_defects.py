@@ -12,8 +12,9 @@ import pytest
 from testbed.cri_control import Json
 from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.pytest_plugin import StartServer
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed, RuntimeProxy
+from tests.integration.proxy_bed import Bed
 from tests.integration.proxy_calls import ALL, POD, create, hooked, last, run_pod
 
 WRONG_FILES = {"empty": "", "broken": "{", "typed": '{"remote-endpoint": 1}', "list": "[]", "null": "null"}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from testbed.commands import Outcome, Running
 from testbed.cri_fixtures import StartHookPlugin
 from testbed.cri_peers import HookPlugin
-from tests.integration.cli_bed import Outcome, Running
 
 
 async def linted(directory: Path, *words: str) -> Outcome:
@@ -146,3 +146,10 @@ async def test_a_directory_that_is_not_there_is_a_warning_as_the_proxy_runs_with
 
     assert outcome.code == 0
     assert "is no directory, so there are no plugins" in outcome.out
+
+
+async def test_a_directory_that_was_named_must_be_there(tmp_path: Path) -> None:
+    outcome = await linted(tmp_path, str(tmp_path / "hooksrever.d"))
+
+    assert outcome.code == 2
+    assert "hooksrever.d' does not exist" in outcome.err

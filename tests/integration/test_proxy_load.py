@@ -8,8 +8,9 @@ import pytest
 from testbed.cri_client import CriClient, Kind
 from testbed.cri_fixtures import StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.cri_peers import FakeRuntime
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import RuntimeProxy, StartProxy
+from tests.integration.proxy_bed import StartProxy
 
 WINDOW = 64 * 1024
 LIST_BYTES = 16 * 1024 * 1024

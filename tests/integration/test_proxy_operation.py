@@ -10,8 +10,9 @@ from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime
 from testbed.cri_peers import FakeRuntime
 from testbed.errors import TestbedError
 from testbed.pytest_plugin import StartServer
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed, RuntimeProxy, StartProxy
+from tests.integration.proxy_bed import Bed, StartProxy
 
 
 async def test_d13_a_runtime_that_comes_later_is_served(

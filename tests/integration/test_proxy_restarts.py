@@ -14,8 +14,9 @@ from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugi
 from testbed.cri_peers import FakeRuntime, HookPlugin
 from testbed.cri_pods import container, sandbox
 from testbed.cri_runtime import CriRuntime
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed, RuntimeProxy, StartProxy
+from tests.integration.proxy_bed import Bed, StartProxy
 from tests.integration.proxy_calls import ALL
 from tests.integration.proxy_kubelet import Kubelet
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from testbed.commands import Outcome
 from testbed.cri_fixtures import StartHookPlugin
 from testbed.waiting import until
-from tests.integration.cli_bed import Outcome
 from tests.integration.proxy_bed import Bed
 from tests.integration.proxy_calls import POD, create, hooked, run_pod
 

@@ -15,8 +15,9 @@ import pytest
 
 from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime
 from testbed.pytest_plugin import StartServer
+from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed, RuntimeProxy
+from tests.integration.proxy_bed import Bed
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/governor-runtime-proxy.service"
 PATIENCE_S = 0.6

@@ -31,7 +31,12 @@ def runtime_proxy(settings: Settings) -> None:
 
 
 @runtime_proxy.command("lint")
-@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIRECTORY]")
+@click.argument(
+    "directory",
+    required=False,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="[DIRECTORY]",
+)
 @click.option("--strict", is_flag=True, help="Warnings are errors too.")
 @click.option(
     "--runtime-request-timeout",
