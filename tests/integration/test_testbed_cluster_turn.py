@@ -14,7 +14,7 @@ from testbed.cluster.turn import Holder
 from testbed.errors import TestbedError
 from testbed.waiting import until
 
-GUARD = "import sys; sys.stdin.read()"
+GUARD = "import sys; print(flush=True); sys.stdin.read()"
 
 Hold = Callable[[Holder], "subprocess.Popen[bytes]"]
 
@@ -41,8 +41,11 @@ def hold() -> Iterator[Hold]:
         with lock:
             # Only its command line is a guard's.
             argv = [sys.executable, "-c", GUARD, "testbed.cluster.guard", f"--directory={holder.directory}"]
-            guard = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[lock.fileno()])
+            guard = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock.fileno()])
             guards.append(guard)
+            # A process that has only just begun shows no command line for a moment.
+            assert guard.stdout is not None
+            assert guard.stdout.readline() == b"\n"
             turn.write(lock, replace(holder, guard=guard.pid))
         return guard
 
