@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -100,8 +100,23 @@ async def started(components: str, grace_s: float = PATIENCE_S) -> AsyncIterator
             await program.process.stop(0)
 
 
+@pytest.fixture
+def hangup() -> Iterator[Callable[[signal.Handlers], None]]:
+    """Decide what programs that are started here inherit: whoever runs the tests may ignore the signal, or not."""
+    before = signal.getsignal(signal.SIGHUP)
+
+    def decide(handler: signal.Handlers) -> None:
+        signal.signal(signal.SIGHUP, handler)
+
+    yield decide
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_stops_the_components_in_reverse_order_and_the_exit_code_is_0(number: signal.Signals) -> None:
+async def test_a_signal_stops_the_components_in_reverse_order_and_the_exit_code_is_0(
+    number: signal.Signals, hangup: Callable[[signal.Handlers], None]
+) -> None:
+    hangup(signal.SIG_DFL)
     async with started("component('a'), component('b', slowly), component('c', slowly)") as program:
         await program.said("c up")
         program.process.send_signal(number)
@@ -158,16 +173,13 @@ async def test_a_second_signal_stops_at_once() -> None:
     assert "good down" in program.words
 
 
-async def test_a_program_that_is_to_outlive_its_terminal_does() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        async with started("component('a')") as program:
-            await program.said("a up")
-            program.process.send_signal(signal.SIGHUP)
-            program.process.send_signal(signal.SIGTERM)
-            assert (await program.process.wait()).code == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
+async def test_a_program_that_is_to_outlive_its_terminal_does(hangup: Callable[[signal.Handlers], None]) -> None:
+    hangup(signal.SIG_IGN)
+    async with started("component('a')") as program:
+        await program.said("a up")
+        program.process.send_signal(signal.SIGHUP)
+        program.process.send_signal(signal.SIGTERM)
+        assert (await program.process.wait()).code == 0
     assert [line["signal"] for line in program.logs if line["event"] == "stopping"] == ["SIGTERM"]
 
 
