@@ -13,6 +13,7 @@ from testbed.cri_pods import Pod, container, sandbox
 from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
 from testbed.runtime_proxy import RuntimeProxy
+from testbed.waiting import until
 from tests.integration.proxy_bed import StartProxy
 from tests.integration.proxy_calls import ALL
 
@@ -168,6 +169,12 @@ async def test_d17_records_go_with_what_they_describe(
     name = await pod.create(container("short", "true"))
     await pod.start(name)
     await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
+
+    async def has_ended() -> bool:
+        status = await client.answer("ContainerStatus", {"container_id": name})
+        return bool(status["status"]["state"] == "CONTAINER_EXITED")
+
+    await until(has_ended)
     await pod.remove(name)
     await proxy.metric_becomes('governor_proxy_records{kind="container"}', 0)
     await pod.create(container("another"))
