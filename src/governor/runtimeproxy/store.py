@@ -42,6 +42,7 @@ class Store:
         """The latest that the runtime has removed: what it told of them before may arrive after."""
         self._needed = asyncio.Event()
         self._doubted = asyncio.Event()
+        self._complaint = ""
 
     @property
     def sandboxes(self) -> int:
@@ -91,10 +92,17 @@ class Store:
             try:
                 await self.resync()
             except GovernorError as error:
-                _log.warning("cannot ask the runtime what it has", error=str(error))
+                self._complain(str(error))
                 await self._clock.sleep(_AGAIN_S)
             else:
+                self._complaint = ""
                 await self._rest()
+
+    def _complain(self, complaint: str) -> None:
+        """Once: a runtime that is away for an hour must not fill the log."""
+        if complaint != self._complaint:
+            _log.warning("cannot ask the runtime what it has", error=complaint)
+        self._complaint = complaint
 
     async def _rest(self) -> None:
         waits = {asyncio.ensure_future(self._clock.sleep(_RESYNC_S)), asyncio.ensure_future(self._doubted.wait())}

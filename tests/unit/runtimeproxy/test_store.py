@@ -4,6 +4,7 @@ import asyncio
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
@@ -126,8 +127,10 @@ async def test_a_doubt_or_a_minute_leads_to_a_look_and_a_runtime_that_is_away_is
         assert runtime.lists == 3
         runtime.is_away = True
         store.doubt()
-        await clock.advance(3.5)
+        with capture_logs() as logged:
+            await clock.advance(3.5)
         assert runtime.lists == 7
+        assert [line["error"] for line in logged] == ["the runtime is away"]
         runtime.is_away = False
         await clock.advance(30)
         assert runtime.lists == 8
