@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
+from testbed.cri_fixtures import MakeDirectory, StartCriClient, StartCriRuntime, StartFakeRuntime, StartHookPlugin
 from testbed.pytest_plugin import StartServer
 from testbed.runtime_proxy import RuntimeProxy
-from tests.integration.proxy_bed import Bed, StartProxy, bed_of
+from tests.integration.proxy_bed import Bed, RealBed, StartProxy, StartRealBed, bed_of
 
 
 @pytest.fixture
@@ -16,6 +16,20 @@ def start_proxy(peer_directory: MakeDirectory, start_server: StartServer) -> Sta
 
     async def start(runtime: Path, *arguments: str) -> RuntimeProxy:
         return await start_server(RuntimeProxy(peer_directory(), runtime, *arguments))
+
+    return start
+
+
+@pytest.fixture
+def start_real_bed(
+    start_cri_runtime: StartCriRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient
+) -> StartRealBed:
+    """Starts a containerd by the name of its recipe, a proxy before it and a caller; nothing is hooked."""
+
+    async def start(recipe: str) -> RealBed:
+        runtime = await start_cri_runtime(recipe)
+        proxy = await start_proxy(runtime.socket)
+        return RealBed(runtime, proxy, await start_cri_client(proxy.socket))
 
     return start
 

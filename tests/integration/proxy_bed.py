@@ -6,9 +6,22 @@ from typing import Any
 from testbed.cri_client import CriClient
 from testbed.cri_fixtures import StartCriClient, StartFakeRuntime
 from testbed.cri_peers import FakeRuntime
+from testbed.cri_runtime import CriRuntime
 from testbed.runtime_proxy import RuntimeProxy
 
 StartProxy = Callable[..., Awaitable[RuntimeProxy]]
+
+
+class RealBed:
+    """A containerd, a proxy and a caller."""
+
+    def __init__(self, runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient) -> None:
+        self.runtime = runtime
+        self.proxy = proxy
+        self.client = client
+
+
+StartRealBed = Callable[[str], Awaitable[RealBed]]
 
 
 class Bed:

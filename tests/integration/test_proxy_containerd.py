@@ -14,7 +14,7 @@ from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
 from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import StartProxy
+from tests.integration.proxy_bed import StartProxy, StartRealBed
 from tests.integration.proxy_calls import ALL
 
 CONTAINERDS = ["containerd", "containerd-2"]
@@ -53,14 +53,11 @@ def with_environment(**changes: Any) -> dict[str, Any]:
 async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of_cri(
     recipe: str,
     package: str,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     create = {"container_resources": {"cpu_shares": "512"}, "container_envs": {"PLUGIN": "was here"}}
     update = {"container_resources": {"cpu_shares": "1024"}}
     plugin = await start_hook_plugin(
@@ -91,15 +88,12 @@ async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of
 async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
     recipe: str,
     package: str,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
     """What plugins are told of a container that was updated, and of its pod, before and after ``kill -9``."""
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ALL)
     await proxy.knows(1)

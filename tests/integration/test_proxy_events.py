@@ -1,10 +1,10 @@
 """Events of real containers (containerd 2) through the runtime proxy, whatever happens to its plugins meanwhile."""
 
 from testbed.cri_client import CriClient, Progress
-from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri_fixtures import StartHookPlugin
 from testbed.cri_pods import Pod, container, sandbox
 from testbed.cri_runtime import CriRuntime
-from tests.integration.proxy_bed import StartProxy
+from tests.integration.proxy_bed import StartRealBed
 from tests.integration.proxy_calls import ALL
 
 WHOLE_LIFE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
@@ -28,14 +28,11 @@ def told_of(container_id: str, seen: Progress) -> set[str]:
 
 
 async def test_d7_events_of_real_containers_come_while_plugins_come_and_go(
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    runtime = await start_cri_runtime("containerd-2")
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed("containerd-2")
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await start_hook_plugin()
     async with client.stream("GetContainerEvents") as from_copied:
         first = await live_and_die(client, runtime, "copied")

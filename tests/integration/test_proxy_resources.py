@@ -5,9 +5,9 @@ import json
 import pytest
 
 from testbed.cri_control import Json
-from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri_fixtures import StartHookPlugin
 from testbed.cri_pods import Pod, container, sandbox
-from tests.integration.proxy_bed import Bed, StartProxy
+from tests.integration.proxy_bed import Bed, StartRealBed
 from tests.integration.proxy_calls import create, hooked, last, run_pod
 
 SENT: Json = {
@@ -66,14 +66,11 @@ async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_en
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
 async def test_unified_and_swap_that_a_plugin_sets_arrive_in_the_specification_of_a_real_container(
     recipe: str,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     answer = {"memory_swap_limit_in_bytes": str(1 << 28), "unified": {"memory.high": "50000000"}}
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_resources": answer}})
     plugin.register(proxy.plugins, "p", ["PreCreateContainer"], failure_policy="Fail")

@@ -10,13 +10,13 @@ import pytest
 
 from testbed.cri_client import CriClient
 from testbed.cri_control import Json
-from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri_fixtures import StartHookPlugin
 from testbed.cri_peers import FakeRuntime, HookPlugin
 from testbed.cri_pods import container, sandbox
 from testbed.cri_runtime import CriRuntime
 from testbed.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.proxy_bed import Bed, StartProxy
+from tests.integration.proxy_bed import Bed, StartRealBed
 from tests.integration.proxy_calls import ALL
 from tests.integration.proxy_kubelet import Kubelet
 
@@ -90,14 +90,11 @@ async def disturbed(kubelet: Kubelet, runtime: CriRuntime | FakeRuntime, kills: 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
 async def test_a_real_runtime_is_killed_under_load(
     recipe: str,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await marking(start_hook_plugin, proxy)
     kubelet = Kubelet(client, pod_of(runtime.cgroup), container)
 
@@ -165,14 +162,11 @@ async def test_a_proxy_is_killed_at_random_moments(bed: Bed, start_hook_plugin: 
 
 
 async def test_a_proxy_is_killed_before_a_real_runtime(
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    runtime = await start_cri_runtime("containerd-2")
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
+    bed = await start_real_bed("containerd-2")
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await marking(start_hook_plugin, proxy)
     kubelet = Kubelet(client, pod_of(runtime.cgroup), container)
 
