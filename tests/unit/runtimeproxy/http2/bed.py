@@ -15,7 +15,7 @@ from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responde
 from governor.runtimeproxy.http2.frames import GOAWAY, HEADER_SIZE, PREFACE, goaway_in
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Outcome, Side
 
 LIMITS = Limits(stream_window=65_535, connection_window=65_535)
 HOOKED = b"/runtime.v1.RuntimeService/CreateContainer"
@@ -288,3 +288,13 @@ def answer_all(endpoint: Endpoint, body: bytes = b"answer", trailers: Fields | N
 
 def never_indexed(name: bytes, value: bytes) -> NeverIndexedHeaderTuple:
     return NeverIndexedHeaderTuple(name, value)
+
+
+def grpc_status(message: Message) -> bytes:
+    """The status that a caller was told."""
+    return dict(message.trailers or message.fields).get(b"grpc-status", b"none")
+
+
+def outcomes(bed: Bed) -> list[Outcome]:
+    """How the streams ended so far."""
+    return [event.outcome for event in bed.ended()]

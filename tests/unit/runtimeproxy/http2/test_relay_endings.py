@@ -1,0 +1,249 @@
+"""How relayed streams end before their time: cancelled, reset, or with a peer that is lost or goes away."""
+
+import h2.settings
+import pytest
+
+from governor.runtimeproxy.http2 import frames
+from governor.runtimeproxy.http2.events import Ended
+from governor.runtimeproxy.http2.faults import Code
+from governor.runtimeproxy.http2.streams import Outcome, Side
+from tests.unit.runtimeproxy.http2.bed import (
+    ANSWER,
+    HOOKED,
+    IMAGES,
+    OK,
+    PLAIN,
+    Bed,
+    Message,
+    answer_all,
+    grpc_status,
+    outcomes,
+    request_fields,
+)
+
+Setting = h2.settings.SettingCodes
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+@pytest.mark.parametrize("stage", ["opened", "held", "released", "responding", "response held"])
+def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) -> None:
+    hooked = stage in {"held", "released", "response held"}
+    if stage == "response held":
+        answer_all(bed.runtime)
+    call = bed.caller.open(request_fields(HOOKED if hooked else PLAIN), bytes(1000), ends=stage != "opened")
+    bed.settle()
+    if stage in {"released", "response held"}:
+        bed.relay.release(1, hold_response=True)
+    if stage == "responding":
+        bed.runtime.send(bed.runtime.messages[1], ANSWER, b"part", ends=False)
+    bed.settle()
+    bed.caller.cancel(call)
+    assert bed.settle() == [Ended(1, HOOKED if hooked else PLAIN, Outcome.CANCELLED, bed.ended()[0].status)]
+    assert [message.reset for message in bed.runtime.messages.values()] == {
+        "held": [],
+        "response held": [None],
+    }.get(stage, [8])
+    assert not bed.relay.release(1)
+    assert not bed.relay.release_response(1)
+    assert not bed.relay.refuse(1, 7, "too late")
+    bed.check_balanced()
+
+
+def test_a_call_that_the_runtime_resets_is_reset_for_the_client(bed: Bed) -> None:
+    bed.runtime.on_complete = lambda message: bed.runtime.cancel(message, Code.ENHANCE_YOUR_CALM)
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    assert call.reset == Code.ENHANCE_YOUR_CALM
+    assert outcomes(bed) == [Outcome.RESET]
+    bed.check_balanced()
+
+
+def test_a_runtime_that_answers_and_reads_no_further_stops_the_client(bed: Bed) -> None:
+    """As gRPC servers do: the whole answer, then RST_STREAM without an error."""
+
+    def answer(message: Message) -> None:
+        bed.runtime.send(message, [*ANSWER, (b"grpc-status", b"3")])
+        bed.runtime.cancel(message, 0)
+
+    bed.runtime.on_request = answer
+    call = bed.caller.open(request_fields(PLAIN), bytes(500_000))
+    bed.settle()
+    assert (grpc_status(call), call.ended, call.reset) == (b"3", True, 0)
+    assert outcomes(bed) == [Outcome.COMPLETED]
+    bed.check_balanced()
+
+
+def test_a_client_that_is_slow_to_read_such_an_answer_can_send_all_of_its_request(bed: Bed) -> None:
+    def answer(message: Message) -> None:
+        bed.runtime.send(message, ANSWER, bytes(65_600), trailers=OK)
+
+    bed.runtime.on_request = answer
+    bed.caller.reading = False
+    call = bed.caller.open(request_fields(PLAIN), b"begins", ends=False)
+    bed.settle()
+    bed.runtime.cancel(bed.runtime.messages[1], 0)
+    bed.settle()
+    bed.caller.finish(call, bytes(300_000))
+    bed.settle()
+    assert (len(call.unsent), call.trailers, bed.relay.streams) == (0, None, 1)
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (len(call.body), call.trailers) == (65_600, OK)
+    bed.check_balanced()
+
+
+def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) -> None:
+    calls = [
+        bed.caller.open(request_fields(PLAIN), b"waits for an answer"),
+        bed.caller.open(request_fields(HOOKED), b"held"),
+        bed.caller.open(request_fields(PLAIN), b"not complete", ends=False),
+        bed.caller.open(request_fields(PLAIN), b"answered in part"),
+    ]
+    bed.settle()
+    bed.runtime.send(bed.runtime.messages[5], ANSWER, bytes(100), ends=False)
+    bed.settle()
+    bed.relay.lost(Side.RUNTIME)
+    bed.settle()
+    assert [grpc_status(call) for call in calls] == [b"14"] * 4
+    assert [call.ended for call in calls] == [True] * 4
+    assert len(calls[3].body) == 100
+    assert outcomes(bed) == [Outcome.REFUSED] * 4
+    assert bed.caller.told_to_go == (7, 0)
+    assert bed.relay.finished(Side.CLIENT)
+
+
+def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed) -> None:
+    answer_all(bed.runtime)
+    held = bed.caller.open(request_fields(HOOKED), b"x")
+    bed.settle()
+    bed.relay.release(held.stream, hold_response=True)
+    bed.settle()
+    bed.relay.lost(Side.RUNTIME)
+    assert bed.settle() == []
+    assert bed.relay.release_response(held.stream)
+    bed.settle()
+    assert held.trailers == OK
+    assert bed.relay.finished(Side.CLIENT)
+
+
+@pytest.mark.parametrize("goes_away", [True, False])
+def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_is_lost(
+    bed: Bed, goes_away: bool
+) -> None:
+    bed.caller.reading = False
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    bed.runtime.send(bed.runtime.messages[1], ANSWER, bytes(70_000), ends=False)
+    bed.settle()
+    assert bed.relay.refuse(1, 4, "too late")
+    if goes_away:
+        bed.relay.receive(Side.RUNTIME, frames.goaway(0, 0))
+    else:
+        bed.relay.lost(Side.RUNTIME)
+    bed.settle()
+    assert not call.ended
+    bed.caller.reading = True
+    bed.caller.read_on()
+    bed.settle()
+    assert (grpc_status(call), len(call.body), call.reset) == (b"4", 70_000, None)
+
+
+def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
+    bed = Bed(images=True)
+    plain, images = bed.caller.open(request_fields(PLAIN), b"x"), bed.caller.open(request_fields(IMAGES), b"x")
+    bed.settle()
+    bed.relay.lost(Side.IMAGES)
+    bed.settle()
+    assert (grpc_status(images), plain.ended) == (b"14", False)
+    late = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    assert late.reset == Code.REFUSED_STREAM
+    assert not bed.relay.finished(Side.CLIENT)
+    bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
+    bed.settle()
+    assert plain.trailers == OK
+    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.finished(Side.RUNTIME)
+
+
+def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_the_rest(bed: Bed) -> None:
+    calls = [bed.caller.open(request_fields(path), b"x") for path in (PLAIN, PLAIN, HOOKED)]
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, frames.goaway(1, 0))
+    bed.settle()
+    assert [call.reset for call in calls] == [None, Code.REFUSED_STREAM, None]
+    assert bed.caller.told_to_go == (5, 0)
+    assert bed.relay.release(5)
+    bed.settle()
+    assert calls[2].reset == Code.REFUSED_STREAM
+    bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
+    bed.settle()
+    assert calls[0].trailers == OK
+    assert bed.relay.finished(Side.CLIENT)
+
+
+def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_retried_at_once(bed: Bed) -> None:
+    bed.settle()
+    bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 1})
+    bed.settle()
+    calls = [bed.caller.open(request_fields(PLAIN), b"x") for _ in range(2)]
+    bed.settle()
+    bed.relay.receive(Side.RUNTIME, frames.goaway(2**31 - 1, 0))
+    bed.settle()
+    assert [call.reset for call in calls] == [None, Code.REFUSED_STREAM]
+
+
+def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
+    for path in (PLAIN, HOOKED, PLAIN):
+        bed.caller.open(request_fields(path), b"x")
+    bed.settle()
+    bed.relay.lost(Side.CLIENT)
+    bed.runtime.receive(bed.relay.outgoing(Side.RUNTIME))
+    assert [message.reset for message in bed.runtime.messages.values()] == [Code.CANCEL] * 2
+    assert [event.outcome for event in bed.relay.events() if isinstance(event, Ended)] == [Outcome.CANCELLED] * 3
+    assert bed.relay.finished(Side.RUNTIME)
+    assert bed.relay.streams == bed.relay.held_bytes == 0
+
+
+def test_a_client_that_goes_away_gets_its_last_answers(bed: Bed) -> None:
+    call = bed.caller.open(request_fields(PLAIN), b"x")
+    bed.settle()
+    bed.relay.receive(Side.CLIENT, frames.goaway(0, 0))
+    bed.settle()
+    assert not bed.relay.finished(Side.CLIENT)
+    bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
+    bed.settle()
+    assert call.trailers == OK
+    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.finished(Side.RUNTIME)
+
+
+def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> None:
+    call = bed.caller.open(request_fields(HOOKED), b"x")
+    bed.settle()
+    bed.relay.retire()
+    bed.relay.retire()
+    late = bed.caller.open(request_fields(PLAIN), bytes(1000))
+    bed.settle()
+    assert bed.caller.told_to_go == (1, 0)
+    assert late.reset == Code.REFUSED_STREAM
+    assert not bed.relay.finished(Side.CLIENT)
+    bed.relay.refuse(1, 7, "no")
+    bed.settle()
+    assert call.ended
+    assert bed.relay.finished(Side.CLIENT)
+
+
+def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(bed: Bed) -> None:
+    bed.relay.retire()
+    greeting = bed.caller.connection.data_to_send()
+    bed.relay.outgoing(Side.CLIENT)
+    assert not bed.relay.finished(Side.CLIENT)
+    bed.relay.receive(Side.CLIENT, greeting)
+    bed.relay.outgoing(Side.CLIENT)
+    assert bed.relay.finished(Side.CLIENT)
