@@ -6,6 +6,7 @@ from pathlib import Path
 from testbed import images
 from testbed.cluster import requisites, turn
 from testbed.cluster.cluster import TURN_WITHIN_S, Cluster
+from testbed.cluster.leftovers import sweep
 from testbed.cluster.traces import Traces, look
 from testbed.cluster.turn import Say
 from testbed.errors import TestbedError, tail
@@ -25,7 +26,8 @@ class SharedCluster:
         """The cluster, started now if it does not run."""
         if self._cluster is None:
             cluster = Cluster(self._directory, f"the tests of process {os.getpid()}")
-            with await turn.wait(self._say, TURN_WITHIN_S):
+            with await turn.wait(self._say, TURN_WITHIN_S) as lock:
+                sweep(lock)  # a killed one's traces would be taken for the machine's own
                 self.before = look(cluster.state)
             ready_made = [images.pause().file, images.busybox().file]
             await cluster.start(requisites.programs(), ready_made, say=self._say)

@@ -16,6 +16,7 @@ import pytest
 from testbed import cache
 from testbed.cluster import turn
 from testbed.cluster.cluster import Cluster
+from testbed.cluster.leftovers import sweep
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.traces import Traces, inhabited, look, namespaces
 from testbed.containerd import VERSION as CONTAINERD_VERSION
@@ -115,8 +116,9 @@ class Starter:
 
 @pytest.fixture
 async def before(no_cluster: None) -> Traces:
-    """What there is when no cluster is."""
-    with await turn.wait(print, WITHIN_S):
+    """What there is when no cluster is, nor anything of one that was killed."""
+    with await turn.wait(print, WITHIN_S) as lock:
+        sweep(lock)
         return look(Path("nowhere"))
 
 
