@@ -1,4 +1,6 @@
-"""Shared by all tests: the test bed's fixtures, and that no example is timed."""
+"""Shared by all tests: the test bed's fixtures, that no example is timed, that programs hear of interrupts."""
+
+import signal
 
 from hypothesis import settings
 
@@ -7,3 +9,6 @@ pytest_plugins = ["testbed.distribution", "testbed.pytest_plugin", "testbed.clus
 # How long an example takes says more about what else the machine does than about what is tested.
 settings.register_profile("governor", deadline=None)
 settings.load_profile("governor")
+
+# A shell lets what it runs in the background ignore interrupts, and all programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
