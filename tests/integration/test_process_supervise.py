@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from governor.process.supervise import Component, Lifecycle, Phase, run_program
 PATIENCE_S = 30.0
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, os, sys
 from governor.errors import GovernorError, Kind
 from governor.process import logging, supervise
 
@@ -50,6 +51,11 @@ async def for_ever():
         except asyncio.CancelledError:
             pass
 
+async def until_there(path):
+    say("waiting")
+    while not os.path.exists(path):
+        await asyncio.sleep(0.01)
+
 async def soon(error):
     await asyncio.sleep(0.05)
     if error:
@@ -81,8 +87,15 @@ class Program:
 
     async def said(self, word: str) -> None:
         while word not in self.words:
-            self._changed.clear()
-            await self._changed.wait()
+            await self._change()
+
+    async def noticed(self, number: signal.Signals) -> None:
+        while not any(line.get("signal") == number.name for line in self.logs):
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     def logged(self, level: str) -> list[str]:
         return [line["event"] for line in self.logs if line["level"] == level]
@@ -168,9 +181,25 @@ async def test_a_second_signal_stops_at_once() -> None:
         program.process.send_signal(signal.SIGTERM)
         await program.said("cleaning up for ever")
         program.process.send_signal(signal.SIGINT)
+        program.process.send_signal(signal.SIGINT)
         assert (await program.process.wait()).code == 1
-    assert program.logged("warning") == ["stopping at once"]
     assert "good down" in program.words
+    assert program.logged("error") == []
+    hurry, end = (line for line in program.logs if line["level"] == "warning")
+    assert (hurry["event"], hurry["signal"]) == ("stopping at once, as this is the second signal", "SIGINT")
+    assert (end["event"], end["components"]) == ("stopped at once; components were cut off", ["stuck"])
+
+
+async def test_the_first_signal_does_not_hurry_a_program_that_stops_by_itself(tmp_path: Path) -> None:
+    slow = f"component('slow', lambda: until_there({str(tmp_path / 'go')!r}))"
+    async with started(f"{slow}, component('culprit', body=lambda: soon(None))") as program:
+        await program.said("waiting")
+        program.process.send_signal(signal.SIGTERM)
+        await program.noticed(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert (await program.process.wait()).code == 1
+    assert program.words[-1] == "slow down"
+    assert program.logged("warning") == []
 
 
 async def test_a_program_that_is_to_outlive_its_terminal_does(hangup: Callable[[signal.Handlers], None]) -> None:

@@ -81,7 +81,7 @@ async def run_program(
             run.lifecycle.phase = Phase.STOPPING
             stuck = await _stop(tasks, run, grace_s)
             if stuck:
-                _log.error("components did not stop in time", components=stuck, grace_s=grace_s)
+                run.give_up(stuck, grace_s)
                 leave(EXIT_FAILED)
     _log.info("stopped", exit_code=run.exit_code)
     return run.exit_code
@@ -95,14 +95,23 @@ class _Run:
         self.stop_wanted = asyncio.Event()
         self.now_wanted = asyncio.Event()
         self.exit_code = EXIT_STOPPED
+        self._was_told = False
 
     def on_signal(self, number: signal.Signals) -> None:
-        if self.stop_wanted.is_set():
-            _log.warning("stopping at once", signal=number.name)
+        if not self._was_told:
+            _log.info("stopping", signal=number.name)
+            self._was_told = True
+            self.stop_wanted.set()
+        elif not self.now_wanted.is_set():
+            _log.warning("stopping at once, as this is the second signal", signal=number.name)
             self.now_wanted.set()
-            return
-        _log.info("stopping", signal=number.name)
-        self.stop_wanted.set()
+
+    def give_up(self, stuck: list[str], grace_s: float) -> None:
+        """Say why components are left in the middle of their work."""
+        if self.now_wanted.is_set():
+            _log.warning("stopped at once; components were cut off", components=stuck, exit_code=EXIT_FAILED)
+        else:
+            _log.error("components did not stop in time", components=stuck, grace_s=grace_s)
 
     async def watch(self, component: Component) -> None:
         """Run one component; unlike a bare task its end stops the others in order, not all at once."""
