@@ -9,7 +9,8 @@
 | ``timeout`` | seconds, or a text as ``500ms`` | as the proxy is set |
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 
-Other keys are reported and have no effect.
+A key that is null is as one that is not there, as it is for koord-runtime-proxy. Other keys are reported and have no
+effect.
 """
 
 import enum
@@ -64,11 +65,11 @@ class _Selector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class _File(msgspec.Struct, frozen=True, rename="kebab"):
-    """A file as it is written, with null wherever that is the same as nothing."""
+    """A file as it is written, without what is null."""
 
     remote_endpoint: str
-    runtime_hooks: list[str] | None = None
-    failure_policy: str | dict[str, str] | None = None
+    runtime_hooks: tuple[str, ...] = ()
+    failure_policy: str | dict[str, str | None] = ""
     order: float = 0.0
     timeout: float | str | None = None
     selector: _Selector = _Selector()
@@ -125,6 +126,7 @@ class Reading:
         fields = {each.encode_name: each for each in msgspec.structs.fields(_File)}
         for key in sorted(tree.keys() - fields.keys()):
             self._warn(key, "is no known key and has no effect")
+        tree = _without_nulls(tree)
         for key in sorted(key for key, field in fields.items() if field.required and key not in tree):
             self._wrong(key, "is missing")
         given = [field for key, field in fields.items() if key in tree]
@@ -148,15 +150,13 @@ class Reading:
         return path
 
     def _policies(self, written: _File) -> dict[Hook, FailurePolicy]:
-        hooks = [hook for name in written.runtime_hooks or () if (hook := self._hook("runtime-hooks", name))]
+        hooks = [hook for name in written.runtime_hooks if (hook := self._hook("runtime-hooks", name))]
         if not written.runtime_hooks:
             self._warn("runtime-hooks", "names no hook, so the plugin is never asked")
         path, given = "failure-policy", written.failure_policy
-        if not isinstance(given, dict):
-            return dict.fromkeys(hooks, self._policy("failure-policy", given))
-        by_hook = {
-            self._hook("failure-policy", name): self._policy("failure-policy", text) for name, text in given.items()
-        }
+        if isinstance(given, str):
+            return dict.fromkeys(hooks, self._policy(path, given))
+        by_hook = {self._hook(path, name): self._policy(path, text) for name, text in given.items()}
         for hook in by_hook.keys() - {None, *hooks}:
             self._warn(path, f"{hook} is not in runtime-hooks")
         return {hook: by_hook.get(hook, FailurePolicy.IGNORE) for hook in hooks}
@@ -191,6 +191,20 @@ class Reading:
         if timeout_s is None or not 0 < timeout_s < math.inf:
             self._wrong("timeout", f"{given!r} is no time; write seconds, or a text as '500ms' or '2s'")
         return timeout_s
+
+
+def _without_nulls(tree: dict[str, Any]) -> dict[str, Any]:
+    """What is given at all. Not in ``matchLabels``: a label that is null there must not become one that may be any."""
+    given = _non_null(tree)
+    if isinstance(selector := given.get("selector"), dict):
+        given["selector"] = selector = _non_null(selector)
+        if isinstance(expressions := selector.get("matchExpressions"), list):
+            selector["matchExpressions"] = [_non_null(each) if isinstance(each, dict) else each for each in expressions]
+    return given
+
+
+def _non_null(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if value is not None}
 
 
 def _duration_s(text: str) -> float | None:

@@ -84,6 +84,34 @@ def test_a_timeout_is_seconds_or_a_duration(given: Any, timeout_s: float | None)
     assert only(load(a=GOOD | {"timeout": given})).timeout_s == timeout_s
 
 
+def test_what_is_null_is_as_if_it_were_not_there() -> None:
+    """As for koord-runtime-proxy, which is written in Go."""
+    plain = {"remote-endpoint": "/run/a.sock", "runtime-hooks": ["PreRunPodSandbox"]}
+    nulls = dict.fromkeys(("failure-policy", "order", "timeout", "selector"))
+    found = load(a=plain | nulls)
+    assert found == load(a=plain)
+    assert told(found) == []
+
+
+def test_within_a_selector_and_the_policies_of_hooks_too() -> None:
+    exists = {"key": "team", "operator": "Exists"}
+    plain = GOOD | {"failure-policy": {}, "selector": {"matchExpressions": [exists]}}
+    nulls = GOOD | {
+        "failure-policy": {"PreRunPodSandbox": None},
+        "selector": {"matchLabels": None, "matchExpressions": [exists | {"values": None}]},
+    }
+    assert load(a=nulls) == load(a=plain)
+    assert told(load(a=nulls)) == []
+    no_selector = load(a=GOOD | {"selector": {"matchLabels": None, "matchExpressions": None}})
+    assert no_selector == load(a=GOOD)
+
+
+def test_no_hooks_at_all_are_told_also_if_they_are_null() -> None:
+    assert told(load(a=GOOD | {"runtime-hooks": None})) == [
+        "warning: a.json runtime-hooks: names no hook, so the plugin is never asked"
+    ]
+
+
 WRONG: dict[str, tuple[Any, str]] = {
     "empty": (b"", "is empty"),
     "blank": (b" \n", "is empty"),
@@ -98,7 +126,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "text": ("plugin", "is not a JSON object"),
     "no endpoint": ({"runtime-hooks": ["PreRunPodSandbox"]}, "remote-endpoint: is missing"),
     "number endpoint": (GOOD | {"remote-endpoint": 7}, "remote-endpoint"),
-    "null endpoint": (GOOD | {"remote-endpoint": None}, "remote-endpoint"),
+    "null endpoint": (GOOD | {"remote-endpoint": None}, "remote-endpoint: is missing"),
     "relative endpoint": (GOOD | {"remote-endpoint": "run/a.sock"}, "no absolute path"),
     "tcp endpoint": (GOOD | {"remote-endpoint": "tcp://1.2.3.4:5"}, "no absolute path"),
     "long endpoint": (GOOD | {"remote-endpoint": "/" + "x" * 107}, "at most 107 bytes"),
@@ -117,6 +145,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "timeout text": (GOOD | {"timeout": "soon"}, "'soon' is no time"),
     "timeout empty": (GOOD | {"timeout": ""}, "'' is no time"),
     "selector": (GOOD | {"selector": {"labels": {"a": "b"}}}, "selector.labels: unknown field"),
+    "selector null label": (GOOD | {"selector": {"matchLabels": {"a": None}}}, "selector.matchLabels.a"),
+    "selector null expression": (GOOD | {"selector": {"matchExpressions": [None]}}, "selector.matchExpressions[0]"),
+    "hook null": (GOOD | {"runtime-hooks": [None]}, "runtime-hooks[0]"),
     "selector operator": (
         GOOD | {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
         "choose one of: In, NotIn",
