@@ -1,5 +1,7 @@
 """The console script: the tree of commands and the one place where a failure becomes an exit code."""
 
+import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -18,6 +20,9 @@ from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, US
 
 PROGRAM: Final = "governor"
 COMPLETION: Final = "_GOVERNOR_COMPLETE"
+
+_UNWRITTEN: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Why an output cannot be written. Whatever else a command writes reports such a failure in its own words."""
 
 COMMANDS: Final = {
     "apply": Entry("governor.cli.changing:apply", "Put documents and follow the change until it is verified in use."),
@@ -50,34 +55,68 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process."""
+    _open_missing_files()
+    # A name that is no text of the terminal's encoding, as a file may have, is shown all the same.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        result = _invoke(arguments)
+        code = _ended(arguments)
         sys.stdout.flush()
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except OSError as error:
+        code = EXIT_CODE[Kind.EXHAUSTED]
+        _complain(f"error: the output cannot be written: {error.strerror}")
+    else:
+        return code
+    # Python would complain again when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _ended(arguments: Sequence[str]) -> int:
+    """Run it and say how it failed; raises OSError if the output cannot be written."""
+    try:
+        result = _invoke(arguments)
     except click.exceptions.Exit as end:
         return end.exit_code
     except GovernorError as error:
-        click.echo("\n".join(describe(error, next_step(error))), err=True)
+        _complain(*describe(error, next_step(error)))
         return EXIT_CODE[error.kind]
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         return USAGE
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        _complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception:  # noqa: BLE001 - the edge of the program; 1 would mean "the answer is no"
-        traceback.print_exc()
-        click.echo("error: this is a defect of governor; please report it with the lines above", err=True)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _UNWRITTEN:
+            raise
+        _complain(traceback.format_exc(), "error: this is a defect of governor; please report it with the lines above")
         return EXIT_CODE[Kind.INTERNAL]
     return result if isinstance(result, int) else DONE
+
+
+def _complain(*lines: str) -> None:
+    """On stderr; whoever closed that is not told, and the exit code stays what it is."""
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(lines), err=True)
+
+
+def _open_missing_files() -> None:
+    """What is opened later must not get the number of an input or output that was closed, and be taken for it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _invoke(arguments: Sequence[str]) -> object:

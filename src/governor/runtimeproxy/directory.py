@@ -69,11 +69,11 @@ def stamps_in(directory: Path) -> dict[str, Stamp]:
 
 def contents_of(directory: Path, names: Iterable[str]) -> Contents:
     """What is in these files, or why they cannot be read; those that are gone by now are not there."""
-    return {_shown(name): content for name in names if (content := _read(directory / name)) is not None}
+    return {shown(name): content for name in names if (content := _read(directory / name)) is not None}
 
 
-def _shown(name: str) -> str:
-    """A name that can be logged, counted and told to kubelet."""
+def shown(name: str | Path) -> str:
+    """A name of a file as a text that can be logged, counted and told to kubelet."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 

@@ -18,7 +18,7 @@ from governor.errors import Detail
 from governor.runtimeproxy.calls import CALLS_OF_HOOKS
 from governor.runtimeproxy.control import HookExplanation, PluginTurn
 from governor.runtimeproxy.deadlines import reserve_s
-from governor.runtimeproxy.directory import contents_of, stamps_in
+from governor.runtimeproxy.directory import contents_of, shown, stamps_in
 from governor.runtimeproxy.dispatch import ANSWER_RESERVE_S, RUNTIME_RESERVE_S
 from governor.runtimeproxy.explain import wanted
 from governor.runtimeproxy.http2 import frames
@@ -52,8 +52,8 @@ def examine(directory: Path, plugin_timeout_s: float, request_timeout_s: float) 
     try:
         registrations = reload(Registrations(), contents_of(directory, stamps_in(directory)))
     except OSError as error:
-        wrong = Problem(Detail(f"cannot be read: {error.strerror or error}", file=str(directory)), is_error=True)
-        return LintReport(str(directory), (wrong,), ())
+        wrong = Problem(Detail(f"cannot be read: {error.strerror or error}", file=shown(directory)), is_error=True)
+        return LintReport(shown(directory), (wrong,), ())
     found = [
         *registrations.problems,
         *_of_directory(directory),
@@ -63,7 +63,7 @@ def examine(directory: Path, plugin_timeout_s: float, request_timeout_s: float) 
     ]
     problems = sorted(found, key=lambda each: (not each.is_error, each.detail.file, each.detail.path))
     hooks = tuple(_asked(hook, registrations, plugin_timeout_s) for hook in Hook)
-    return LintReport(str(directory), tuple(problems), hooks)
+    return LintReport(shown(directory), tuple(problems), hooks)
 
 
 def shared_orders(registrations: Registrations) -> Iterator[Problem]:
@@ -102,9 +102,9 @@ def long_waits(registrations: Registrations, plugin_timeout_s: float, request_ti
 
 def _of_directory(directory: Path) -> Iterator[Problem]:
     if not directory.is_dir():
-        yield _warning(str(directory), "", "is no directory, so there are no plugins")
+        yield _warning(shown(directory), "", "is no directory, so there are no plugins")
     elif reason := exposed(directory):
-        yield _warning(str(directory), "", reason)
+        yield _warning(shown(directory), "", reason)
 
 
 def _of_plugin(directory: Path, name: str, registration: Registration) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ def _of_plugin(directory: Path, name: str, registration: Registration) -> Iterat
     if reason := unanswering(endpoint):
         yield _warning(name, "remote-endpoint", f"{endpoint} {reason}")
     for path in (endpoint, endpoint.parent):
-        if path.exists() and (reason := exposed(path)):
+        if reason := exposed(path):
             yield _warning(name, "remote-endpoint", f"{path} {reason}")
 
 
@@ -125,8 +125,11 @@ def exposed(path: Path) -> str:
     except OSError:
         return ""
     sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-    if found.st_mode & stat.S_IWOTH and not sticky:
+    writers = 0 if sticky else found.st_mode
+    if writers & stat.S_IWOTH:
         return f"can be written by everybody (mode {stat.S_IMODE(found.st_mode):04o})"
+    if writers & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+        return f"can be written by group {found.st_gid} (mode {stat.S_IMODE(found.st_mode):04o})"
     if found.st_uid not in (0, os.geteuid()):
         return f"belongs to user {found.st_uid}, who can change it"
     return ""
@@ -134,14 +137,14 @@ def exposed(path: Path) -> str:
 
 def unanswering(path: Path) -> str:
     """Why nobody can be asked at a socket, or nothing: whoever serves hooks begins with its HTTP/2 settings."""
-    if not path.exists():
-        return "does not exist: nobody serves there"
     try:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(_ANSWER_S)
             asking.connect(str(path))
             asking.sendall(frames.PREFACE + frames.settings(()))
             head = asking.recv(frames.HEADER_SIZE)
+    except FileNotFoundError:
+        return "does not exist: nobody serves there"
     except TimeoutError:
         return f"does not answer within {_ANSWER_S:g} s"
     except OSError as error:

@@ -30,7 +30,7 @@ def _parts(report: LintReport) -> Iterator[str]:
     ]
     if rows:
         yield table(("HOOK", "BY CALL", "TURN", "PLUGIN", "ORDER", "TIMEOUT", "FAILURE", "PODS"), rows)
-    yield f"{report.directory}: {_count(report.errors, 'error')}, {_count(report.warnings, 'warning')}"
+    yield f"{one_line(report.directory)}: {_count(report.errors, 'error')}, {_count(report.warnings, 'warning')}"
 
 
 def _count(number: int, noun: str) -> str:

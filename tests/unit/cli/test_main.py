@@ -1,8 +1,10 @@
 """The root of the command line: what it imports, how it fails, and what it is told by options."""
 
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -123,6 +125,46 @@ def test_a_reader_that_left_is_no_defect() -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")
+
+
+LINT = ["runtime-proxy", "--hook-server-dir=/nowhere", "lint"]
+
+
+def in_shell(arguments: Sequence[str], redirection: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    words = shlex.join([sys.executable, "-m", "governor.cli.main", *arguments])
+    return subprocess.run(
+        ["sh", "-c", f"{words} {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"], LINT, [*LINT, "-o", "json"]])
+def test_an_output_that_is_full_is_no_defect(arguments: list[str]) -> None:
+    done = in_shell(arguments, "> /dev/full")
+    assert done.returncode == EXIT_CODE[Kind.EXHAUSTED]
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-"])
+def test_an_error_that_nobody_can_be_told_has_its_exit_code(redirection: str) -> None:
+    assert in_shell(["aply"], redirection).returncode == USAGE
+    assert in_shell(["runtime-proxy", "--control-endpoint=/nowhere", "explain", "x"], redirection).returncode == 11
+
+
+def test_who_closes_the_output_gets_none() -> None:
+    done = in_shell(LINT, ">&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_text_that_the_output_cannot_take_is_shown_all_the_same(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"\xff\xd0\xb6")
+    odd.mkdir()
+    done = in_shell([*LINT, str(odd)], "< /dev/null", PYTHONIOENCODING="latin-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\xff\u0436: no errors" in done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
