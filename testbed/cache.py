@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from testbed.recipe import Recipe
 from testbed.steps import Steps
@@ -30,16 +31,24 @@ def log_of(name: str) -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock of that name against every other run of this user."""
-    path = root() / "locks" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    """Hold the lock of that name against every other run of this user; a step that outlives us holds it, too."""
+    with _open_lock(name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print(f"{name}: waiting for another run that works on it", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        os.set_inheritable(file.fileno(), True)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _open_lock(name: str) -> IO[str]:
+    path = root() / "locks" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("w", encoding="utf-8")
 
 
 def executable_of(recipe: Recipe) -> Path:
@@ -66,11 +75,27 @@ def _build(recipe: Recipe) -> None:
     place = root() / recipe.key
     log = log_of(recipe.key)
     log.unlink(missing_ok=True)
-    for abandoned in root().glob(f".{recipe.key}-*"):  # we hold the lock: nobody builds there any more
-        shutil.rmtree(abandoned)
+    _clear_abandoned(recipe.key)
     with tempfile.TemporaryDirectory(dir=root(), prefix=f".{recipe.key}-") as scratch:
         result = Path(scratch, "result")
         result.mkdir()
-        recipe.build(result, Steps(f"{recipe.name} {recipe.version}", log))
+        recipe.build(result, Steps(f"{recipe.name} {recipe.version}", log, Path(scratch)))
         shutil.rmtree(place, ignore_errors=True)  # an entry whose executable has gone is no entry
         result.rename(place)
+
+
+def _clear_abandoned(held: str) -> None:
+    """Remove the scratch directories of killed builds: where the lock is ours or free, nobody builds any more."""
+    for scratch in root().glob(".*-*"):
+        key = scratch.name[1:].rpartition("-")[0]
+        if key == held or _is_free(key):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_free(name: str) -> bool:
+    with _open_lock(name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 import pytest_asyncio
 
+from testbed import killed_runs
 from testbed.control_plane import PROGRAMS, ControlPlane, Options
 from testbed.daprd import Daprd, Sidecar
 from testbed.errors import tail
@@ -50,6 +51,14 @@ class StartControlPlane(Protocol):
 
     async def __call__(self, options: Options | None = None) -> ControlPlane:
         """The control plane, ready."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_killed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The machine without what runs left that were killed."""
+    directory = tmp_path_factory.getbasetemp()
+    run = directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory
+    killed_runs.clear(run.parent)
 
 
 @pytest.fixture(scope="session")

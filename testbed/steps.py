@@ -27,6 +27,8 @@ class Steps:
 
     title: str
     log: Path
+    scratch: Path | None = None
+    """Where each puts its temporary files: one that is killed leaves them."""
 
     def run(
         self,
@@ -62,16 +64,19 @@ class Steps:
     ) -> None:
         log.write(f"\n# {step}\n$ {shlex.join(map(str, argv))}\n")
         log.flush()
+        places = {"TMPDIR": str(self.scratch)} if self.scratch else {}
         try:
             # Its own session: an interrupt must end the step's whole family, and reach it only once, from here.
+            # If we are killed it goes on, and what we have locked stays locked until it has ended.
             process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=log,
                 cwd=cwd,
-                env=environment,
+                env={**(os.environ if environment is None else environment), **places},
                 start_new_session=True,
+                close_fds=False,
             )
         except OSError as error:
             raise StepError(self.title, step, str(error), self.log) from error
