@@ -52,17 +52,25 @@ class Runtime:
         return container_from(listed, status, pod)
 
     async def _ask(self, method: str, request: Message, kind: type[M]) -> M:
+        """Ask in the version that was right last, then in the other; of two refusals the first is told."""
         try:
-            return await self._call(method, request, kind)
+            return await self._call(self._service, method, request, kind)
         except GovernorError as error:
             if error.kind is not Kind.UNIMPLEMENTED:
                 raise
-            self._service = next(each for each in SERVICES if each != self._service)
-        return await self._call(method, request, kind)
+            refusal = error
+        other = next(each for each in SERVICES if each != self._service)
+        try:
+            answer = await self._call(other, method, request, kind)
+        except GovernorError as error:
+            if error.kind is Kind.UNIMPLEMENTED:
+                raise refusal from error
+            raise
+        self._service = other
+        return answer
 
-    async def _call(self, method: str, request: Message, kind: type[M]) -> M:
-        path = f"/{self._service}/{method}"
-        raw = await self._client.call(path, request.SerializeToString(), timeout_s=_TIMEOUT_S)
+    async def _call(self, service: str, method: str, request: Message, kind: type[M]) -> M:
+        raw = await self._client.call(f"/{service}/{method}", request.SerializeToString(), timeout_s=_TIMEOUT_S)
         try:
             return kind.FromString(raw)
         except DecodeError as error:
