@@ -7,6 +7,7 @@ command line. No error of a kind ever ends with 1, so that ``diff`` can be used 
 from typing import Final
 
 from governor.errors import Detail, GovernorError, Kind
+from governor.values.terminal import visible
 
 DONE: Final = 0
 NO: Final = 1
@@ -33,7 +34,7 @@ EXIT_CODE: Final[dict[Kind, int]] = {
 def describe(error: GovernorError, next_step: str = "") -> list[str]:
     """The lines that a person reads: what, where, what next."""
     lines = [f"error: {error.message}", *map(told, error.details)]
-    return [*lines, f"next: {next_step}"] if next_step else lines
+    return [visible(line) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]
 
 
 def told(detail: Detail) -> str:

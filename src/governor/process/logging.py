@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 import msgspec
 
 from governor.values.secret import MASK, Sealed, Secret
+from governor.values.terminal import visible
 
 if "rich" in sys.modules:
     import structlog
@@ -118,7 +119,18 @@ def _mask_fields(_logger: object, _method: str, event: MutableMapping[str, Any])
 def _rendering(*, in_json: bool) -> list[structlog.typing.Processor]:
     if in_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
-    return [structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback)]
+    return [
+        _make_visible,
+        structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback),
+    ]
+
+
+def _make_visible(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Names of pods, and whatever else comes from elsewhere, must not do anything to the terminal."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = "\n".join(map(visible, value.split("\n")))
+    return event
 
 
 def _formatter(rendering: Sequence[structlog.typing.Processor]) -> structlog.stdlib.ProcessorFormatter:

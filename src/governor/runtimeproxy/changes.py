@@ -4,12 +4,14 @@ Values of environment variables are ``Secret``, so a change can be printed where
 """
 
 import functools
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from governor.values.paths import render
 from governor.values.secret import Secret
+
+_SHORT_LETTERS: Final = 60
 
 FieldPath: TypeAlias = tuple[str, ...]
 """A field of a hook's answer, then a field of its resources or the key of an entry."""
@@ -36,3 +38,13 @@ class Change(msgspec.Struct, frozen=True, dict=True):
 
     def __str__(self) -> str:
         return f"{self.plugin} changed {self.field} from {self.old!r} to {self.new!r}"
+
+
+def in_words(value: int | str | None) -> str:
+    """A value in a line for people."""
+    return "(none)" if value is None else short(str(value)) or '""'
+
+
+def short(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= _SHORT_LETTERS else f"{text[:_SHORT_LETTERS]}..."

@@ -1,9 +1,10 @@
 """``explain``: which pod is meant, and what is known about it in words. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from governor.errors import Detail, GovernorError, Kind, invalid
+from governor.runtimeproxy.changes import in_words, short
 from governor.runtimeproxy.control import (
     ContainerExplanation,
     HookExplanation,
@@ -16,7 +17,7 @@ from governor.runtimeproxy.control import (
 from governor.values.paths import render
 from governor.values.printing import one_line, table
 
-_LONGEST_VALUE = 60
+_MOST_ENTRIES: Final = 10
 
 
 def meant(known: PodList, text: str) -> PodSummary:
@@ -80,13 +81,11 @@ def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
 
 def _chosen(entries: Mapping[str, str], kind: str, mattering: tuple[str, ...], changed: set[str]) -> str:
     """Those on which it depends who is asked, and those that a plugin changed; of the others how many there are."""
-    shown = [
-        f"{key}={_short(value)}"
-        for key, value in sorted(entries.items())
-        if key in mattering or render((kind, key)) in changed
-    ]
+    first = sorted(entries, key=lambda key: (key not in mattering, key))
+    chosen = [key for key in first if key in mattering or render((kind, key)) in changed][:_MOST_ENTRIES]
+    shown = [f"{key}={short(entries[key])}" for key in chosen]
     others = len(entries) - len(shown)
-    return ", ".join([*shown, *([f"{others} that no plugin looks at (-o yaml shows them)"] if others else ())])
+    return ", ".join([*shown, *([f"{others} not shown here (-o yaml shows them)"] if others else ())])
 
 
 def _containers(containers: tuple[ContainerExplanation, ...]) -> str:
@@ -103,7 +102,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def _entries(values: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {_short(str(value))}" for key, value in values.items()) + "}"
+    return "{" + ", ".join(f"{key}: {short(str(value))}" for key, value in values.items()) + "}"
 
 
 def _asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
@@ -146,8 +145,10 @@ def _changes(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
         for each in trail.changes:
             yield (
                 *(_time(trail), trail.call, trail.container),
-                *(each.plugin, each.field, _value(each.old), _value(each.new)),
+                *(each.plugin, each.field, in_words(each.old), in_words(each.new)),
             )
+        if trail.left_out:
+            yield _time(trail), trail.call, trail.container, "", f"and {trail.left_out} more", "", ""
 
 
 def _failures(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
@@ -167,11 +168,3 @@ def _remarks(trails: tuple[Trail, ...], told: Callable[[Trail], tuple[str, ...]]
 
 def _time(trail: Trail) -> str:
     return trail.time.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _value(value: int | str | None) -> str:
-    return "(none)" if value is None else _short(str(value)) or '""'
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

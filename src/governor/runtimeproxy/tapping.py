@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator
 
 import click
-import msgspec
 
 from governor.runtimeproxy.control import Line, LostCalls, SeenCall, TapOpened
 from governor.runtimeproxy.taptext import line_of
+from governor.values.printing import json_line
 
 
 def follow(lines: Iterator[Line], count: int | None, *, in_json: bool) -> None:
@@ -15,7 +15,7 @@ def follow(lines: Iterator[Line], count: int | None, *, in_json: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         for line in lines:
             if in_json:
-                click.echo(msgspec.json.encode(line))
+                click.echo(json_line(line))
             elif isinstance(line, SeenCall):
                 click.echo(line_of(line))
             else:

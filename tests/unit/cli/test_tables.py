@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from governor.cli.tables import age, profiles_table, revisions_table, runtimes_t
 from governor.domain.conditions import Actor, Condition, Status, summarise
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
-from governor.values.printing import machine_text, one_line, table
+from governor.values.printing import json_line, machine_text, one_line, table
 from governor.wire.rest import DocumentView, Revision, Role, RuntimeView, TokenView
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -52,6 +53,14 @@ def test_a_text_from_elsewhere_cannot_break_a_line_or_command_a_terminal(text: s
     shown = one_line(text)
     assert shown.isprintable()
     assert len(shown.splitlines()) <= 1
+
+
+@given(st.text())
+def test_neither_can_what_programs_read_and_it_means_the_same(text: str) -> None:
+    tree = {text: [text]}
+    shown, line, in_yaml = machine_text(tree, "json"), json_line(tree), machine_text(tree, "yaml")
+    assert all(each.isprintable() for each in (*shown.split("\n"), line, *in_yaml.split("\n")))
+    assert msgspec.json.decode(shown) == msgspec.json.decode(line) == yaml.safe_load(in_yaml) == tree
 
 
 def test_runtimes_are_listed_with_their_state_and_since_when() -> None:

@@ -27,3 +27,8 @@ def test_an_error_is_told_with_its_places() -> None:
     error = invalid("x", "two things are wrong", [Detail("first"), Detail("second")])
     assert describe(error) == ["error: two things are wrong", "first", "second"]
     assert describe(error, "look")[-1] == "next: look"
+
+
+def test_an_error_does_nothing_to_a_terminal() -> None:
+    error = invalid("x", "no pod \x1b[2Jweb", [Detail("a\nb\u202e")])
+    assert describe(error) == ["error: no pod \\x1b[2Jweb", "a\\nb\\u202e"]

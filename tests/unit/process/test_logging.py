@@ -111,6 +111,17 @@ def test_a_terminal_gets_text_not_json() -> None:
     assert not stream.getvalue().lstrip().startswith("{")
 
 
+def test_what_comes_from_elsewhere_does_nothing_to_a_terminal() -> None:
+    stream = Terminal()
+    logging.configure("server", stream=stream)
+    logging.get_logger("x").info("it\x1b[2J happened", pod="shop/\x1b[31mweb", other="a b\x9b")
+    text = stream.getvalue()
+    assert "\x1b[2J" not in text
+    assert "\x1b[31mweb" not in text
+    assert "\x9b" not in text
+    assert r"shop/\x1b[31mweb" in text
+
+
 def test_a_log_that_cannot_be_written_is_no_reason_to_fail() -> None:
     logging.configure("server", stream=Broken())
     logging.get_logger("x").error("it happened")

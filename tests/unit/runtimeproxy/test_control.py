@@ -97,17 +97,19 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
         "CreateContainer",
         asked=(Asked("a", "PreCreateContainer", 0.0015), Asked("b", "PreCreateContainer", 2.0, "no\nanswer\x1b[2J")),
         changes=(Changed("a", "container_resources.cpu_shares", 0, 512), Changed("a", "container_envs.T", None, "***")),
+        unused=("a changed labels.x",),
         refusal="plugin b refuses",
     )
     line = line_of(call(held=True, trail=trail, outcome="refused", status="UNAVAILABLE"))
-    assert line.startswith("03:04:05.678     12.3ms  refused UNAVAILABLE  CreateContainer")
+    assert line.startswith("03:04:05.678Z     12.3ms  refused UNAVAILABLE  CreateContainer")
     for part in (
         "shop/web",
         "held",
         "[a PreCreateContainer 1.5ms]",
-        "[b PreCreateContainer 2000.0ms failed: no answer [2J]",
+        "[b PreCreateContainer 2000.0ms failed: no answer\\x1b[2J]",
         "a: container_resources.cpu_shares 0 -> 512",
         "a: container_envs.T (none) -> ***",
+        "no place for: a changed labels.x",
         "refused: plugin b refuses",
     ):
         assert part in line
@@ -116,7 +118,7 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
 
 def test_a_call_of_which_little_is_known_is_a_line_too() -> None:
     line = line_of(call(seconds=None, status="", outcome="cancelled", subject=Subject(container_id="c" * 64)))
-    assert line.split() == ["03:04:05.678", "?", "cancelled", "CreateContainer", "c" * 13]
+    assert line.split() == ["03:04:05.678Z", "?", "cancelled", "CreateContainer", "c" * 13]
 
 
 PODS = PodList(
@@ -170,21 +172,37 @@ def explanation(**more: Any) -> PodExplanation:
 
 
 def test_people_read_what_matters_of_a_pod() -> None:
-    changed = Trail(TIME, "RunPodSandbox", changes=(Changed("asked", 'annotations["a.b/c"]', None, "d"),))
+    changed = Trail(TIME, "RunPodSandbox", changes=(Changed("asked", 'annotations["a.b/c"]', None, "d"),), left_out=7)
     text = explanation_text(explanation(trails=(changed, FAILED), problems=("error: x.json: is empty",)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for line in (
-        "labels: app=web, 1 that no plugin looks at (-o yaml shows them)",
-        "annotations: a.b/c=d, 1 that no plugin looks at (-o yaml shows them)",
+        "labels: app=web, 1 not shown here (-o yaml shows them)",
+        "annotations: a.b/c=d, 1 not shown here (-o yaml shows them)",
         "cgroup parent: /pods",
         "main c1 0 cpu_shares=512, unified={memory.high: 1} 0",
         "PreRunPodSandbox RunPodSandbox 1. asked 2s Fail -",
         "other all the reason",
         '2026-01-02 03:04:05Z RunPodSandbox - asked annotations["a.b/c"] (none) d',
+        "2026-01-02 03:04:05Z RunPodSandbox - - and 7 more - -",
         "2026-01-02 03:04:05Z PreCreateContainer - p let through hangs",
         "error: x.json: is empty",
     ):
         assert line in lines
+
+
+def test_of_very_much_people_read_the_beginning_and_how_much_there_is() -> None:
+    many = {f"k{number:02}": "v" * 500 for number in range(40)}
+    changes = tuple(Changed("p", f"annotations.{key}", None, value) for key, value in many.items())
+    trail = Trail(TIME, "RunPodSandbox", changes=changes, left_out=5)
+    sandbox = SandboxExplanation("s1", "u-1", annotations={**many, "zone": "a"})
+    found = explanation(sandboxes=(sandbox,), labels_that_matter=("zone",), trails=(trail,))
+    [annotations] = [line for line in explanation_text(found).splitlines() if line.startswith("  annotations:")]
+    assert annotations.split()[1].startswith("zone=a")
+    assert annotations.count("vvv...") == 9
+    assert annotations.endswith(", 31 not shown here (-o yaml shows them)")
+    line = line_of(call(held=True, trail=trail))
+    assert line.count("vvv...") == 8
+    assert line.endswith("and 37 more changes")
 
 
 def test_people_are_told_why_there_is_little_to_read() -> None:
