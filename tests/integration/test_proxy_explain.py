@@ -4,6 +4,7 @@ import json
 import stat
 from typing import Any
 
+import aiohttp
 import pytest
 
 from testbed.cri_fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
@@ -155,6 +156,26 @@ async def test_the_control_socket_is_the_users_alone_and_goes_with_the_proxy(bed
     assert not control.exists()
     assert outcome.code == 11
     assert f"no runtime proxy answers on {control}" in outcome.err
+
+
+async def test_another_socket_than_that_for_control_is_told_as_such(bed: Bed) -> None:
+    kubelets = bed.proxy.socket
+    flags = f"--koord-runtimeproxy-endpoint={kubelets}.other", f"--control-endpoint={kubelets}"
+
+    outcome = await bed.proxy.run_command(*flags, "explain", "web")
+
+    assert outcome.code == 14
+    assert outcome.err == f"error: {kubelets} is not the control socket of a runtime proxy of this version\n"
+
+
+async def test_a_name_that_is_misspelled_in_what_is_asked_chooses_nothing(bed: Bed) -> None:
+    control = bed.proxy.socket.with_name("proxy-control.sock")
+    connector = aiohttp.UnixConnector(str(control))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get("http://proxy/v1/calls?pods=web") as answer,
+    ):
+        assert (answer.status, "unknown field `pods`" in await answer.text()) == (400, True)
 
 
 async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtime(bed: Bed) -> None:

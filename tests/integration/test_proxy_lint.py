@@ -148,6 +148,36 @@ async def test_a_directory_that_is_not_there_is_a_warning_as_the_proxy_runs_with
     assert "is no directory, so there are no plugins" in outcome.out
 
 
+async def test_a_flag_of_the_proxy_behind_the_command_is_told_where_it_stands(tmp_path: Path) -> None:
+    outcome = await linted(tmp_path, f"--hook-server-dir={tmp_path}")
+    unknown = await linted(tmp_path, "--hook-servers")
+
+    assert (outcome.code, unknown.code) == (2, 2)
+    stands = "--hook-server-dir stands before the command: governor runtime-proxy --hook-server-dir ... lint"
+    assert stands in outcome.err
+    assert "No such option '--hook-servers'" in unknown.err
+
+
+async def test_a_key_that_is_null_has_no_problem(plugin: HookPlugin, tmp_path: Path) -> None:
+    nulls = {"order": None, "timeout": None, "selector": None, "failure_policy": None}
+    plugin.register(tmp_path, "p", ["PreRunPodSandbox"], **nulls)
+
+    outcome = await linted(tmp_path, "--strict")
+
+    assert outcome.code == 0, outcome.out
+    assert outcome.lines[1].split() == [
+        "PreRunPodSandbox",
+        "RunPodSandbox",
+        "1.",
+        "p",
+        "0",
+        "2s",
+        "Ignore",
+        "all",
+        "pods",
+    ]
+
+
 async def test_a_directory_that_was_named_must_be_there(tmp_path: Path) -> None:
     outcome = await linted(tmp_path, str(tmp_path / "hooksrever.d"))
 

@@ -74,7 +74,7 @@ def _click_type(setting: Setting) -> click.ParamType[Any] | None:
     if setting.kind is bool:
         return None
     # Gives the shell its completion of file names; whether the file can be used is found out when it is.
-    return click.Path() if setting.secret or setting.kind is Path else click.STRING
+    return click.Path(readable=False) if setting.secret or setting.kind is Path else click.STRING
 
 
 def _metavar(setting: Setting) -> str | None:

@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from governor.process.exits import DONE, NO
 from governor.process.lean import become
 from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
@@ -12,6 +13,20 @@ from governor.values.printing import Format, machine_text
 
 _REQUEST_TIMEOUT_S: Final = 120.0
 """What kubelet gives a call if nobody tells it otherwise."""
+
+
+class _Command(click.Command):
+    """A command beside the proxy itself, which has the flags."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say where a flag of the proxy stands if it does not stand there."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if ctx.parent is None or not any(error.option_name in each.opts for each in ctx.parent.command.params):
+                raise
+            path = f"{ctx.parent.command_path} {error.option_name} ... {self.name}"
+            raise click.UsageError(f"{error.option_name} stands before the command: {path}", ctx) from error
 
 
 @click.group("runtime-proxy", invoke_without_command=True)
@@ -30,14 +45,14 @@ def runtime_proxy(settings: Settings) -> None:
     context.obj = settings
 
 
-@runtime_proxy.command("lint")
+@runtime_proxy.command("lint", cls=_Command)
 @click.argument(
     "directory",
     required=False,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="[DIRECTORY]",
 )
-@click.option("--strict", is_flag=True, help="Warnings are errors too.")
+@click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
 @click.option(
     "--runtime-request-timeout",
     "request_timeout_s",
@@ -45,7 +60,7 @@ def runtime_proxy(settings: Settings) -> None:
     default=_REQUEST_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Kubelet's setting of this name.",
+    help="Kubelet's setting of this name: what it gives a call.",
 )
 @output_option
 @click.pass_obj
@@ -59,10 +74,12 @@ def lint(settings: Settings, directory: Path | None, strict: bool, request_timeo
 
     report = examine(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
     click.echo(report_text(report) if output == "table" else machine_text(report, output))
-    return int(bool(report.errors or (strict and report.warnings)))
+    return NO if report.errors or (strict and report.warnings) else DONE
 
 
-@runtime_proxy.command("explain", short_help="Show what was told of a pod, who is asked about it, and what changed.")
+@runtime_proxy.command(
+    "explain", cls=_Command, short_help="Show what was told of a pod, who is asked about it, and what changed."
+)
 @click.argument("pod")
 @output_option
 @click.pass_obj
@@ -81,7 +98,7 @@ def explain(settings: Settings, pod: str, output: Format) -> None:
     click.echo(explanation_text(found) if output == "table" else machine_text(found, output))
 
 
-@runtime_proxy.command("tap")
+@runtime_proxy.command("tap", cls=_Command)
 @click.option(
     "--pod", default="", metavar="POD", help="Only calls about this pod: name, namespace/name, uid or sandbox id."
 )
@@ -101,8 +118,9 @@ def explain(settings: Settings, pod: str, output: Format) -> None:
 def tap(settings: Settings, pod: str, method: str, held: bool, errors: bool, count: int | None, output: str) -> None:
     """Show calls live, as they end, until Ctrl-C.
 
-    While somebody looks no connection is copied byte by byte: those that are come again, which kubelet does by itself.
-    Whoever reads too slowly loses lines and is told how many; calls never wait.
+    While somebody looks no connection is copied byte by byte: clients of those that are come again, which kubelet does
+    by itself, and are copied again when they connect the next time after that. Whoever reads too slowly loses lines and
+    is told how many; calls never wait.
     """
     from governor.runtimeproxy.control import CallFilter  # noqa: PLC0415
     from governor.runtimeproxy.controlclient import ControlClient  # noqa: PLC0415

@@ -125,7 +125,7 @@ class TapOpened(msgspec.Struct, frozen=True, tag="opened", tag_field="type"):
 Line: TypeAlias = TapOpened | SeenCall | LostCalls
 
 
-class CallFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallFilter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Which calls somebody wants to see."""
 
     pod: str = ""
@@ -195,6 +195,8 @@ class PluginTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: bool
     why: str = ""
     """Why it is not asked, or is asked in vain."""
+    pods: str = ""
+    """Which pods it selects, where that is not asked about one of them."""
     order: float = 0
     timeout_s: float = 0
     policy: str = ""

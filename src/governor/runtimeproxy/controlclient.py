@@ -35,7 +35,7 @@ class ControlClient:
 
     def calls(self, wanted: CallFilter) -> Iterator[Line]:
         """The calls from now on; UNAVAILABLE when the proxy ends, for it never ends them otherwise."""
-        query = urllib.parse.urlencode(msgspec.to_builtins(wanted))
+        query = urllib.parse.urlencode(msgspec.to_builtins(wanted), errors="replace")
         answer = self._answer(f"{CALLS}?{query}")
         try:
             while line := answer.readline():
@@ -58,12 +58,12 @@ class ControlClient:
         try:
             connection.request("GET", target)
             answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise self._failure(answer.read())
         except OSError as error:
             raise self._unreachable(error) from error
         except http.client.HTTPException as error:
             raise self._nonsense(error) from error
-        if answer.status != http.HTTPStatus.OK:
-            raise self._failure(answer.read())
         # Calls may be far between.
         connection.sock.settimeout(None)
         return answer
@@ -79,13 +79,15 @@ class ControlClient:
             message = f"{self._path} may be used only by the user of the runtime proxy; run this as that user"
             return GovernorError(Kind.PRECONDITION, "control-socket", message)
         message = (
-            f"no runtime proxy answers on {self._path}: {error.strerror or error}; start it, or give the flags or "
-            "variables that it was started with"
+            f"no runtime proxy answers on {self._path}: {error.strerror or error}; start it, or give the flags (before "
+            "the command), variables or file with which it was started"
         )
         return GovernorError(Kind.UNAVAILABLE, "control-socket", message)
 
     def _nonsense(self, error: Exception) -> GovernorError:
-        message = f"what answers on {self._path} is no runtime proxy of this version: {error}"
+        message = f"{self._path} is not the control socket of a runtime proxy of this version"
+        if isinstance(error, msgspec.DecodeError):
+            message += f": {error}"
         return GovernorError(Kind.INTERNAL, "control-answer", message)
 
 

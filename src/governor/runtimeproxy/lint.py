@@ -157,7 +157,7 @@ def _asked(hook: Hook, registrations: Registrations, plugin_timeout_s: float) ->
         PluginTurn(
             plugin=each.name,
             asked=True,
-            why=_selected(each),
+            pods=_selected(each),
             order=each.order,
             timeout_s=each.timeout_s or plugin_timeout_s,
             policy=str(each.policies[hook]),

@@ -23,7 +23,7 @@ def _parts(report: LintReport) -> Iterator[str]:
             f"{each.order:g}",
             f"{each.timeout_s:g}s",
             each.policy,
-            each.why,
+            each.pods,
         )
         for hook in report.hooks
         for number, each in enumerate(hook.plugins, 1)

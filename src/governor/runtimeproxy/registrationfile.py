@@ -168,7 +168,7 @@ class Reading:
         try:
             return Hook(name)
         except ValueError:
-            self._wrong(path, f"{name!r} is no hook; choose of: {', '.join(Hook)}")
+            self._wrong(path, f"{name!r} is no hook; choose one of: {', '.join(Hook)}")
             return None
 
     def _policy(self, path: str, text: str | None) -> FailurePolicy:

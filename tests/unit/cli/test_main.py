@@ -154,6 +154,14 @@ def test_an_error_that_nobody_can_be_told_has_its_exit_code(redirection: str) ->
     assert in_shell(["runtime-proxy", "--control-endpoint=/nowhere", "explain", "x"], redirection).returncode == 11
 
 
+def test_a_path_is_judged_where_it_is_used_and_not_where_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting must mean the same as a flag and as a variable."""
+    monkeypatch.setattr(os, "access", lambda *_given, **_more: False)
+    assert run(["runtime-proxy", f"--hook-server-dir={tmp_path}", "lint"]) == 0
+
+
 def test_who_closes_the_output_gets_none() -> None:
     done = in_shell(LINT, ">&-")
     assert (done.returncode, done.stderr) == (0, "")
