@@ -39,6 +39,8 @@ from governor.wire.hooks.points import Hook, Request, Response
 RUNTIME_RESERVE_S: Final = 5.0
 ANSWER_RESERVE_S: Final = 0.5
 _LEARN_S: Final = 5.0
+_OK: Final = b"%d" % grpcstatus.OK
+_NOT_FOUND: Final = b"%d" % grpcstatus.NOT_FOUND
 
 _log = logging.get_logger(__name__)
 
@@ -84,21 +86,26 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - a defect of ours must not keep pods from starting
             self._not_asked(held, hook, _reason(error))
 
-    async def after(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> None:
-        """Remember what the runtime has done and tell the plugins; raises Refused."""
+    def done(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
+        """The runtime has answered: remember what it has done; the hook by which plugins are to be told, if any."""
         request, hook = held.request, held.call.shape.post
         status = status_in(trailers) or status_in(fields)
         if request is None:
-            return
-        if status != b"%d" % grpcstatus.OK:
-            if status == b"%d" % grpcstatus.NOT_FOUND:
+            return None
+        if status != _OK:
+            if status == _NOT_FOUND:
                 self._store.note_gone(request)
-            return
+            return None
         held.is_done = True
+        self._remember(request, fields, body)
+        return hook if hook is not None and self._plugins.registrations.of(hook) else None
+
+    async def after(self, held: Held, hook: Hook) -> None:
+        """Tell the plugins what the runtime has done; raises Refused."""
+        if held.request is None:
+            return
         try:
-            self._remember(request, fields, body)
-            if hook is not None and self._plugins.registrations.of(hook):
-                await self._tell(held, request, hook)
+            await self._tell(held, held.request, hook)
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - the runtime has done it, and a defect of ours is no reason to deny it
@@ -221,7 +228,7 @@ class Dispatch:
             message = f"plugin {names} could not be asked by {hook}: {error.message}"
             raise Refused(grpcstatus.CODE[error.kind], message) from error
 
-    def _not_told(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
+    def _not_told(self, held: Held, hook: Hook, error: GovernorError) -> None:
         """What the runtime does not know either is gone, and who stops it must not be kept at it for ever."""
         if error.kind is Kind.NOT_FOUND:
             held.unasked = error.message

@@ -1,7 +1,8 @@
-"""The held calls of relayed connections: one task for each, from its request to the answer that the client gets."""
+"""The held calls of relayed connections, from the request to the answer that the client gets: a task asks plugins."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from governor.process import logging
 from governor.runtimeproxy import audit, grpcstatus
@@ -15,6 +16,7 @@ from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.records import Known
 from governor.runtimeproxy.splice import Spawn
 from governor.runtimeproxy.tap import Tap, Watch
+from governor.wire.hooks.points import Hook
 
 _log = logging.get_logger(__name__)
 _PATHS = {path.encode(): call for path, call in CALLS.items()}
@@ -81,19 +83,15 @@ class HeldCalls:
         self._closed = closed
         self._held: dict[int, Held] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._responses: dict[int, asyncio.Future[Responded]] = {}
 
     def handle(self, event: Event) -> None:
         """Something happened to a stream."""
         match event:
             case Requested():
                 held = self._held[event.stream] = Held(_PATHS[event.path], event.fields)
-                self._responses[event.stream] = asyncio.get_running_loop().create_future()
-                self._tasks[event.stream] = self._spawn(self._serve(event, held))
+                self._work(event.stream, held, self._ask(event, held))
             case Responded():
-                response = self._responses.get(event.stream)
-                if response is not None and not response.done():
-                    response.set_result(event)
+                self._responded(event, self._held[event.stream])
             case Ended():
                 self._end(event)
             case Opened():
@@ -108,44 +106,61 @@ class HeldCalls:
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
-        self._responses.clear()
         self._closed(self)
 
+    def _work(self, stream: int, held: Held, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks[stream] = self._spawn(self._answered(stream, held, work))
+
+    async def _answered(self, stream: int, held: Held, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever happens at work, the client hears of its call."""
+        try:
+            await work
+        except Refused as refusal:
+            self._refuse(stream, held, refusal.code, refusal.message)
+        except Exception as error:  # noqa: BLE001 - a defect of ours is no reason to let the client wait
+            _log.error("a held call failed here", exc_info=error)
+            self._refuse(stream, held, grpcstatus.INTERNAL, "the runtime proxy failed; see its log")
+        finally:
+            self._tasks.pop(stream, None)
+            self._pump()
+
+    def _refuse(self, stream: int, held: Held, code: int, message: str) -> None:
+        held.refusal = message
+        self.relay.refuse(stream, code, message)
+
+    async def _ask(self, requested: Requested, held: Held) -> None:
+        await self._dispatch.before(held, requested.body)
+        if self.relay.release(requested.stream, held.body, hold_response=True):
+            self._pump()
+            if held.consultation is not None:
+                # Only then, so that the runtime does not wait for the log.
+                asyncio.get_running_loop().call_soon(audit.record, held.consultation)
+
+    def _responded(self, event: Responded, held: Held) -> None:
+        hook = self._dispatch.done(held, event.fields, event.body, event.trailers)
+        if hook is None:
+            self.relay.release_response(event.stream)
+        else:
+            self._work(event.stream, held, self._tell(event.stream, held, hook))
+
+    async def _tell(self, stream: int, held: Held, hook: Hook) -> None:
+        await self._dispatch.after(held, hook)
+        self.relay.release_response(stream)
+
     def _end(self, event: Ended) -> None:
-        self._responses.pop(event.stream, None)
         held = self._held.pop(event.stream, None)
         task = self._tasks.pop(event.stream, None)
         if task is not None:
             task.cancel()
             # Until then plugins may still be asked.
-            task.add_done_callback(lambda _task: self._watch.ended(event, held))
+            task.add_done_callback(lambda _task: self._over(event, held))
         else:
-            self._watch.ended(event, held)
+            # Only then, so that the client does not wait for it.
+            asyncio.get_running_loop().call_soon(self._over, event, held)
         if call := _PATHS.get(event.path):
             self._metrics.calls.labels(str(call), event.outcome.value).inc()
 
-    async def _serve(self, requested: Requested, held: Held) -> None:
-        stream, response = requested.stream, self._responses[requested.stream]
-        try:
-            await self._dispatch.before(held, requested.body)
-            if not self.relay.release(stream, held.body, hold_response=True):
-                return
-            self._pump()
-            if held.consultation is not None:
-                # Only now, so that the runtime does not wait for the log.
-                audit.record(held.consultation)
-            responded = await response
-            await self._dispatch.after(held, responded.fields, responded.body, responded.trailers)
-            self.relay.release_response(stream)
-        except Refused as refusal:
-            held.refusal = refusal.message
-            self.relay.refuse(stream, refusal.code, refusal.message)
-        except Exception as error:  # noqa: BLE001 - whatever happens, the client must hear of its call
-            _log.error("a held call failed here", exc_info=error)
-            held.refusal = "the runtime proxy failed; see its log"
-            self.relay.refuse(stream, grpcstatus.INTERNAL, held.refusal)
-        finally:
-            self._tasks.pop(stream, None)
-            self._pump()
-            # Only now, so that the client does not wait for it.
+    def _over(self, event: Ended, held: Held | None) -> None:
+        if held is not None:
             self._dispatch.over(held)
+        self._watch.ended(event, held)

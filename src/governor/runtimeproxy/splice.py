@@ -55,7 +55,7 @@ class Hooks(Protocol):
         """Whether a call is to be held."""
 
     def attend(self, relay: Relay, spawn: Spawn, pump: Callable[[], None]) -> Held:
-        """Work on the held calls of a relayed connection; ``pump`` after each command to the relay."""
+        """Work on the held calls of a relayed connection; ``pump`` after commands to the relay, but in ``handle``."""
 
 
 class Splice:
@@ -224,6 +224,7 @@ class Session:
         self._retiring = False
         self._over = False
         self._pumping = False
+        self._pump_due = False
         self.is_probe = False
         """The client is this process itself, to see whether it is served: the runtime has no part in that."""
 
@@ -272,7 +273,7 @@ class Session:
             held_by_all=lambda: (splice.held_bytes(), splice.count(copied=False)),
         )
         self.engine = relay
-        self._held = splice.hooks.attend(relay, splice.spawn, self.pump)
+        self._held = splice.hooks.attend(relay, splice.spawn, self.pump_soon)
         if self._over:
             self._held.close()
         self.pump()
@@ -310,8 +311,17 @@ class Session:
         self.engine.receive(side, data)
         self.pump()
 
+    def pump_soon(self) -> None:
+        """Pump, with several calls when all that is ready now has been done: what goes on together is one write."""
+        if self.engine is not None and self.engine.streams <= 1:
+            self.pump()
+        elif not self._pump_due:
+            self._pump_due = True
+            asyncio.get_running_loop().call_soon(self.pump)
+
     def pump(self) -> None:
         """Handle what happened, write what can be written, close what is finished."""
+        self._pump_due = False
         if self._pumping or self.engine is None:
             return
         self._pumping = True

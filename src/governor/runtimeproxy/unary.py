@@ -5,6 +5,7 @@ HTTP/2 is ``http2.connection``'s, as for relayed calls.
 """
 
 import asyncio
+import contextlib
 import urllib.parse
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -49,27 +50,22 @@ class UnaryClient:
 
     async def call(self, method: str, message: bytes, *, timeout_s: float, metadata: Metadata = ()) -> bytes:
         """The answer; UNAVAILABLE or DEADLINE if there is none, otherwise of the kind that the server's status has."""
+        headers, body = _headers(method, timeout_s, metadata), wrap(message)
+        until = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._call(_headers(method, timeout_s, metadata), wrap(message))
+            if self._connection is not None and self._connection.usable:
+                # It may end just before the call is written to it: then nobody heard of it.
+                with contextlib.suppress(_GoneError):
+                    return await self._connection.call(headers, body, until)
+            async with asyncio.timeout_at(until):
+                connection = await self._connected()
+            return await connection.call(headers, body, until)
         except TimeoutError as error:
             message_ = f"{self._name} did not answer within {timeout_s:.3g} s"
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
-
-    async def _call(self, headers: Fields, body: bytes) -> bytes:
-        is_again = False
-        while True:
-            is_kept = self.connected
-            connection = await self._connected()
-            try:
-                return await connection.call(headers, body)
-            except _GoneError as error:
-                # A kept connection may have ended just before the call was written to it: then nobody heard of it.
-                # But one that is kept may as well belong to a server that takes no call at all.
-                if not is_kept or is_again:
-                    message = f"{self._name} ended the connection without an answer: {error}"
-                    raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
-                is_again = True
+        except _GoneError as error:
+            message_ = f"{self._name} ended the connection without an answer: {error}"
+            raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message_) from error
 
     async def _connected(self) -> "_Connection":
         async with self._connecting:
@@ -151,6 +147,8 @@ class _Connection(asyncio.Protocol):
         self._waiting: deque[_Exchange] = deque()
         self._exchanges: dict[int, _Exchange] = {}
         self._leaving = False
+        self._flushing = False
+        """Flushing is due."""
 
     @property
     def usable(self) -> bool:
@@ -169,15 +167,19 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def call(self, headers: Fields, body: bytes) -> bytes:
+    async def call(self, headers: Fields, body: bytes, until: float) -> bytes:
         if not self.usable:
             raise _GoneError("closed")
-        exchange = _Exchange(headers, body, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        exchange = _Exchange(headers, body, loop.create_future())
         self._waiting.append(exchange)
-        self._flush()
+        self._flush_soon()
+        # Cheaper than a timeout of asyncio, which must be able to break off anything.
+        timer = loop.call_at(until, exchange.fail, TimeoutError())
         try:
             await exchange.answer
         finally:
+            timer.cancel()
             self._end(exchange)
         return self._answer(exchange)
 
@@ -191,10 +193,20 @@ class _Connection(asyncio.Protocol):
         if not (lane.got_end and lane.sent_end):
             self._peer.reset(lane.id, Code.CANCEL)
         self._peer.close(lane)
-        self._flush()
+        if self._waiting or self._leaving or self._peer.writer.pending:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Flush, with several calls when all that is ready now has been done: what begins together is one write."""
+        if len(self._waiting) + len(self._exchanges) <= 1:
+            self._flush()
+        elif not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         """Begin calls whose turn it is, write, and close when there is nothing left to be said."""
+        self._flushing = False
         while self._waiting and self._peer.greeted and self._peer.room and not self._leaving:
             self._begin(self._waiting.popleft())
         if self._leaving:
