@@ -106,6 +106,21 @@ async def test_why_a_pod_never_ran_can_be_asked_afterwards(bed: Bed, start_hook_
     assert "no room on these cores" in text
 
 
+async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin({"status": {"code": "PERMISSION_DENIED", "message": "no room"}})
+    await hooked(bed, plugin, name="strict", failure_policy="Fail")
+    await bed.client.call("RunPodSandbox", {"config": POD})
+    await bed.runtime.kill()
+
+    found = await explained(bed, "web")
+    text = (await bed.proxy.run_command("explain", "web")).out
+
+    assert found["trails"][0]["refusal"] == "plugin strict refuses PreRunPodSandbox: no room"
+    assert found["unasked"]
+    assert "the runtime could not be asked" in text
+    assert "It has no sandbox" not in text
+
+
 async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout="50ms", hooks=["PreRunPodSandbox"])
@@ -128,6 +143,20 @@ async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
     assert found["sandboxes"][0]["containers"][0]["name"] == CONTAINER["metadata"]["name"]
     assert "No plugin is registered, so the proxy remembers nothing" in text
     assert await bed.proxy.metric('governor_proxy_records{kind="sandbox"}') == 0
+
+
+@pytest.mark.parametrize("gone", ["ContainerStatus", "PodSandboxStatus"])
+async def test_what_goes_while_the_runtime_is_asked_is_left_out(gone: str, bed: Bed) -> None:
+    await create(bed, await run_pod(bed))
+    await bed.runtime.set({"method": gone, "status": {"code": "NOT_FOUND", "message": "gone"}})
+
+    outcome = await bed.proxy.run_command("explain", "web", "-o", "json")
+
+    if gone == "ContainerStatus":
+        assert "containers" not in json.loads(outcome.out)["sandboxes"][0]
+    else:
+        assert outcome.code == 4
+        assert outcome.err == "error: neither the runtime proxy nor the runtime knows a pod shop/web\n"
 
 
 async def test_a_name_that_several_pods_have_is_not_guessed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:

@@ -217,6 +217,8 @@ class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kept: bool
     """Whether the proxy remembers pods, as there are plugins; if not, the runtime was asked just now."""
+    unasked: str = ""
+    """Why the runtime could not be asked about a pod of which the proxy knows no sandbox."""
     sandboxes: tuple[SandboxExplanation, ...] = ()
     skipped: str = ""
     """Why all plugins leave the pod alone."""

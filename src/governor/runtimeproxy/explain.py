@@ -1,7 +1,7 @@
 """Why a pod is as it is: what the runtime was told of it, which plugins are asked about it, and what they did."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.calls import CALLS_OF_HOOKS
@@ -26,7 +26,9 @@ from governor.runtimeproxy.store import Store
 from governor.values.selectors import Expression
 from governor.wire.hooks.points import Hook
 
-Records = list[tuple[Sandbox, list[Container]]]
+T = TypeVar("T")
+
+Records: TypeAlias = list[tuple[Sandbox, list[Container]]]
 
 
 class Explainer:
@@ -68,9 +70,15 @@ class Explainer:
 
     async def pod(self, namespace: str, name: str) -> PodExplanation:
         """One pod; NOT_FOUND if nobody knows it."""
-        trails = self._history.of(namespace, name)
-        # What was made behind our back a moment ago only the runtime knows.
-        records = self._from_store(namespace, name) or await self._from_runtime(namespace, name)
+        trails, records, unasked = self._history.of(namespace, name), self._from_store(namespace, name), ""
+        if not records:
+            # What was made behind our back a moment ago only the runtime knows.
+            try:
+                records = await self._from_runtime(namespace, name)
+            except GovernorError as error:
+                if not trails:
+                    raise
+                unasked = error.message
         if not (records or trails):
             message = f"neither the runtime proxy nor the runtime knows a pod {namespace}/{name}"
             raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
@@ -82,6 +90,7 @@ class Explainer:
             namespace=namespace,
             name=name,
             kept=self._kept,
+            unasked=unasked,
             sandboxes=tuple(_sandbox(sandbox, containers) for sandbox, containers in records),
             skipped=self._skipped(labels, annotations),
             labels_that_matter=_labels_that_matter(registrations.by_file.values(), self._rules.skip_key),
@@ -101,9 +110,12 @@ class Explainer:
         listed = await self._runtime.containers() if ids else []
         records: Records = []
         for each in ids:
-            sandbox = await self._runtime.sandbox(each)
+            sandbox = await _unless_gone(self._runtime.sandbox(each))
+            if sandbox is None:
+                continue
             own = [container for container in listed if container.pod_sandbox_id == each]
-            records.append((sandbox, [await self._runtime.container(container, sandbox) for container in own]))
+            found = [await _unless_gone(self._runtime.container(container, sandbox)) for container in own]
+            records.append((sandbox, [container for container in found if container is not None]))
         return records
 
     def _skipped(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -131,6 +143,16 @@ class Explainer:
             timeout_s=registration.timeout_s or self._rules.plugin_timeout_s,
             policy=str(registration.policies.get(hook, "")),
         )
+
+
+async def _unless_gone(asked: Awaitable[T]) -> T | None:
+    """What the runtime tells of something that it has listed a moment ago, or nothing if it has gone meanwhile."""
+    try:
+        return await asked
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        return None
 
 
 def why_not(registration: Registration, hook: Hook, labels: Mapping[str, str]) -> str:

@@ -233,6 +233,7 @@ def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
         explanation(
             namespace=bad,
             name=bad,
+            unasked=bad,
             sandboxes=(sandbox,),
             skipped=bad,
             labels_that_matter=(bad,),
