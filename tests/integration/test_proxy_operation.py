@@ -114,6 +114,29 @@ async def test_d21_a_call_that_is_under_way_ends_before_the_proxy_does(bed: Bed)
     assert (await bed.client.wire()).errors == ()
 
 
+async def test_a_second_signal_cuts_off_what_is_under_way_and_says_so(bed: Bed) -> None:
+    await bed.runtime.set({"method": "Status", "delay_s": 600})
+    slow = asyncio.create_task(bed.client.call("Status"))
+
+    async def is_under_way() -> bool:
+        return await bed.runtime.open_calls() == 1
+
+    async def is_stopping() -> bool:
+        return bool(bed.proxy.lines("stopping"))
+
+    await until(is_under_way)
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+    await until(is_stopping)
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+
+    assert await bed.proxy.wait_for_exit() == 1
+    assert (await slow).code == "UNAVAILABLE"
+    assert list(bed.proxy.socket.parent.glob("*.sock")) == []
+    [end] = bed.proxy.lines("stopped at once; components were cut off")
+    assert end["components"] == ["splice"]
+    assert not bed.proxy.lines("components did not stop in time")
+
+
 async def test_d21_metrics_and_health_are_served(bed: Bed) -> None:
     await bed.client.answer("Version")
 
