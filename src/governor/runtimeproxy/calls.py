@@ -28,7 +28,7 @@ from governor.runtimeproxy.changes import Change, FieldPath
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.framing import unwrap, wrap
 from governor.runtimeproxy.merging import put
-from governor.runtimeproxy.records import Container, Known, container_of, pod_of, updated_container, with_pod
+from governor.runtimeproxy.records import Container, Known, add_pod, container_of, pod_of, updated_container
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest
 from governor.wire.hooks.points import Hook, Request
 
@@ -164,7 +164,7 @@ def question(request: CriRequest, known: Known) -> Request:
         case cri_pb2.StopPodSandboxRequest():
             return _pod(request.pod_sandbox_id, known)
         case cri_pb2.CreateContainerRequest():
-            return with_pod(container_of(request), _pod_of_new_container(request, known))
+            return add_pod(container_of(request), _pod_of_new_container(request, known))
         case cri_pb2.UpdateContainerResourcesRequest():
             return _whole(updated_container(_container(request.container_id, known), request), known)
         case cri_pb2.StartContainerRequest() | cri_pb2.StopContainerRequest():
@@ -198,7 +198,7 @@ def _container(container_id: str, known: Known) -> Container:
 
 
 def _whole(container: Container, known: Known) -> ContainerResourceHookRequest:
-    return with_pod(container.container, _pod(container.sandbox_id, known))
+    return add_pod(container.container, _pod(container.sandbox_id, known))
 
 
 def _unknown(kind: str, name: str) -> GovernorError:

@@ -18,8 +18,12 @@ from governor.values.secret import Secret
 
 def shown(variables: Iterable[KeyValue]) -> dict[str, str]:
     """The variables that can be shown to a plugin."""
-    texts = {each.key: _text(each.value) for each in variables}
-    return {key: text for key, text in texts.items() if text is not None}
+    last = {each.key: each.value for each in variables}
+    try:
+        return {key: value.decode() for key, value in last.items()}
+    except UnicodeDecodeError:
+        texts = {key: _text(value) for key, value in last.items()}
+        return {key: text for key, text in texts.items() if text is not None}
 
 
 def set_variable(variables: Any, name: str, value: Value) -> None:

@@ -86,17 +86,16 @@ def container_of(request: cri_pb2.CreateContainerRequest, container_id: str = ""
     return container
 
 
-def with_pod(container: ContainerResourceHookRequest, pod: PodSandboxHookRequest) -> ContainerResourceHookRequest:
-    """A container together with its pod."""
-    whole = ContainerResourceHookRequest(
-        pod_labels=pod.labels, pod_annotations=pod.annotations, pod_cgroup_parent=pod.cgroup_parent
-    )
+def add_pod(container: ContainerResourceHookRequest, pod: PodSandboxHookRequest) -> ContainerResourceHookRequest:
+    """Add its pod to a container; what the container says already is not overwritten."""
+    container.pod_labels.MergeFrom(pod.labels)
+    container.pod_annotations.MergeFrom(pod.annotations)
+    container.pod_cgroup_parent = container.pod_cgroup_parent or pod.cgroup_parent
     if pod.HasField("pod_meta"):
-        whole.pod_meta.CopyFrom(pod.pod_meta)
+        container.pod_meta.CopyFrom(pod.pod_meta)
     if pod.HasField("resources"):
-        whole.pod_resources.CopyFrom(pod.resources)
-    whole.MergeFrom(container)
-    return whole
+        container.pod_resources.CopyFrom(pod.resources)
+    return container
 
 
 def started_sandbox(request: cri_pb2.RunPodSandboxRequest, sandbox_id: str) -> Sandbox:

@@ -49,7 +49,7 @@ def overlay(source: Resources, target: Resources) -> None:
             setattr(target, name, value)
     for limit in source.hugepage_limits:
         set_hugepages(target.hugepage_limits, limit.page_size, limit.limit)
-    target.unified.update(source.unified)
+    target.unified.MergeFrom(source.unified)
 
 
 def set_hugepages(limits: Any, page_size: str, limit: int) -> None:
