@@ -134,8 +134,8 @@ class Server(ABC):
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return
-        process.terminate()
-        process.send_signal(signal.SIGCONT)  # one that is paused would not hear it
+        process.send_signal(signal.SIGCONT)  # one that is paused would not hear the other
+        process.terminate()  # last: whoever signals one that has ended takes its status from the loop
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await process.wait()
