@@ -125,7 +125,8 @@ class Reading:
             return None
         fields = {each.encode_name: each for each in msgspec.structs.fields(_File)}
         for key in sorted(tree.keys() - fields.keys()):
-            self._warn(key, "is no known key and has no effect")
+            meant = next((each for each in fields if _letters(each) == _letters(key)), "")
+            self._warn(key, f"is no known key and has no effect{f'; did you mean {meant}?' if meant else ''}")
         tree = _without_nulls(tree)
         for key in sorted(key for key, field in fields.items() if field.required and key not in tree):
             self._wrong(key, "is missing")
@@ -191,6 +192,10 @@ class Reading:
         if timeout_s is None or not 0 < timeout_s < math.inf:
             self._wrong("timeout", f"{given!r} is no time; write seconds, or a text as '500ms' or '2s'")
         return timeout_s
+
+
+def _letters(key: str) -> str:
+    return "".join(filter(str.isalnum, key)).lower()
 
 
 def _without_nulls(tree: dict[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "null": (None, "is not a JSON object"),
     "text": ("plugin", "is not a JSON object"),
     "no endpoint": ({"runtime-hooks": ["PreRunPodSandbox"]}, "remote-endpoint: is missing"),
+    "endpoint in Go's spelling": ({"remoteEndpoint": "/a.sock"}, "remote-endpoint: is missing"),
     "number endpoint": (GOOD | {"remote-endpoint": 7}, "remote-endpoint"),
     "null endpoint": (GOOD | {"remote-endpoint": None}, "remote-endpoint: is missing"),
     "relative endpoint": (GOOD | {"remote-endpoint": "run/a.sock"}, "no absolute path"),
@@ -218,10 +219,12 @@ def test_other_files_are_no_registrations() -> None:
 
 
 def test_unknown_keys_and_useless_entries_are_reported() -> None:
-    found = load(a=GOOD | {"Timeout": 3, "failure-policy": {"PreStartContainer": "Fail"}}, b={"remote-endpoint": "/b"})
+    odd = {"note": 1, "Timeout": 3, "failure-policy": {"PreStartContainer": "Fail"}}
+    found = load(a=GOOD | odd, b={"remote-endpoint": "/b"})
     assert list(found.by_file) == ["a.json", "b.json"]
     assert told(found) == [
-        "warning: a.json Timeout: is no known key and has no effect",
+        "warning: a.json Timeout: is no known key and has no effect; did you mean timeout?",
+        "warning: a.json note: is no known key and has no effect",
         "warning: a.json failure-policy: PreStartContainer is not in runtime-hooks",
         "warning: b.json runtime-hooks: names no hook, so the plugin is never asked",
     ]
