@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.commands import Outcome
+from testbed.commands import Outcome, Running
 from testbed.cri_fixtures import StartHookPlugin
 from testbed.waiting import until
 from tests.integration.proxy_bed import Bed
@@ -184,6 +185,26 @@ async def test_people_read_a_line_for_each_call_and_end_it_with_control_c(bed: B
     assert "shop/web" in outcome.out
     assert outcome.err.startswith("watching; ")
     await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+
+
+@pytest.mark.parametrize(("output", "code"), [("> /dev/full", 10), ("| head -n 1", 141)])
+async def test_a_tap_whose_lines_cannot_be_written_ends_without_a_trace(output: str, code: int, bed: Bed) -> None:
+    command = f"{{ {shlex.join([*bed.proxy.command(), 'tap'])}; echo ended with $? >&2; }} {output}"
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    await bed.proxy.metric_becomes("governor_proxy_taps", 1)
+
+    async def has_ended() -> bool:
+        await bed.client.answer("Version")
+        return await bed.proxy.metric("governor_proxy_taps") == 0
+
+    await until(has_ended)
+    outcome = await Running(process).ended()
+
+    assert f"ended with {code}\n" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "defect" not in outcome.err
 
 
 async def test_a_reader_that_does_not_keep_up_loses_lines_and_delays_no_call(bed: Bed) -> None:
