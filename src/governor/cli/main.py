@@ -95,7 +95,7 @@ def _ended(arguments: Sequence[str]) -> int:
         _complain("interrupted")
         return INTERRUPTED
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _UNWRITTEN:
+        if isinstance(error, OSError) and error.errno in _UNWRITTEN and error.filename is None:
             raise
         _complain(traceback.format_exc(), "error: this is a defect of governor; please report it with the lines above")
         return EXIT_CODE[Kind.INTERNAL]

@@ -34,7 +34,7 @@ EXIT_CODE: Final[dict[Kind, int]] = {
 def describe(error: GovernorError, next_step: str = "") -> list[str]:
     """The lines that a person reads: what, where, what next."""
     lines = [f"error: {error.message}", *map(told, error.details)]
-    return [visible(line) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]
+    return [visible(line.replace("\n", " ")) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]
 
 
 def told(detail: Detail) -> str:

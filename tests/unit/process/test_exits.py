@@ -31,4 +31,4 @@ def test_an_error_is_told_with_its_places() -> None:
 
 def test_an_error_does_nothing_to_a_terminal() -> None:
     error = invalid("x", "no pod \x1b[2Jweb", [Detail("a\nb\u202e")])
-    assert describe(error) == ["error: no pod \\x1b[2Jweb", "a\\nb\\u202e"]
+    assert describe(error) == ["error: no pod \\x1b[2Jweb", "a b\\u202e"]
