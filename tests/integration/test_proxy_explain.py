@@ -121,6 +121,15 @@ async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_ho
     assert "It has no sandbox" not in text
 
 
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED"])
+async def test_a_runtime_that_does_not_tell_is_the_reason_and_no_token_is(code: str, bed: Bed) -> None:
+    await bed.runtime.set({"method": "ListPodSandbox", "status": {"code": code, "message": "not now"}})
+
+    outcome = await bed.proxy.run_command("explain", "web")
+
+    assert (outcome.code, outcome.err) == (11, "error: the runtime could not be asked: not now\n")
+
+
 async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout="50ms", hooks=["PreRunPodSandbox"])

@@ -62,7 +62,7 @@ class Explainer:
         if self._kept:
             known = [(each.pod.pod_meta, each.id) for each in self._store.pods()]
             return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in known]
-        listed = [(each.metadata, each.id) for each in await self._runtime.sandboxes()]
+        listed = [(each.metadata, each.id) for each in await _told(self._runtime.sandboxes())]
         return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in listed]
 
     def _remembered(self) -> list[tuple[str, str, str, str]]:
@@ -74,7 +74,7 @@ class Explainer:
         if not records:
             # What was made behind our back a moment ago only the runtime knows.
             try:
-                records = await self._from_runtime(namespace, name)
+                records = await _told(self._from_runtime(namespace, name))
             except GovernorError as error:
                 if not trails:
                     raise
@@ -143,6 +143,14 @@ class Explainer:
             timeout_s=registration.timeout_s or self._rules.plugin_timeout_s,
             policy=str(registration.policies.get(hook, "")),
         )
+
+
+async def _told(asked: Awaitable[T]) -> T:
+    """What the runtime tells; if it does not, whatever the reason, that is UNAVAILABLE for who asks the proxy."""
+    try:
+        return await asked
+    except GovernorError as error:
+        raise GovernorError(Kind.UNAVAILABLE, "runtime", f"the runtime could not be asked: {error.message}") from error
 
 
 async def _unless_gone(asked: Awaitable[T]) -> T | None:

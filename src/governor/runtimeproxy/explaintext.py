@@ -44,7 +44,7 @@ def _parts(found: PodExplanation) -> Iterator[str]:
     if not found.kept:
         yield "No plugin is registered, so the proxy remembers nothing: the runtime was asked just now."
     if found.unasked:
-        yield one_line(f"No sandbox of it is known here, and the runtime could not be asked: {found.unasked}")
+        yield one_line(f"No sandbox of it is known here, and {found.unasked}")
     elif not found.sandboxes:
         yield "It has no sandbox: it never ran, or is gone."
     for sandbox in found.sandboxes:
