@@ -68,13 +68,15 @@ def examine(directory: Path, plugin_timeout_s: float, request_timeout_s: float) 
 
 def shared_orders(registrations: Registrations) -> Iterator[Problem]:
     """Plugins whose turn depends only on the names of their files."""
-    pairs: dict[tuple[str, str], list[str]] = {}
+    met: dict[str, list[tuple[str, str]]] = {}
     for hook in Hook:
         for first, second in itertools.combinations(registrations.of(hook), 2):
             if first.order == second.order and not _disjoint(first, second):
-                pairs.setdefault((second.name, first.name), []).append(str(hook))
-    for (name, other), hooks in pairs.items():
-        reason = f"is that of {other}.json too, so they are asked by their files' names at {', '.join(hooks)}"
+                met.setdefault(second.name, []).append((f"{first.name}.json", str(hook)))
+    for name, found in met.items():
+        # Each of them once, in the order in which they were met.
+        others, hooks = (", ".join(dict.fromkeys(each)) for each in zip(*found, strict=True))
+        reason = f"is that of {others} too, so they are asked by their files' names at {hooks}"
         yield _warning(f"{name}.json", "order", reason)
 
 

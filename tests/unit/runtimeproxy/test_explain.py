@@ -79,6 +79,16 @@ def test_plugins_of_one_order_that_meet_at_a_hook_are_told_once() -> None:
     assert "PreRunPodSandbox, PreCreateContainer" in str(found)
 
 
+def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
+    plugins = [plugin(name, RUN, CREATE) for name in "abcd"]
+    found = [str(each) for each in shared_orders(registered(*plugins))]
+    assert [each.partition(" too")[0] for each in found] == [
+        "warning: b.json order: is that of a.json",
+        "warning: c.json order: is that of a.json, b.json",
+        "warning: d.json order: is that of a.json, b.json, c.json",
+    ]
+
+
 def test_plugins_that_no_pod_can_have_both_do_not_meet() -> None:
     one, two = plugin("a", match_labels={"app": "x"}), plugin("b", match_labels={"app": "y"})
     both = plugin("b", match_labels={"other": "y"})
