@@ -30,7 +30,10 @@ _LITERAL: Final = 0x00
 _NEVER_INDEXED: Final = 0x10
 
 _NAME: Final = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+")
-_FORBIDDEN_IN_VALUE: Final = re.compile(rb"[\x00\r\n]")
+_LENGTH: Final = b"content-length"
+_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+_VALUES: Final = {b"te": re.compile(rb"trailers"), _LENGTH: re.compile(rb"[0-9]{1,19}")}
+"""Fields that cannot have any value."""
 _OF_ONE_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _REQUEST: Final = {b":method", b":scheme", b":path", b":authority"}
 _RESPONSE: Final = {b":status"}
@@ -47,7 +50,7 @@ class KnownFields(list[Field]):
         self.literals = b""
         """How they are written, which is the same on every connection."""
         self.leading: tuple[set[bytes], dict[bytes, bytes]] | None = None
-        """Their pseudo-header fields, and which were allowed when they were found right."""
+        """Their pseudo-header fields and length, and which were allowed when they were found right."""
 
 
 class BlockReader:
@@ -163,12 +166,13 @@ class FieldRules:
     def __init__(self) -> None:
         self._right: set[Field] = set()
 
-    def check_request(self, fields: Fields) -> bytes:
-        """The path of a request; a request without one, as CONNECT, cannot be relayed."""
+    def check_request(self, fields: Fields) -> tuple[bytes, int | None]:
+        """The path of a request and its length if it says one; without a path, as CONNECT, it cannot be relayed."""
         leading = self._leading(fields, _REQUEST)
         if not (leading.get(b":path") and b":method" in leading and b":scheme" in leading):
             raise StreamFault(Code.PROTOCOL_ERROR, "a request without method, scheme or path")
-        return leading[b":path"]
+        length = leading.get(_LENGTH)
+        return leading[b":path"], None if length is None else int(length)
 
     def check_response(self, fields: Fields) -> bytes:
         """The HTTP status of a response."""
@@ -182,7 +186,7 @@ class FieldRules:
         self._leading(fields, _TRAILERS)
 
     def _leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
-        """The pseudo-header fields, which come first and once each."""
+        """The pseudo-header fields, which come first and once each; with them the length, if there is one."""
         if not isinstance(fields, KnownFields):
             return self._find_leading(fields, known)
         if fields.leading is None or fields.leading[0] is not known:
@@ -199,6 +203,8 @@ class FieldRules:
             name = field[0]
             if name[0] != 0x3A:
                 ordinary = True
+                if name == _LENGTH and leading.setdefault(_LENGTH, field[1]) != field[1]:
+                    raise StreamFault(Code.PROTOCOL_ERROR, "two lengths of one message")
             elif ordinary or name in leading or name not in known:
                 raise StreamFault(Code.PROTOCOL_ERROR, f"the pseudo-header field {name!r} is out of place")
             else:
@@ -209,8 +215,8 @@ class FieldRules:
         name, value = field
         if not _NAME.fullmatch(name) or name in _OF_ONE_HOP:
             raise StreamFault(Code.PROTOCOL_ERROR, f"a field with the name {name[:64]!r}")
-        if _FORBIDDEN_IN_VALUE.search(value):
-            raise StreamFault(Code.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no field can have")
+        if not _VALUES.get(name, _VALUE).fullmatch(value):
+            raise StreamFault(Code.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no such field can have")
         if len(name) + len(value) <= _CACHED_SIZE:
             if len(self._right) >= _CACHED_MOST:
                 self._right.clear()

@@ -18,6 +18,8 @@ from governor.runtimeproxy.http2.streams import Lane
 from governor.runtimeproxy.http2.writer import Writer
 
 _CONTINUATIONS_MOST: Final = 64
+_RESETS_KNOWN: Final = 1000
+"""Streams that we ended whose last frames may still be under way."""
 
 
 class _Block:
@@ -52,6 +54,8 @@ class Connection:
         self._reader = FrameReader(preface=serving)
         self._blocks = BlockReader(limits.header_list)
         self._block: _Block | None = None
+        self._reset: dict[int, None] = {}
+        """Streams that we ended before the peer did; the newest come last."""
         self.greeted = False
         """Whether the peer has said how it wants to be spoken to."""
         self._greet()
@@ -107,6 +111,11 @@ class Connection:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
         return lane
 
+    def _check_late(self, code: Code, what: str, stream: int) -> None:
+        """A client sends nothing on a stream that it ended or never opened; of a server's connection others live."""
+        if self._serving and stream not in self._reset:
+            raise ConnectionFault(code, f"{what} of stream {stream}, which is over")
+
     def _data(self, flags: int, stream: int, payload: Payload) -> Read | None:
         size = len(payload)
         self.ledger.receive_bytes(size)
@@ -116,7 +125,10 @@ class Connection:
         if flags & frames.PADDED:
             payload = frames.unpadded(payload)
         lane = self._lane(stream)
-        if lane is None or lane.flow is None:
+        if lane is None:
+            self._check_late(Code.STREAM_CLOSED, "DATA", stream)
+            return None
+        if lane.flow is None:
             return None
         if lane.got_end:
             raise StreamFault(Code.STREAM_CLOSED, "DATA after the end of a stream")
@@ -161,6 +173,7 @@ class Connection:
                 raise StreamFault(Code.STREAM_CLOSED, "HEADERS after the end of a stream")
             return HeadersRead(stream, lane, fields, ended)
         if stream <= self.last:
+            self._check_late(Code.PROTOCOL_ERROR, "HEADERS", stream)
             return None
         if not self._serving:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"HEADERS of stream {stream}, which we did not open")
@@ -250,6 +263,9 @@ class Connection:
     def reset(self, stream: int, code: int) -> None:
         """Tell the peer that a stream is over."""
         self.writer.write(frames.rst_stream(stream, code))
+        self._reset[stream] = None
+        if len(self._reset) > _RESETS_KNOWN:
+            del self._reset[next(iter(self._reset))]
 
     def credit(self, lane: Lane, size: int) -> None:
         """So much of what was read from the lane needs no room here any more."""

@@ -53,6 +53,8 @@ class Ended(msgspec.Struct, frozen=True):
 
     stream: int
     path: bytes
+    hooked: bool
+    """Whether its request was held, or was to be."""
     outcome: Outcome
     status: bytes
     """The gRPC status that the client was told; empty if none."""

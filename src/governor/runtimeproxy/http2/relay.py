@@ -26,6 +26,7 @@ from governor.runtimeproxy.http2.streams import Lane, Outcome, Side, Stream
 from governor.runtimeproxy.http2.switchboard import Switchboard, completed, other
 
 _IMAGE_SERVICE: Final = b"ImageService"
+_NOT_AS_LONG: Final = "a request that is not as long as it says"
 
 
 class Relay:
@@ -172,7 +173,9 @@ class Relay:
         board = self._board
         if board.client.writer.backlog > self._limits.backlog:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "streams are opened and no answer is read")
-        path = self._rules.check_request(read.fields)
+        path, length = self._rules.check_request(read.fields)
+        if length and read.ended:
+            raise StreamFault(Code.PROTOCOL_ERROR, _NOT_AS_LONG)
         if board.retired or len(board.client.lanes) >= self._limits.streams:
             board.client.reset(read.stream, Code.REFUSED_STREAM)
             return
@@ -182,10 +185,11 @@ class Relay:
         if self.watched:
             board.events.append(Opened(stream.id, path, read.fields))
         stream.client.got_head = True
+        stream.client.length = length
         stream.upstream.heads.append(read.fields)
         stream.upstream.held = stream.upstream.credited = stream.hooked
         if read.ended:
-            stream.client.got_end = stream.upstream.ending = True
+            stream.client.got_end = stream.upstream.ending = stream.upstream.head_ends = True
         if not stream.hooked:
             board.admit(stream)
         elif read.ended:
@@ -196,6 +200,8 @@ class Relay:
         if not read.ended:
             raise StreamFault(Code.PROTOCOL_ERROR, "HEADERS within a message")
         self._rules.check_trailers(read.fields)
+        if lane.length:
+            raise StreamFault(Code.PROTOCOL_ERROR, _NOT_AS_LONG)
         target = other(lane)
         target.tail = read.fields
         if target is lane.stream.client:
@@ -213,6 +219,7 @@ class Relay:
             lane.got_head = True
         if read.ended:
             stream.status = answers.status_in(read.fields)
+            stream.client.head_ends = True
         stream.client.heads.append(read.fields)
         self._passed_on(lane, stream.client, ended=read.ended)
         stream.client.sent_head = lane.got_head and not stream.client.held
@@ -221,6 +228,10 @@ class Relay:
         lane, target, size = read.lane, other(read.lane), len(read.payload)
         if not lane.got_head:
             raise StreamFault(Code.PROTOCOL_ERROR, "DATA before HEADERS")
+        if lane.length is not None:
+            lane.length -= size
+            if lane.length < 0 or (read.ended and lane.length):
+                raise StreamFault(Code.PROTOCOL_ERROR, _NOT_AS_LONG)
         if self.watched and side is Side.CLIENT and not target.held:
             self._board.events.append(Said(lane.stream.id, bytes(read.payload)))
         if not target.over:

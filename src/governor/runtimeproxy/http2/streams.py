@@ -32,9 +32,11 @@ class Lane:
         "flow",
         "got_end",
         "got_head",
+        "head_ends",
         "heads",
         "held",
         "id",
+        "length",
         "over",
         "sent_end",
         "sent_head",
@@ -51,6 +53,8 @@ class Lane:
         self.held = False
         self.heads: list[Fields] = []
         self.waiting: deque[Payload] = deque()
+        self.head_ends = False
+        """The last head is the end, and not an empty DATA frame after it: peers tell these apart."""
         self.tail: Fields | None = None
         self.ending = False
         """Nothing more will be put in."""
@@ -58,6 +62,8 @@ class Lane:
         """Bytes of DATA that wait."""
         self.credited = False
         """Whether the sender of what waits already got its credit, as for everything that was held."""
+        self.length: int | None = None
+        """Bytes of DATA that are still to be read, if the peer has said how many there are."""
         self.got_head = False
         self.got_end = False
         self.sent_head = False
@@ -95,6 +101,7 @@ class Lane:
     def clear(self) -> None:
         """Nothing that waits will be written."""
         self.heads.clear()
+        self.head_ends = False
         self.waiting.clear()
         self.size = 0
         self.tail = None

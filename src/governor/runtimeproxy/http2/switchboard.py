@@ -161,6 +161,7 @@ class Switchboard:
             client.tail = answers.trailers(status, message, details)
         else:
             client.heads.append(answers.trailers_only(status, message, details))
+            client.head_ends = True
         client.ending = True
         self.flush(client)
 
@@ -209,7 +210,7 @@ class Switchboard:
             return
         if stream.outcome is Outcome.COMPLETED:
             self.resets = max(0, self.resets - 1)
-        self.events.append(Ended(stream.id, stream.path, stream.outcome, stream.status))
+        self.events.append(Ended(stream.id, stream.path, stream.hooked, stream.outcome, stream.status))
 
 
 def completed(lane: Lane) -> Event:

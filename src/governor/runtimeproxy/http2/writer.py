@@ -82,7 +82,7 @@ class Writer:
         if not lane.heads:
             return
         heads, lane.heads = lane.heads, []
-        ends = lane.ending and not lane.waiting and lane.tail is None
+        ends = lane.head_ends and lane.ending and not lane.waiting and lane.tail is None
         for fields in heads[:-1]:
             self._write_headers(lane, fields, ended=False)
         self._write_headers(lane, heads[-1], ended=ends)

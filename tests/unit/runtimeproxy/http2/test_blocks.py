@@ -146,7 +146,8 @@ def test_a_small_block_that_repeats_a_large_field_is_stopped() -> None:
 
 def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
     rules = FieldRules()
-    assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == b"/a/B"
+    assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == (b"/a/B", None)
+    assert rules.check_request(request_fields(b"/a/B", (b"content-length", b"12"))) == (b"/a/B", 12)
     assert rules.check_response(ANSWER) == b"200"
     rules.check_trailers(OK)
 

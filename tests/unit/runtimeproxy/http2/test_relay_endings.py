@@ -2,10 +2,12 @@
 
 import h2.settings
 import pytest
+from hpack import Encoder
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.events import Ended
 from governor.runtimeproxy.http2.faults import Code
+from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Side
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
@@ -42,7 +44,7 @@ def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) ->
         bed.runtime.send(bed.runtime.messages[1], ANSWER, b"part", ends=False)
     bed.settle()
     bed.caller.cancel(call)
-    assert bed.settle() == [Ended(1, HOOKED if hooked else PLAIN, Outcome.CANCELLED, bed.ended()[0].status)]
+    assert bed.settle() == [Ended(1, HOOKED if hooked else PLAIN, hooked, Outcome.CANCELLED, bed.ended()[0].status)]
     assert [message.reset for message in bed.runtime.messages.values()] == {
         "held": [],
         "response held": [None],
@@ -247,3 +249,35 @@ def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(be
     bed.relay.receive(Side.CLIENT, greeting)
     bed.relay.outgoing(Side.CLIENT)
     assert bed.relay.finished(Side.CLIENT)
+
+
+@pytest.mark.parametrize("path", [PLAIN, HOOKED])
+def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits(path: bytes) -> None:
+    relay = Relay(lambda path: path == HOOKED)
+    block = Encoder().encode(request_fields(path))
+    relay.receive(Side.CLIENT, frames.PREFACE + frames.settings([]))
+    relay.receive(Side.CLIENT, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    relay.receive(Side.CLIENT, frames.frame(frames.DATA, frames.END_STREAM, 1))
+    if path == HOOKED:
+        assert relay.release(1)
+    relay.attach(Side.RUNTIME)
+    sent = frames.FrameReader(preface=True).feed(relay.outgoing(Side.RUNTIME))
+    of_stream = [(kind, flags) for kind, flags, stream, _ in sent if stream == 1]
+    assert of_stream == [(frames.HEADERS, frames.END_HEADERS), (frames.DATA, frames.END_STREAM)]
+
+
+def test_an_answer_of_headers_and_empty_data_does_not_become_one_of_trailers_only(bed: Bed) -> None:
+    call = bed.caller.open(request_fields(HOOKED), b"x")
+    bed.settle()
+    bed.relay.release(call.stream, hold_response=True)
+    bed.settle()
+    block = Encoder().encode(ANSWER)
+    bed.relay.receive(Side.RUNTIME, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    bed.relay.receive(Side.RUNTIME, frames.frame(frames.DATA, frames.END_STREAM, 1))
+    bed.relay.outgoing(Side.CLIENT)
+    assert bed.relay.release_response(call.stream)
+    sent = frames.FrameReader(preface=False).feed(bed.relay.outgoing(Side.CLIENT))
+    assert [(kind, flags) for kind, flags, _, _ in sent] == [
+        (frames.HEADERS, frames.END_HEADERS),
+        (frames.DATA, frames.END_STREAM),
+    ]

@@ -251,18 +251,115 @@ def test_a_malformed_request_is_reset_and_never_relayed() -> None:
     assert raw.relay.streams == 0
 
 
-@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
-def test_frames_for_streams_that_are_over_are_ignored_and_their_data_credited(side: Side) -> None:
+LATE = frame(DATA, 0, 1, bytes(16_000)) * 3 + frames.rst_stream(1, 8) + frames.window_update(1, 5)
+
+
+def test_what_a_runtime_sends_on_a_stream_that_is_over_is_ignored_and_its_data_credited() -> None:
     raw = Raw()
     raw.open(ended=True)
     raw.headers(Side.RUNTIME, 1, [*ANSWER, *OK], ended=True)
     assert raw.relay.streams == 0
-    raw.got(side)
-    late = frame(DATA, 0, 1, bytes(16_000)) * 3 + frames.rst_stream(1, 8) + frames.window_update(1, 5)
-    raw.relay.receive(side, late)
-    raw.headers(side, 1, OK, ended=True)
-    assert raw.got(side) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
-    assert raw.relay.ledgers()[side].whole
+    raw.got(Side.RUNTIME)
+    raw.relay.receive(Side.RUNTIME, LATE)
+    raw.headers(Side.RUNTIME, 1, OK, ended=True)
+    assert raw.got(Side.RUNTIME) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
+    assert raw.relay.ledgers()[Side.RUNTIME].whole
+
+
+def test_what_a_client_had_sent_before_it_heard_that_its_stream_is_over_is_ignored_and_credited() -> None:
+    raw = Raw()
+    raw.open()
+    raw.headers(Side.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+    raw.relay.receive(Side.RUNTIME, frames.rst_stream(1, Code.NO_ERROR))
+    assert raw.relay.streams == 0
+    assert raw.reset(Side.CLIENT) == Code.NO_ERROR
+    raw.relay.receive(Side.CLIENT, LATE)
+    raw.headers(Side.CLIENT, 1, OK, ended=True)
+    assert raw.got(Side.CLIENT) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
+    assert raw.relay.ledgers()[Side.CLIENT].whole
+
+
+def test_what_a_client_sends_on_a_stream_that_it_ended_itself_ends_its_connection() -> None:
+    for ending in (frames.rst_stream(1, Code.CANCEL), frame(DATA, END_STREAM, 1)):
+        raw = Raw()
+        raw.open()
+        raw.relay.receive(Side.CLIENT, ending)
+        raw.headers(Side.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+        assert raw.relay.streams == 0
+        raw.got(Side.CLIENT)
+        raw.relay.receive(Side.CLIENT, frame(DATA, 0, 1, b"more"))
+        assert raw.end(Side.CLIENT) == Code.STREAM_CLOSED
+
+
+def test_a_stream_with_a_smaller_number_than_one_before_ends_the_connection_and_not_in_silence() -> None:
+    raw = Raw()
+    raw.open(5)
+    raw.got(Side.CLIENT)
+    raw.open(3)
+    assert raw.end(Side.CLIENT) == Code.PROTOCOL_ERROR
+
+
+def test_of_many_streams_that_we_ended_the_newest_are_remembered() -> None:
+    raw = Raw()
+    for stream in range(1, 2 * 1100, 2):
+        raw.headers(Side.CLIENT, stream, [(b":method", b"GET")])
+        assert raw.reset(Side.CLIENT, stream) == Code.PROTOCOL_ERROR
+    raw.relay.receive(Side.CLIENT, frame(DATA, 0, 2 * 1100 - 1, b"late"))
+    assert raw.got(Side.CLIENT) == []
+    raw.relay.receive(Side.CLIENT, frame(DATA, 0, 1, b"very late"))
+    assert raw.end(Side.CLIENT) == Code.STREAM_CLOSED
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param([frame(DATA, END_STREAM, 1, b"12")], id="shorter"),
+        pytest.param([frame(DATA, END_STREAM, 1, b"1234")], id="longer"),
+        pytest.param([frame(DATA, 0, 1, b"12"), frame(DATA, 0, 1, b"34")], id="longer in parts"),
+        pytest.param([frame(DATA, 0, 1, b"12"), frame(DATA, END_STREAM, 1)], id="shorter in parts"),
+    ],
+)
+@pytest.mark.parametrize("path", [PLAIN, HOOKED])
+def test_a_request_that_is_not_as_long_as_it_says_is_reset(path: bytes, sent: list[bytes]) -> None:
+    raw = Raw()
+    raw.headers(Side.CLIENT, 1, [*request_fields(path), (b"content-length", b"3")])
+    for data in sent:
+        raw.relay.receive(Side.CLIENT, data)
+    assert raw.reset(Side.CLIENT) == Code.PROTOCOL_ERROR
+    assert raw.relay.streams == 0
+
+
+def test_a_request_that_says_a_length_and_has_no_body_is_reset() -> None:
+    raw = Raw()
+    raw.headers(Side.CLIENT, 1, [*request_fields(PLAIN), (b"content-length", b"3")], ended=True)
+    assert raw.reset(Side.CLIENT) == Code.PROTOCOL_ERROR
+    raw.headers(Side.CLIENT, 3, [*request_fields(PLAIN), (b"content-length", b"3")])
+    raw.headers(Side.CLIENT, 3, [(b"x", b"y")], ended=True)
+    assert raw.reset(Side.CLIENT, 3) == Code.PROTOCOL_ERROR
+
+
+def test_a_request_that_is_as_long_as_it_says_passes() -> None:
+    raw = Raw()
+    raw.headers(Side.CLIENT, 1, [*request_fields(PLAIN), (b"content-length", b"3")])
+    raw.relay.receive(Side.CLIENT, frame(DATA, 0, 1, b"12") + frame(DATA, 0, 1, b"3") + frame(DATA, END_STREAM, 1))
+    assert [payload for kind, _, payload in raw.got(Side.RUNTIME) if kind == DATA] == [b"12", b"3", b""]
+    assert raw.relay.streams == 1
+
+
+@pytest.mark.parametrize(
+    "field", [(b"te", b"gzip"), (b"content-length", b"-1"), (b"content-length", b"three"), (b"content-length", b"")]
+)
+def test_a_field_with_a_value_that_it_cannot_have_resets_the_request(field: tuple[bytes, bytes]) -> None:
+    raw = Raw()
+    fields = [each for each in request_fields(PLAIN) if each[0] != field[0]]
+    raw.headers(Side.CLIENT, 1, [*fields, field])
+    assert raw.reset(Side.CLIENT) == Code.PROTOCOL_ERROR
+
+
+def test_two_lengths_of_one_request_reset_it() -> None:
+    raw = Raw()
+    raw.headers(Side.CLIENT, 1, [*request_fields(PLAIN), (b"content-length", b"3"), (b"content-length", b"4")])
+    assert raw.reset(Side.CLIENT) == Code.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
