@@ -97,6 +97,7 @@ async def test_copied_connections_come_again_and_are_shown_without_plugins(bed: 
     assert [call["path"].rpartition("/")[2] for call in tap.calls] == ["Version", "RunPodSandbox"]
     assert tap.calls[1]["subject"]["pod"] == "web"
     assert not tap.calls[1].get("held", False)
+    assert "governor_proxy_held_calls_total{" not in (await bed.proxy.get("/metrics"))[1]
     assert (await bed.client.wire()).errors == ()
     await bed.proxy.metric_becomes("governor_proxy_taps", 0)
 

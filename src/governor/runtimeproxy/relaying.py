@@ -1,8 +1,8 @@
 """The held calls of relayed connections, from the request to the answer that the client gets: a task asks plugins."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from governor.process import logging
 from governor.runtimeproxy import audit, grpcstatus
@@ -14,7 +14,7 @@ from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.records import Known
-from governor.runtimeproxy.splice import Spawn
+from governor.runtimeproxy.splice import Pump, Spawn, Work
 from governor.runtimeproxy.tap import Tap, Watch
 from governor.wire.hooks.points import Hook
 
@@ -47,7 +47,7 @@ class PluginHooks:
         """Whether a call is to be held, for plugins or to remember it."""
         return path in _PATHS and self.has_plugins
 
-    def attend(self, relay: Relay, spawn: Spawn, pump: Callable[[], None]) -> "HeldCalls":
+    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> "HeldCalls":
         """Work on the held calls of a relayed connection."""
         watch = Watch(self._tap, self._known)
         calls = HeldCalls(relay, spawn, pump, self._dispatch, self._metrics, watch, self._attended.discard)
@@ -68,7 +68,7 @@ class HeldCalls:
         self,
         relay: Relay,
         spawn: Spawn,
-        pump: Callable[[], None],
+        pump: Pump,
         dispatch: Dispatch,
         metrics: HookMetrics,
         watch: Watch,
@@ -89,7 +89,7 @@ class HeldCalls:
         match event:
             case Requested():
                 held = self._held[event.stream] = Held(_PATHS[event.path], event.fields)
-                self._work(event.stream, held, self._ask(event, held))
+                self._work(event.stream, held, partial(self._ask, event, held))
             case Responded():
                 self._responded(event, self._held[event.stream])
             case Ended():
@@ -108,13 +108,13 @@ class HeldCalls:
         self._tasks.clear()
         self._closed(self)
 
-    def _work(self, stream: int, held: Held, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks[stream] = self._spawn(self._answered(stream, held, work))
+    def _work(self, stream: int, held: Held, work: Work) -> None:
+        self._tasks[stream] = self._spawn(partial(self._answered, stream, held, work))
 
-    async def _answered(self, stream: int, held: Held, work: Coroutine[Any, Any, None]) -> None:
+    async def _answered(self, stream: int, held: Held, work: Work) -> None:
         """Whatever happens at work, the client hears of its call."""
         try:
-            await work
+            await work()
         except Refused as refusal:
             self._refuse(stream, held, refusal.code, refusal.message)
         except Exception as error:  # noqa: BLE001 - a defect of ours is no reason to let the client wait
@@ -131,17 +131,15 @@ class HeldCalls:
     async def _ask(self, requested: Requested, held: Held) -> None:
         await self._dispatch.before(held, requested.body)
         if self.relay.release(requested.stream, held.body, hold_response=True):
-            self._pump()
-            if held.consultation is not None:
-                # Only then, so that the runtime does not wait for the log.
-                asyncio.get_running_loop().call_soon(audit.record, held.consultation)
+            # So the runtime does not wait for the log, nor the log for the runtime.
+            self._pump(None if held.consultation is None else partial(audit.record, held.consultation))
 
     def _responded(self, event: Responded, held: Held) -> None:
         hook = self._dispatch.done(held, event.fields, event.body, event.trailers)
         if hook is None:
             self.relay.release_response(event.stream)
         else:
-            self._work(event.stream, held, self._tell(event.stream, held, hook))
+            self._work(event.stream, held, partial(self._tell, event.stream, held, hook))
 
     async def _tell(self, stream: int, held: Held, hook: Hook) -> None:
         await self._dispatch.after(held, hook)
@@ -157,8 +155,8 @@ class HeldCalls:
         else:
             # Only then, so that the client does not wait for it.
             asyncio.get_running_loop().call_soon(self._over, event, held)
-        if call := _PATHS.get(event.path):
-            self._metrics.calls.labels(str(call), event.outcome.value).inc()
+        if event.hooked:
+            self._metrics.calls.labels(str(_PATHS[event.path]), event.outcome.value).inc()
 
     def _over(self, event: Ended, held: Held | None) -> None:
         if held is not None:

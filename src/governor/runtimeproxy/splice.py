@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from governor.process import logging
@@ -31,7 +32,16 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 _log = logging.get_logger(__name__)
 
-Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Called when it begins: a coroutine that nobody awaits, as its task was cancelled before, would be complained of."""
+Spawn = Callable[[Work], "asyncio.Task[None]"]
+
+
+class Pump(Protocol):
+    """Writes what a relay has to say."""
+
+    def __call__(self, then: Callable[[], None] | None = None) -> None:
+        """Soon; what is done ``then`` makes no peer wait."""
 
 
 class Held(Protocol):
@@ -54,7 +64,7 @@ class Hooks(Protocol):
     def hooked(self, path: bytes) -> bool:
         """Whether a call is to be held."""
 
-    def attend(self, relay: Relay, spawn: Spawn, pump: Callable[[], None]) -> Held:
+    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> Held:
         """Work on the held calls of a relayed connection; ``pump`` after commands to the relay, but in ``handle``."""
 
 
@@ -133,7 +143,7 @@ class Splice:
         self._sessions.add(session)
         return session.client
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def spawn(self, work: Work) -> "asyncio.Task[None]":
         """Work for a connection; whatever it raises ends only itself."""
         if self._tasks is None:
             raise RuntimeError("the splice does not run")
@@ -146,9 +156,9 @@ class Splice:
             self._emptied.set()
 
 
-async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+async def _guarded(work: Work) -> None:
     try:
-        await work
+        await work()
     except Exception as error:  # noqa: BLE001 - a defect that one connection meets must not end the others
         _log.error("work for a connection failed", exc_info=error)
 
@@ -233,7 +243,7 @@ class Session:
         if peer is self.client:
             self.is_probe = peer.process == os.getpid()
             self._pause_client()
-            self._splice.spawn(self._open())
+            self._splice.spawn(self._open)
             return
         if self._over:
             peer.abort()
@@ -311,13 +321,22 @@ class Session:
         self.engine.receive(side, data)
         self.pump()
 
-    def pump_soon(self) -> None:
-        """Pump, with several calls when all that is ready now has been done: what goes on together is one write."""
+    def pump_soon(self, then: Callable[[], None] | None = None) -> None:
+        """Pump, with several calls when all that is ready now has been done: what goes on together is one write.
+
+        What is done ``then`` is done before anything is read again.
+        """
         if self.engine is not None and self.engine.streams <= 1:
             self.pump()
-        elif not self._pump_due:
+            if then is not None:
+                then()
+            return
+        loop = asyncio.get_running_loop()
+        if not self._pump_due:
             self._pump_due = True
-            asyncio.get_running_loop().call_soon(self.pump)
+            loop.call_soon(self.pump)
+        if then is not None:
+            loop.call_soon(then)
 
     def pump(self) -> None:
         """Handle what happened, write what can be written, close what is finished."""
@@ -336,7 +355,7 @@ class Session:
         while isinstance(self.engine, Relay) and (events := self.engine.events()):
             for event in events:
                 if isinstance(event, Wanted):
-                    self._splice.spawn(self._attach(self.engine, event.side))
+                    self._splice.spawn(partial(self._attach, self.engine, event.side))
                 elif self._held is not None:
                     self._held.handle(event)
 
