@@ -210,6 +210,18 @@ async def test_a_plugin_that_hangs_again_and_again_is_left_alone_and_tried_by_on
     assert len(await plugin.received()) == before + 10
 
 
+async def test_a_plugin_that_says_itself_that_its_time_is_over_hangs_all_the_same(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"status": {"code": "DEADLINE_EXCEEDED", "message": "context deadline exceeded"}})
+    await hooked(bed, plugin, hooks=["PreRunPodSandbox"])
+
+    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=6, at_once=1)
+
+    assert seen.statuses == {"OK": 6}
+    assert len(await plugin.received()) == 5
+
+
 async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:

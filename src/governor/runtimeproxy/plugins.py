@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from governor.errors import GovernorError
+from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.backoff import Backoff
 from governor.process.breaker import Breaker, Tolerance
@@ -129,8 +129,11 @@ class Plugin:
         return self._breaker.refusal() if self._client.connected or self._trying else ""
 
     def _failed(self, error: GovernorError) -> None:
-        """A status is an answer; only what costs time or means nothing speaks against the plugin."""
-        if error.code == "grpc-status":
+        """A status is an answer; only what costs time or means nothing speaks against the plugin.
+
+        That the time is over is said by the plugin's library, if it comes before us.
+        """
+        if error.code == "grpc-status" and error.kind is not Kind.DEADLINE:
             self._breaker.succeeded()
         elif error.code not in _COSTS_NOTHING:
             self._breaker.failed(error)
