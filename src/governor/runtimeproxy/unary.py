@@ -131,9 +131,10 @@ class _Exchange:
             self.answer.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        # The error, and with it what knows this exchange, lives until garbage is collected, which may take minutes.
-        self.body.clear()
+        """Without effect after a whole answer: a server may reset the stream, or go, right behind it."""
         if not self.answer.done():
+            # The error, and with it what knows this exchange, lives until garbage is collected, which may take minutes.
+            self.body.clear()
             self.answer.set_exception(error)
 
 

@@ -20,6 +20,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy import unary
 from governor.runtimeproxy.framing import MESSAGE_LIMIT_BYTES, wrap
+from governor.runtimeproxy.http2.frames import GOAWAY, RST_STREAM, frame
 from governor.runtimeproxy.unary import UnaryClient
 from testbed.waiting import until
 
@@ -334,6 +335,26 @@ async def test_an_answer_before_the_question_is_complete_counts(bed: Bed) -> Non
 
     assert await call == b"early"
     await until(lambda: _has(bed, requests=1, resets=1))
+
+
+@pytest.mark.parametrize(
+    "farewell",
+    [
+        pytest.param(frame(RST_STREAM, 0, 1, bytes(4)), id="a reset, as it needs no more of the question"),
+        pytest.param(frame(GOAWAY, 0, 0, bytes(8)), id="its own leave"),
+        pytest.param(frame(GOAWAY, 0, 1, bytes(8)), id="what is no frame"),
+    ],
+)
+async def test_a_whole_answer_counts_whatever_the_server_says_right_behind_it(bed: Bed, farewell: bytes) -> None:
+    def answer(side: ServerSide, stream: int) -> None:
+        side.connection.send_headers(stream, ANSWER)
+        side.connection.send_data(stream, wrap(b"whole"))
+        side.connection.send_headers(stream, OK, end_stream=True)
+        side.transport.write(side.connection.data_to_send() + farewell)
+
+    bed.respond = answer
+    async with bed.serving():
+        assert await bed.call() == b"whole"
 
 
 async def test_a_server_that_was_restarted_is_asked_at_once(bed: Bed) -> None:
