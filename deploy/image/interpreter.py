@@ -20,7 +20,18 @@ PREFIX = "/usr"
 OLDEST = (3, 11)
 # Left out: what tests, teaches, compiles, installs, draws windows or edits lines at a terminal.
 _PACKAGES = {
-    *("__phello__", "__pycache__", "curses", "dbm", "dist-packages", "distutils", "ensurepip", "idlelib", "lib2to3"),
+    *(
+        "__phello__",
+        "__pycache__",
+        "_pyrepl",
+        "curses",
+        "dbm",
+        "dist-packages",
+        "distutils",
+        "ensurepip",
+        "idlelib",
+        "lib2to3",
+    ),
     *("pydoc_data", "site-packages", "test", "tests", "tkinter", "turtledemo", "venv"),
 }
 _MODULES = {"antigravity", "sitecustomize", "this", "turtle", "turtledemo", "usercustomize"}
