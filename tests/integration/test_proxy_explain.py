@@ -46,10 +46,10 @@ async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook
     assert own["environment"] == ["A", "TOKEN"]
     turn = turns(found, "PreCreateContainer")["tuner"]
     assert (turn["asked"], turn["timeout_s"], turn["policy"]) == (True, 0.5, "Fail")
-    changes = {each["field"]: each for trail in found["trails"] for each in trail["changes"]}
+    changes = {".".join(each["path"]): each for trail in found["trails"] for each in trail["changes"]}
     assert changes["cgroup_parent"] == {
         "plugin": "tuner",
-        "field": "cgroup_parent",
+        "path": ["cgroup_parent"],
         "old": "/pods/u-1",
         "new": "/other",
     }

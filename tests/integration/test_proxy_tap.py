@@ -72,7 +72,7 @@ async def test_calls_are_shown_with_what_they_are_about_and_what_plugins_did(
     assert [each["plugin"] for each in run["trail"]["asked"]] == ["tuner"]
     assert created["subject"]["container"] == "main"
     assert created["trail"]["changes"] == [
-        {"plugin": "tuner", "field": "container_resources.cpu_shares", "old": 100, "new": 512}
+        {"plugin": "tuner", "path": ["container_resources", "cpu_shares"], "old": 100, "new": 512}
     ]
     assert created["seconds"] >= created["trail"]["asked"][0]["seconds"] > 0
     assert status["subject"] == {

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.changes import ShownChange
 
 PODS: Final = "/v1/pods"
 CALLS: Final = "/v1/calls"
@@ -47,15 +48,6 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """A field that a plugin changed; nothing stands for an entry that is not there."""
-
-    plugin: str
-    field: str
-    old: int | str | None
-    new: int | str | None
-
-
 class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     """What plugins made of one call."""
 
@@ -63,7 +55,7 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     call: str
     container: str = ""
     asked: tuple[Asked, ...] = ()
-    changes: tuple[Changed, ...] = ()
+    changes: tuple[ShownChange, ...] = ()
     conflicts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     """What plugins changed and the call has no place for."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.runtimeproxy.changes import in_words, short
+from governor.runtimeproxy.changes import FieldPath, in_words, short
 from governor.runtimeproxy.control import (
     ContainerExplanation,
     HookExplanation,
@@ -14,7 +14,6 @@ from governor.runtimeproxy.control import (
     SandboxExplanation,
     Trail,
 )
-from governor.values.paths import render
 from governor.values.printing import one_line, table
 
 _MOST_ENTRIES: Final = 10
@@ -65,7 +64,7 @@ def _parts(found: PodExplanation) -> Iterator[str]:
 
 
 def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
-    changed = {each.field for trail in found.trails for each in trail.changes}
+    changed = {each.path for trail in found.trails for each in trail.changes}
     rows = [
         ("sandbox", f"{sandbox.id} (attempt {sandbox.attempt})"),
         ("uid", sandbox.uid),
@@ -81,10 +80,10 @@ def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
     return "\n".join([*lines, *containers])
 
 
-def _chosen(entries: Mapping[str, str], kind: str, mattering: tuple[str, ...], changed: set[str]) -> str:
+def _chosen(entries: Mapping[str, str], kind: str, mattering: tuple[str, ...], changed: set[FieldPath]) -> str:
     """Those on which it depends who is asked, and those that a plugin changed; of the others how many there are."""
     first = sorted(entries, key=lambda key: (key not in mattering, key))
-    chosen = [key for key in first if key in mattering or render((kind, key)) in changed][:_MOST_ENTRIES]
+    chosen = [key for key in first if key in mattering or (kind, key) in changed][:_MOST_ENTRIES]
     shown = [f"{key}={short(entries[key])}" for key in chosen]
     others = len(entries) - len(shown)
     return ", ".join([*shown, *([f"{others} not shown here (-o yaml shows them)"] if others else ())])

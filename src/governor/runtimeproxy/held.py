@@ -8,13 +8,11 @@ from typing import Final
 import msgspec
 
 from governor.runtimeproxy.calls import Call, CriRequest
-from governor.runtimeproxy.changes import Value
 from governor.runtimeproxy.consulting import Consultation
-from governor.runtimeproxy.control import Asked, Changed, Subject, Trail
+from governor.runtimeproxy.control import Asked, Subject, Trail
 from governor.runtimeproxy.deadlines import reserve_s, timeout_s
 from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.unary import Metadata
-from governor.values.secret import MASK, Secret
 from governor.wire.hooks.points import Hook
 
 _TRACE: Final = (b"traceparent", b"tracestate", b"baggage")
@@ -77,19 +75,10 @@ class Held:
             call=str(self.call),
             container=self.subject.container,
             asked=tuple(self._asked),
-            changes=tuple(
-                Changed(each.plugin, each.field, _shown(each.old), _shown(each.new))
-                for each in changes[:_SHOWN_CHANGES]
-            ),
+            changes=tuple(each.shown(_SHOWN_LETTERS) for each in changes[:_SHOWN_CHANGES]),
             conflicts=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.conflicts),
             unused=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.unused),
             left_out=len(changes[_SHOWN_CHANGES:]),
             unasked=self.unasked[: 2 * _SHOWN_LETTERS],
             refusal=self.refusal[: 2 * _SHOWN_LETTERS],
         )
-
-
-def _shown(value: Value) -> int | str | None:
-    if isinstance(value, Secret):
-        return MASK
-    return f"{value[:_SHOWN_LETTERS]}..." if isinstance(value, str) and len(value) > _SHOWN_LETTERS else value

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.changes import Change, FieldChange, FieldPath, ShownChange, Value
 from governor.runtimeproxy.control import (
     Asked,
     CallFilter,
-    Changed,
     ContainerExplanation,
     Failure,
     HookExplanation,
@@ -30,6 +30,7 @@ from governor.runtimeproxy.controlserver import _STATUS
 from governor.runtimeproxy.explaintext import explanation_text, meant
 from governor.runtimeproxy.grpcstatus import name_of
 from governor.runtimeproxy.taptext import line_of
+from governor.values.secret import Secret
 
 TIME = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
 WEB = Subject("shop", "web", "u-1", "5ab1")
@@ -45,6 +46,10 @@ def call(**more: Any) -> SeenCall:
         "subject": WEB,
     }
     return SeenCall(**{**given, **more})
+
+
+def changed(plugin: str, path: FieldPath, old: Value, new: Value) -> ShownChange:
+    return Change(plugin, path, old, new).shown(200)
 
 
 FAILED = Trail(TIME, "CreateContainer", asked=(Asked("p", "PreCreateContainer", 0.002, "hangs"),))
@@ -74,9 +79,34 @@ def test_a_filter_selects_calls_for_which_all_of_it_holds(
     assert wanted.selects(seen) is is_selected
 
 
-@pytest.mark.parametrize("line", [TapOpened(2), call(), call(held=True, trail=FAILED, seconds=None), LostCalls(7)])
+CHANGED = Trail(TIME, "RunPodSandbox", changes=(changed("p", ("annotations", "a.b/c"), None, 1),))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        TapOpened(2),
+        call(),
+        call(held=True, trail=FAILED, seconds=None),
+        call(held=True, trail=CHANGED),
+        LostCalls(7),
+    ],
+)
 def test_a_line_is_read_as_it_was_written(line: Line) -> None:
     assert msgspec.json.decode(msgspec.json.encode(line), type=Line) == line
+
+
+def test_a_change_is_told_without_its_secrets_and_its_length() -> None:
+    change = Change("p", ("container_envs", "k" * 30), Secret("geheim"), Secret("geheimer"))
+    assert msgspec.to_builtins(change.shown(10)) == {
+        "plugin": "p",
+        "path": ("container_...", "kkkkkkkkkk..."),
+        "old": "***",
+        "new": "***",
+    }
+    assert changed("p", ("cgroup_parent",), "/a", None) == FieldChange("p", ("cgroup_parent",), "/a", None)
+    with pytest.raises(TypeError):
+        msgspec.json.encode(change)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -96,7 +126,10 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
         TIME,
         "CreateContainer",
         asked=(Asked("a", "PreCreateContainer", 0.0015), Asked("b", "PreCreateContainer", 2.0, "no\nanswer\x1b[2J")),
-        changes=(Changed("a", "container_resources.cpu_shares", 0, 512), Changed("a", "container_envs.T", None, "***")),
+        changes=(
+            changed("a", ("container_resources", "cpu_shares"), 0, 512),
+            changed("a", ("container_envs", "T"), None, Secret("geheim")),
+        ),
         unused=("a changed labels.x",),
         refusal="plugin b refuses",
     )
@@ -172,8 +205,9 @@ def explanation(**more: Any) -> PodExplanation:
 
 
 def test_people_read_what_matters_of_a_pod() -> None:
-    changed = Trail(TIME, "RunPodSandbox", changes=(Changed("asked", 'annotations["a.b/c"]', None, "d"),), left_out=7)
-    text = explanation_text(explanation(trails=(changed, FAILED), problems=("error: x.json: is empty",)))
+    changes = (changed("asked", ("annotations", "a.b/c"), None, "d"),)
+    trail = Trail(TIME, "RunPodSandbox", changes=changes, left_out=7)
+    text = explanation_text(explanation(trails=(trail, FAILED), problems=("error: x.json: is empty",)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for line in (
         "labels: app=web, 1 not shown here (-o yaml shows them)",
@@ -192,7 +226,7 @@ def test_people_read_what_matters_of_a_pod() -> None:
 
 def test_of_very_much_people_read_the_beginning_and_how_much_there_is() -> None:
     many = {f"k{number:02}": "v" * 500 for number in range(40)}
-    changes = tuple(Changed("p", f"annotations.{key}", None, value) for key, value in many.items())
+    changes = tuple(changed("p", ("annotations", key), None, value) for key, value in many.items())
     trail = Trail(TIME, "RunPodSandbox", changes=changes, left_out=5)
     sandbox = SandboxExplanation("s1", "u-1", annotations={**many, "zone": "a"})
     found = explanation(sandboxes=(sandbox,), labels_that_matter=("zone",), trails=(trail,))
@@ -222,7 +256,7 @@ def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
         bad,
         bad,
         (Asked(bad, bad, 1.0, bad),),
-        (Changed(bad, bad, bad, bad),),
+        (changed(bad, (bad,), bad, bad),),
         conflicts=(bad,),
         unused=(bad,),
         unasked=bad,

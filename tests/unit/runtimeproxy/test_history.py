@@ -2,11 +2,12 @@
 
 import datetime
 
-from governor.runtimeproxy.control import Asked, Changed, Subject, Trail
+from governor.runtimeproxy.changes import Change
+from governor.runtimeproxy.control import Asked, Subject, Trail
 from governor.runtimeproxy.history import History
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-CHANGE = Changed("p", "annotations.a", None, "1")
+CHANGE = Change("p", ("annotations", "a"), None, "1").shown(10)
 
 
 def trail(second: int, call: str = "RunPodSandbox", container: str = "", *, changed: bool = True) -> Trail:
