@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
     def _flush(self) -> None:
         """Begin calls whose turn it is, write, and close when there is nothing left to be said."""
         self._flushing = False
-        while self._waiting and self._peer.greeted and self._peer.room and not self._leaving:
+        while self._waiting and self._peer.room and not self._leaving:
             self._begin(self._waiting.popleft())
         if self._leaving:
             for exchange in self._waiting:

@@ -77,8 +77,8 @@ class Connection:
 
     @property
     def room(self) -> bool:
-        """Whether the peer lets us open another stream."""
-        return len(self.lanes) < self._streams_most and not self.closed
+        """Whether the peer lets us open another stream; it says first how many it takes."""
+        return self.greeted and len(self.lanes) < self._streams_most and not self.closed
 
     def cut(self, data: bytes) -> list[Frame]:
         """The frames in what arrived; ``check_rest`` after they were read."""

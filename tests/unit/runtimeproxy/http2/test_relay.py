@@ -2,12 +2,13 @@
 
 import h2.settings
 import pytest
-from hpack import NeverIndexedHeaderTuple
+from hpack import Encoder, NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.events import Wanted
 from governor.runtimeproxy.http2.frames import SETTINGS_ACK
 from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Side
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
@@ -293,3 +294,23 @@ def test_an_acknowledgement_that_was_not_asked_for_changes_nothing(bed: Bed) -> 
     bed.settle()
     bed.relay.receive(Side.CLIENT, SETTINGS_ACK)
     assert bed.relay.ledgers()[Side.CLIENT].whole
+
+
+def test_no_stream_is_opened_at_a_runtime_before_it_has_said_how_many_it_takes() -> None:
+    relay = Relay(lambda _: False)
+    encoder, reader = Encoder(), frames.FrameReader(preface=True)
+    relay.receive(Side.CLIENT, frames.PREFACE + frames.settings([]))
+    for stream in (1, 3, 5):
+        block = encoder.encode(request_fields(PLAIN))
+        relay.receive(Side.CLIENT, frames.headers(stream, block, ended=True, max_frame_size=16_384))
+    relay.attach(Side.RUNTIME)
+
+    def opened() -> list[int]:
+        return [stream for kind, _, stream, _ in reader.feed(relay.outgoing(Side.RUNTIME)) if kind == frames.HEADERS]
+
+    assert opened() == []
+    relay.receive(Side.RUNTIME, frames.settings([(frames.MAX_CONCURRENT_STREAMS, 2)]))
+    assert opened() == [1, 3]
+    answer = Encoder().encode([*ANSWER, *OK])
+    relay.receive(Side.RUNTIME, frames.headers(1, answer, ended=True, max_frame_size=16_384))
+    assert opened() == [5]

@@ -261,6 +261,7 @@ def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits
     if path == HOOKED:
         assert relay.release(1)
     relay.attach(Side.RUNTIME)
+    relay.receive(Side.RUNTIME, frames.settings([]))
     sent = frames.FrameReader(preface=True).feed(relay.outgoing(Side.RUNTIME))
     of_stream = [(kind, flags) for kind, flags, stream, _ in sent if stream == 1]
     assert of_stream == [(frames.HEADERS, frames.END_HEADERS), (frames.DATA, frames.END_STREAM)]
