@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -76,9 +77,16 @@ class Held:
             container=self.subject.container,
             asked=tuple(self._asked),
             changes=tuple(each.shown(_SHOWN_LETTERS) for each in changes[:_SHOWN_CHANGES]),
-            conflicts=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.conflicts),
-            unused=() if found is None else tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found.unused),
+            conflicts=() if found is None else _remarks(found.conflicts),
+            unused=() if found is None else _remarks(found.unused),
             left_out=len(changes[_SHOWN_CHANGES:]),
             unasked=self.unasked[: 2 * _SHOWN_LETTERS],
             refusal=self.refusal[: 2 * _SHOWN_LETTERS],
         )
+
+
+def _remarks(found: Sequence[object]) -> tuple[str, ...]:
+    """In words, bounded as all that is remembered."""
+    words = tuple(str(each)[: 2 * _SHOWN_LETTERS] for each in found[:_SHOWN_CHANGES])
+    left_out = len(found) - len(words)
+    return (*words, f"and {left_out} more") if left_out else words
