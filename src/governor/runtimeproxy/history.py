@@ -4,15 +4,17 @@ A pod's history stays while the pod is known. Of pods that never ran, or are gon
 pod was refused is asked when there is none.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
+
+import msgspec
 
 from governor.runtimeproxy.control import Subject, Trail
 
 _TRAILS_OF_A_CALL: Final = 4
 _KINDS_OF_CALLS: Final = 32
 _PODS_WITHOUT_RECORD: Final = 64
+_DECODER: Final = msgspec.msgpack.Decoder(Trail)
 
 
 class PodHistory:
@@ -22,21 +24,22 @@ class PodHistory:
         self.namespace = subject.namespace
         self.name = subject.pod
         self.uid = subject.uid
-        self._trails: dict[tuple[str, str], deque[Trail]] = {}
+        self._trails: dict[tuple[str, str], tuple[bytes, ...]] = {}
+        """Encoded: most are never asked for, and objects are several times as large."""
 
     def add(self, trail: Trail) -> None:
         """Remember one call more."""
         key = trail.call, trail.container
-        trails = self._trails.pop(key, None) or deque(maxlen=_TRAILS_OF_A_CALL)
-        self._trails[key] = trails
-        trails.append(trail)
+        trails = (*self._trails.pop(key, ()), msgspec.msgpack.encode(trail))
+        self._trails[key] = trails[-_TRAILS_OF_A_CALL:]
         if len(self._trails) > _KINDS_OF_CALLS:
             del self._trails[next(iter(self._trails))]
 
     @property
     def trails(self) -> tuple[Trail, ...]:
         """All of them, oldest first."""
-        return tuple(sorted((each for some in self._trails.values() for each in some), key=lambda each: each.time))
+        all_of_them = [_DECODER.decode(each) for some in self._trails.values() for each in some]
+        return tuple(sorted(all_of_them, key=lambda each: each.time))
 
 
 class History:
