@@ -51,7 +51,7 @@ def main(settings: Settings) -> int:
 async def run(settings: Settings, endpoint: Endpoint) -> int:
     """Make the parts and run them until a signal arrives."""
     lifecycle = Lifecycle()
-    plugins, runtime = Plugins(SystemClock()), Runtime(settings.runtime_path)
+    plugins, runtime = Plugins(SystemClock(), settings.plugin_timeout), Runtime(settings.runtime_path)
     try:
         components = await _components(settings, endpoint, plugins, runtime, lifecycle)
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)

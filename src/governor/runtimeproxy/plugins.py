@@ -2,6 +2,7 @@
 
 A plugin that hangs or answers nonsense again and again is left alone for a while, then one call tries it on a new
 connection. One that cannot be reached costs no time, so it is tried each time; one that was restarted is trusted anew.
+One that was given much less than its time, as the caller was in a hurry, is not known to hang.
 """
 
 import random
@@ -20,17 +21,23 @@ from governor.wire.hooks.points import Hook, Request, Response, decode_response
 
 _TOLERANCE: Final = Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=30.0))
 _COSTS_NOTHING: Final = ("unreachable", "connection-lost")
+_FAIR_PART: Final = 0.5
+"""What of its time a plugin must have had to be known to hang."""
 
 _log = logging.get_logger(__name__)
 
 
 class Plugins:
-    """All registered plugins; ``changed`` is called when there are others."""
+    """All registered plugins; ``changed`` is called when there are others.
 
-    def __init__(self, clock: Clock) -> None:
+    ``timeout_s`` is what a plugin may take whose file does not say it.
+    """
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
         self.registrations = Registrations()
         self.changed: Callable[[], None] = lambda: None
         self._clock = clock
+        self._timeout_s = timeout_s
         self._chance = random.Random()  # noqa: S311 - spreads waits, keeps no secret
         self._plugins: dict[tuple[str, str], Plugin] = {}
 
@@ -52,7 +59,9 @@ class Plugins:
         key = _key(registration)
         if key not in self._plugins:
             self._plugins[key] = Plugin(registration, self._clock, self._chance)
-        return await self._plugins[key].ask(hook, question, timeout_s, metadata)
+        plugin = self._plugins[key]
+        plugin.fair_s = _FAIR_PART * (registration.timeout_s or self._timeout_s)
+        return await plugin.ask(hook, question, timeout_s, metadata)
 
     def left_alone(self, registration: Registration) -> str:
         """Why a plugin is not asked for a while, or nothing."""
@@ -70,6 +79,8 @@ class Plugin:
     """The connection with one plugin, and whether it is worth a try."""
 
     def __init__(self, registration: Registration, clock: Clock, chance: random.Random) -> None:
+        self.fair_s = 0.0
+        """Who was given less is not known to hang."""
         self._name = f"plugin {registration.name}"
         self._clock = clock
         self._chance = chance
@@ -119,7 +130,7 @@ class Plugin:
             raw = await self._client.call(hook.path, message, timeout_s=timeout_s, metadata=metadata)
             answer = decode_response(hook, raw)
         except GovernorError as error:
-            self._failed(error)
+            self._failed(error, timeout_s)
             raise
         self._breaker.succeeded()
         return answer
@@ -128,11 +139,13 @@ class Plugin:
         """Why it is not asked now, or nothing."""
         return self._breaker.refusal() if self._client.connected or self._trying else ""
 
-    def _failed(self, error: GovernorError) -> None:
+    def _failed(self, error: GovernorError, timeout_s: float) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin.
 
         That the time is over is said by the plugin's library, if it comes before us.
         """
+        if error.kind is Kind.DEADLINE and timeout_s < self.fair_s:
+            return
         if error.code == "grpc-status" and error.kind is not Kind.DEADLINE:
             self._breaker.succeeded()
         elif error.code not in _COSTS_NOTHING:
