@@ -88,5 +88,5 @@ async def test_a_failed_component_that_the_sidecar_may_ignore_is_failed_all_the_
         report = await bed.deliver(bad, window_s=60)
 
         assert said_of(report, "statestore").state is State.FAILED
-        assert "connection refused" in said_of(report, "statestore").evidence[-1].text
+        assert "127.0.0.1:1" in said_of(report, "statestore").evidence[-1].text
         assert "returned to the empty bundle; verified" in report.workloads[0].evidence[-1].text

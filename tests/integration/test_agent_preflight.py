@@ -162,7 +162,7 @@ async def test_a_dead_host_is_refused_and_no_application_notices(
 
         assert overall(report) is State.FAILED
         assert said_of(report, "statestore").state is State.FAILED
-        assert "connection refused" in told(report, "statestore")
+        assert GONE in told(report, "statestore")
         assert said_of(report, "other").state in (State.RECEIVED, State.PREFLIGHTED)
         assert len(answers) > 50
         assert set(answers) == {204}
@@ -215,7 +215,7 @@ async def test_a_failure_that_the_component_asks_to_ignore_is_refused_before_the
 
         report = await bed.deliver(bad)
 
-        assert "connection refused" in told(report, "statestore")
+        assert GONE in told(report, "statestore")
         assert (await bed.get("/v1.0/state/statestore/order"))[0] == 204
 
 

@@ -142,9 +142,9 @@ class Plugin:
     def _failed(self, error: GovernorError, timeout_s: float) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin.
 
-        That the time is over is said by the plugin's library, if it comes before us.
+        That the time is over is said by the plugin's library, by a status or by breaking off, if it comes before us.
         """
-        if error.kind is Kind.DEADLINE and timeout_s < self.fair_s:
+        if (error.kind is Kind.DEADLINE or error.code == "call-reset") and timeout_s < self.fair_s:
             return
         if error.code == "grpc-status" and error.kind is not Kind.DEADLINE:
             self._breaker.succeeded()
