@@ -1,8 +1,9 @@
 """The held calls of relayed connections, from the request to the answer that the client gets: a task asks plugins."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from governor.process import logging
 from governor.runtimeproxy import audit, grpcstatus
@@ -14,11 +15,13 @@ from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.plugins import Plugins
 from governor.runtimeproxy.records import Known
-from governor.runtimeproxy.splice import Pump, Spawn, Work
+from governor.runtimeproxy.splice import Pump, Spawn
 from governor.runtimeproxy.tap import Tap, Watch
 from governor.wire.hooks.points import Hook
 
 _log = logging.get_logger(__name__)
+_Step = Callable[[], Coroutine[Any, Any, Callable[[], None] | None]]
+"""Work on a held call; what it returns is done when the peers have what it has for them."""
 _PATHS = {path.encode(): call for path, call in CALLS.items()}
 
 
@@ -108,13 +111,14 @@ class HeldCalls:
         self._tasks.clear()
         self._closed(self)
 
-    def _work(self, stream: int, held: Held, work: Work) -> None:
+    def _work(self, stream: int, held: Held, work: _Step) -> None:
         self._tasks[stream] = self._spawn(partial(self._answered, stream, held, work))
 
-    async def _answered(self, stream: int, held: Held, work: Work) -> None:
+    async def _answered(self, stream: int, held: Held, work: _Step) -> None:
         """Whatever happens at work, the client hears of its call."""
+        then: Callable[[], None] | None = None
         try:
-            await work()
+            then = await work()
         except Refused as refusal:
             self._refuse(stream, held, refusal.code, refusal.message)
         except Exception as error:  # noqa: BLE001 - a defect of ours is no reason to let the client wait
@@ -122,17 +126,17 @@ class HeldCalls:
             self._refuse(stream, held, grpcstatus.INTERNAL, "the runtime proxy failed; see its log")
         finally:
             self._tasks.pop(stream, None)
-            self._pump()
+            self._pump(then)
 
     def _refuse(self, stream: int, held: Held, code: int, message: str) -> None:
         held.refusal = message
         self.relay.refuse(stream, code, message)
 
-    async def _ask(self, requested: Requested, held: Held) -> None:
+    async def _ask(self, requested: Requested, held: Held) -> Callable[[], None] | None:
         await self._dispatch.before(held, requested.body)
-        if self.relay.release(requested.stream, held.body, hold_response=True):
-            # So the runtime does not wait for the log, nor the log for the runtime.
-            self._pump(None if held.consultation is None else partial(audit.record, held.consultation))
+        is_released = self.relay.release(requested.stream, held.body, hold_response=True)
+        # So the runtime does not wait for the log, nor the log for the runtime.
+        return partial(audit.record, held.consultation) if is_released and held.consultation is not None else None
 
     def _responded(self, event: Responded, held: Held) -> None:
         hook = self._dispatch.done(held, event.fields, event.body, event.trailers)
