@@ -37,7 +37,10 @@ def store(redis: Redis, **more: str) -> dict[str, Any]:
 
 
 def dead(name: str = "statestore") -> dict[str, Any]:
-    return component(name, "state.redis", redisHost=GONE)
+    """Nobody listens there; on a busy machine the usual 5 s end before daprd has found out."""
+    bad = component(name, "state.redis", redisHost=GONE)
+    bad["spec"]["initTimeout"] = "50s"
+    return bad
 
 
 def reading(name: str, vault: str, **metadata: str) -> dict[str, Any]:
@@ -162,7 +165,7 @@ async def test_a_dead_host_is_refused_and_no_application_notices(
 
         assert overall(report) is State.FAILED
         assert said_of(report, "statestore").state is State.FAILED
-        assert GONE in told(report, "statestore")
+        assert "connection refused" in told(report, "statestore")
         assert said_of(report, "other").state in (State.RECEIVED, State.PREFLIGHTED)
         assert len(answers) > 50
         assert set(answers) == {204}
@@ -215,7 +218,7 @@ async def test_a_failure_that_the_component_asks_to_ignore_is_refused_before_the
 
         report = await bed.deliver(bad)
 
-        assert GONE in told(report, "statestore")
+        assert "connection refused" in told(report, "statestore")
         assert (await bed.get("/v1.0/state/statestore/order"))[0] == 204
 
 
