@@ -20,12 +20,12 @@ from testbed.waiting import until
 STOP_WITHIN_S = 10.0
 _ATTEMPTS = 5
 _LONGEST_SOCKET = 104
+_PORTS = range(2_000, 10_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now, outside the range from which the kernel serves outgoing connections."""
-    lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
-    candidates = iter(random.sample(range(10_000, max(lowest_ephemeral, 20_000)), 1000))
+    """Loopback ports that are free now, where neither outgoing connections nor the sidecars of agents get theirs."""
+    candidates = iter(random.sample(_PORTS, 1000))
     ports: list[int] = []
     while len(ports) < count:
         port = next(candidates)
@@ -41,6 +41,16 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread runs: each goes on until the kernel has reached it, which takes time on a busy machine."""
+    return all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _state(thread: Path) -> str:
+    # It follows the name, which is in brackets and may hold anything.
+    return (thread / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
 def short_socket(socket: Path, suffix: str = "") -> Path:
@@ -156,9 +166,18 @@ class Server(ABC):
             raise TestbedError(f"{self.name} is not running")
         return await self._process.wait()
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Stop it where it is, as a machine without processor time would; its connections stay open."""
-        os.kill(self.pid, signal.SIGSTOP)
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+
+        async def is_paused() -> bool:
+            try:
+                return _is_stopped(pid)
+            except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+                return False
+
+        await until(is_paused)
 
     def resume(self) -> None:
         """End a pause."""

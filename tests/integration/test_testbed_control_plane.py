@@ -98,7 +98,7 @@ async def test_a_server_that_cannot_start_is_an_error_with_its_log(start_control
 
 
 async def test_requests_fail_while_etcd_is_paused_and_work_again_afterwards(broken: ControlPlane) -> None:
-    broken.etcd.pause()
+    await broken.etcd.pause()
     try:
         assert not await works(broken)
     finally:

@@ -156,7 +156,7 @@ async def test_while_the_store_stands_nobody_leads_and_afterwards_one_does(
             stage.contender().start()
         leader = await stage.until_led(within_s=NOTICE_S)
         await stage.pass_time(4)
-        plane.etcd.pause()
+        await plane.etcd.pause()
         await stage.pass_time(40, answered=False)
         assert stage.leaders == []
         assert leader.terms[0][2] is not None

@@ -170,7 +170,7 @@ async def test_a_paused_store_delays_and_loses_nothing(start_api: StartControlPl
     client = await prepared(plane, transport)
     await create(client, "a")
     async with following(client, HERE) as before:
-        plane.etcd.pause()
+        await plane.etcd.pause()
         with pytest.raises(GovernorError):
             await client.get(CONFIG_MAPS, "a", HERE)
         late = Follower(client, HERE)

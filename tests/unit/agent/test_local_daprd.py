@@ -54,13 +54,6 @@ def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeyp
     assert "GOVERNOR_AGENT_JOIN_TOKEN" not in environment
 
 
-def test_given_ports_come_before_kept_ones_and_kept_ones_before_new_ones() -> None:
-    ports = daprd.choose_ports(SidecarSettings(app_id="app", http_port=9), PORTS)
-    assert ports == Ports(9, 2, 3, 4, 5)
-    fresh = daprd.choose_ports(SidecarSettings(app_id="app"), None)
-    assert len({fresh.http, fresh.grpc, fresh.internal_grpc, fresh.public, fresh.metrics}) == 5
-
-
 def test_the_last_error_says_why_and_without_one_the_last_lines() -> None:
     tail = [line("info", "a"), line("error", "b"), line("fatal", "c"), line("info", "d")]
     assert daprd.last_words(tail) == "c"
@@ -132,17 +125,6 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
 )
 def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, by_others: bool) -> None:
     assert daprd.was_ended_by_others(ended) is by_others
-
-
-def test_a_kept_port_that_another_program_has_taken_is_replaced_unless_it_was_given() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        kept = Ports(http=port, grpc=port, internal_grpc=1, public=2, metrics=3)
-        found = daprd.free_ports(SidecarSettings(app_id="app", http_port=port), kept)
-        assert found.http == port
-        assert found.grpc != port
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
-"""How daprd is started here: program, ports, command line, environment; and what its log says. No processes."""
+"""How daprd is started here: program, command line, environment; and what its log says. No processes."""
 
-import itertools
 import os
-import random
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,8 +17,6 @@ RESOURCES_FLAG: Final = "--resources-path"
 _OWN_VARIABLES: Final = "GOVERNOR_"
 OWNER_VARIABLE: Final = "GOVERNOR_SIDECAR_OF"
 _PORT_TAKEN: Final = "address already in use"
-_PORT_RANGE: Final = range(10_000, 32_768)
-"""Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
 _ERROR_LEVELS: Final = ("error", "fatal")
 _WARNING_LEVELS: Final = ("warning",)
 _LAST_LINES: Final = 3
@@ -49,54 +44,6 @@ def find_program(given: Path | None) -> Path:
             return Path(found)
     message = "daprd was not found on the PATH nor in ~/.dapr/bin: install it (`dapr init --slim`) or give --daprd"
     raise GovernorError(Kind.PRECONDITION, "daprd-missing", message)
-
-
-def choose_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
-    """The ports of a sidecar: those given, else those kept, else free ones."""
-    taken: set[int] = set()
-
-    def port(given: int, before: int) -> int:
-        chosen = given or before or _free_port(taken)
-        taken.add(chosen)
-        return chosen
-
-    return Ports(
-        http=port(settings.http_port, kept.http if kept else 0),
-        grpc=port(settings.grpc_port, kept.grpc if kept else 0),
-        internal_grpc=port(0, kept.internal_grpc if kept else 0),
-        public=port(settings.public_port, kept.public if kept else 0),
-        metrics=port(settings.metrics_port, kept.metrics if kept else 0),
-    )
-
-
-def free_ports(settings: SidecarSettings, kept: Ports) -> Ports:
-    """The kept ports, with others for those that were not given and have been taken by another program."""
-    free = {name: port if _is_free(port) else 0 for name, port in msgspec.structs.asdict(kept).items()}
-    return choose_ports(settings, Ports(**free))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As daprd does: connections that have just ended are no obstacle.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port(taken: set[int]) -> int:
-    first = random.choice(_PORT_RANGE)  # noqa: S311 - spreads ports, guards nothing
-    for candidate in itertools.chain(range(first, _PORT_RANGE.stop), range(_PORT_RANGE.start, first)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", candidate))
-            except OSError:
-                continue
-        if candidate not in taken:
-            return candidate
-    raise GovernorError(Kind.EXHAUSTED, "no-port", "no free port is left for a sidecar; give its ports in the settings")
 
 
 def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path | None) -> list[str]:

@@ -21,6 +21,7 @@ from governor.agent.findings import AGENT
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, resource_file
 from governor.agent.platforms.local.plan import Observed, Plan
+from governor.agent.platforms.local.ports import HeldPorts
 from governor.agent.platforms.local.proving import Superseded
 from governor.agent.preflight import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
 from governor.agent.redaction import Redactor
@@ -117,12 +118,12 @@ class ThrowAway:
         """Start a sidecar with everything in place, look at it, end it and leave nothing behind."""
         async with self._files(rehearsal) as place:
             settings = SidecarSettings(rehearsal.app_id)
-            ports = await asyncio.to_thread(daprd.choose_ports, settings, None)
-            running = await self._start(settings, ports, place)
-            try:
-                seen = await self._watch(rehearsal, running, ports, deadline, superseded)
-            finally:
-                await running.stop(_STOP_GRACE_S)
+            with HeldPorts(settings) as held:
+                running = await self._start(settings, held.ports, place)
+                try:
+                    seen = await self._watch(rehearsal, running, held.ports, deadline, superseded)
+                finally:
+                    await running.stop(_STOP_GRACE_S)
             errors = await asyncio.to_thread(daprd.errors, place / _LOG, 0)
             warnings = await asyncio.to_thread(daprd.warnings, place / _LOG, 0)
         return msgspec.structs.replace(seen, complaints=errors, warnings=warnings)

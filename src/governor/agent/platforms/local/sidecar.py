@@ -6,6 +6,7 @@ It decides nothing about deliveries. The process outlives the agent; the next ag
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import aiohttp
 import msgspec
 
 from governor.agent.platforms.local import daprd
+from governor.agent.platforms.local.ports import HeldPorts, kept_ports
 from governor.agent.platforms.local.sight import Place, Sight
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports, ProcessRecord, SidecarRecord, Storage
@@ -21,6 +23,7 @@ from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
 from governor.process import lasting, logging
 from governor.process.backoff import Backoff, Retries
+from governor.process.child import ChildExit
 from governor.process.clock import Clock
 from governor.process.lasting import Lasting
 from governor.values.digest import digest
@@ -59,7 +62,7 @@ class Sidecar:
         self._clock = clock
         self._on_change = on_change
         self._record = storage.sidecar(settings.app_id)
-        self.ports: Ports = daprd.choose_ports(settings, self._record.ports if self._record else None)
+        self.ports: Ports = kept_ports(settings, self._record.ports if self._record else None)
         self._sight = self._make_sight()
         self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - spreads restarts, guards nothing
         self._running: Lasting | None = None
@@ -184,27 +187,32 @@ class Sidecar:
         await self._pause(delay_s)
 
     async def _start_and_wait(self) -> Ending:
-        if self._running is None:
-            try:
-                await self._start()
-            except GovernorError as error:
-                return Ending(self.starts, str(error))
+        with ExitStack() as held:
+            if self._running is None:
+                try:
+                    await self._start(held)
+                except GovernorError as error:
+                    return Ending(self.starts, str(error))
+            ended = await self._wait()
+        self._running = self.process = None
+        return Ending(self.starts, daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
+
+    async def _wait(self) -> ChildExit:
         running = self._running
-        assert running is not None  # noqa: S101 - started here, or taken over before
+        assert running is not None  # noqa: S101 - started just now, or taken over before
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
         async with asyncio.TaskGroup() as group:
             coming_up = group.create_task(self._come_up(running.pid))
             ended = await running.wait()
             coming_up.cancel()
-        self._running = self.process = None
-        return Ending(self.starts, daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
+        return ended
 
-    async def _start(self) -> None:
+    async def _start(self, held: ExitStack) -> None:
         unasked = self._retries.failures > 0
         self.starts += 1
         await asyncio.to_thread(self._turn_log_over)
-        self.ports = await asyncio.to_thread(daprd.free_ports, self._settings, self.ports)
+        self.ports = held.enter_context(HeldPorts(self._settings, self.ports)).ports
         self._sight = self._make_sight()
         words = daprd.argv(self._launch, self._settings, self.ports, self._config)
         self._running = await lasting.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
