@@ -87,7 +87,7 @@ async def test_the_scenario_survives_kill_9_in_every_step(
             server_logs[:] = tmp_path.rglob("*.log")
             assert acknowledged <= await _revisions(world), step.name
             survived.append((step.name, victim))
-        assert temporary_files(tmp_path) == []
+    assert temporary_files(tmp_path) == []
     assert survived == [case for case in CASES if case[1] == victim]
     assert processes_below(tmp_path) == []
 
@@ -229,5 +229,5 @@ async def test_two_hundred_kills_at_random_moments(tmp_path: Path, redis_binary:
             await until(_decided(story, "Verified"), within_s=300)
             await until(_answers(world, "runtime-2", orders[number % 2]), within_s=60)
             assert acknowledged <= await _revisions(world), number
-        assert temporary_files(tmp_path) == []
+    assert temporary_files(tmp_path) == []
     assert processes_below(tmp_path) == []
