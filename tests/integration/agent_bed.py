@@ -57,6 +57,12 @@ def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: s
     }
 
 
+def written(file: Path) -> tuple[int, ...]:
+    """What tells one state of a file from another; when it was last read does not."""
+    found = file.stat()
+    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io/v1alpha1") -> dict[str, Any]:
     """A resource of any kind."""
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}

@@ -9,7 +9,7 @@ from governor.domain.reports import State, acknowledged
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
+from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of, written
 
 RESILIENCY = {"policies": {"timeouts": {"short": "3s"}}, "targets": {}}
 
@@ -54,13 +54,13 @@ async def test_a_new_component_beside_an_unchanged_one_is_verified_and_the_other
     async with running_agent(tmp_path, daprd_binary) as bed:
         first = await bed.deliver(component("one", "state.in-memory"))
         file = bed.resources / "component.one.yaml"
-        before = file.stat()
+        before = written(file)
 
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
         assert acknowledged(report)
         assert said_of(report, "one").evidence[-1] == said_of(first, "one").evidence[-1]
-        assert file.stat() == before
+        assert written(file) == before
         assert sorted(path.name for path in bed.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         assert {path.stat().st_mode & 0o777 for path in bed.resources.iterdir()} == {0o600}
 

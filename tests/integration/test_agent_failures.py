@@ -7,7 +7,7 @@ from governor.agent.platforms.local.files import resource_file
 from governor.domain.reports import State, acknowledged, overall
 from testbed.pytest_plugin import StartRedis
 from testbed.waiting import until
-from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
+from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of, written
 
 
 async def answers(bed: AgentBed) -> bool:
@@ -20,13 +20,13 @@ async def test_a_resource_that_a_foreign_file_holds_is_refused_and_the_file_name
     async with running_agent(tmp_path, daprd_binary) as bed:
         foreign = bed.resources / "mine.yaml"
         foreign.write_bytes(resource_file(component("one", "state.in-memory", owner="me"), "default").content)
-        before = foreign.stat()
+        before = written(foreign)
 
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
         assert (said_of(report, "one").state, said_of(report, "two").state) == (State.FAILED, State.RECEIVED)
         assert "resources/mine.yaml" in said_of(report, "one").evidence[-1].text
-        assert foreign.stat() == before
+        assert written(foreign) == before
         assert [path.name for path in bed.resources.iterdir()] == ["mine.yaml"]
         # Refused is not down: the sidecar runs with what it has.
         assert await until(lambda: answers(bed))

@@ -17,7 +17,7 @@ from governor.domain.reports import Report, State, acknowledged, overall
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
+from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of, written
 
 GOOD = component("one", "state.in-memory")
 UNKNOWN = component("one", "state.no-such-type")
@@ -98,7 +98,7 @@ async def test_what_failed_is_not_tried_again_by_a_new_agent_and_said_again(tmp_
     async with running_agent(tmp_path, daprd_binary) as first:
         await first.deliver(GOOD)
         failed = await first.deliver(UNKNOWN, OTHER)
-    before = (first.resources / "component.one.yaml").stat()
+    before = written(first.resources / "component.one.yaml")
 
     async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
         again = await second.concluded(2)
@@ -110,7 +110,7 @@ async def test_what_failed_is_not_tried_again_by_a_new_agent_and_said_again(tmp_
         assert said_of(again, "one") == said_of(failed, "one")
         assert returned(again) == returned(failed)
         assert second.sidecar.starts == 1
-        assert (second.resources / "component.one.yaml").stat() == before
+        assert written(second.resources / "component.one.yaml") == before
         assert (await second.get("/v1.0/state/one/key"))[0] == 204
 
 
@@ -225,13 +225,13 @@ async def test_a_return_that_fails_too_is_said_and_heals_without_another_return(
         await redis.stop()
         report = await bed.deliver(component("statestore", "state.no-such-type"))
         assert "of delivery 1; failed: daprd exited with code 1" in returned(report)
-        before = (bed.resources / "component.statestore.yaml").stat()
+        before = written(bed.resources / "component.statestore.yaml")
         await redis.start()
 
         healed = await bed.said(lambda it: "; verified" in returned(it))
 
         assert said_of(healed, "statestore") == said_of(report, "statestore")
-        assert (bed.resources / "component.statestore.yaml").stat() == before
+        assert written(bed.resources / "component.statestore.yaml") == before
 
 
 async def test_a_refused_delivery_changes_nothing_and_waits_for_a_higher_attempt(
