@@ -37,9 +37,10 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""
 
     def __str__(self) -> str:
+        """In the form that editors can jump to."""
         place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        where = " ".join(part for part in (place, self.document, self.path) if part)
-        return f"{where}: {self.reason}" if where else self.reason
+        subject = " ".join(part for part in (self.document, self.path) if part)
+        return ": ".join(part for part in (place, subject, self.reason) if part)
 
 
 class GovernorError(Exception):

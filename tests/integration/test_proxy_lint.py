@@ -71,7 +71,7 @@ async def test_every_error_is_named_with_file_and_key(plugin: HookPlugin, tmp_pa
         "error policy.json timeout",
         "error broken.json ",
     }
-    assert "error: policy.json timeout: 'soon' is no time" in outcome.out
+    assert "error: policy.json: timeout: 'soon' is no time" in outcome.out
 
 
 async def test_what_is_only_odd_is_a_warning_and_an_error_if_that_is_wanted(plugin: HookPlugin, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from governor.errors import Detail, GovernorError, Kind, invalid
         (Detail("wrong"), "wrong"),
         (Detail("wrong", path="spec.x"), "spec.x: wrong"),
         (Detail("wrong", document="Profile/a", path="spec.x"), "Profile/a spec.x: wrong"),
-        (Detail("wrong", "f.yaml", 3, "Profile/a", "spec.x"), "f.yaml:3 Profile/a spec.x: wrong"),
+        (Detail("wrong", "f.yaml", 3, "Profile/a", "spec.x"), "f.yaml:3: Profile/a spec.x: wrong"),
         (Detail("wrong", "f.yaml"), "f.yaml: wrong"),
         (Detail("wrong", "f.yaml", 3), "f.yaml:3: wrong"),
         (Detail("wrong", line=3), "wrong"),

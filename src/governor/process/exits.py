@@ -6,7 +6,7 @@ command line. No error of a kind ever ends with 1, so that ``diff`` can be used 
 
 from typing import Final
 
-from governor.errors import Detail, GovernorError, Kind
+from governor.errors import GovernorError, Kind
 from governor.values.terminal import visible
 
 DONE: Final = 0
@@ -33,12 +33,5 @@ EXIT_CODE: Final[dict[Kind, int]] = {
 
 def describe(error: GovernorError, next_step: str = "") -> list[str]:
     """The lines that a person reads: what, where, what next."""
-    lines = [f"error: {error.message}", *map(told, error.details)]
+    lines = [f"error: {error.message}", *map(str, error.details)]
     return [visible(line.replace("\n", " ")) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]
-
-
-def told(detail: Detail) -> str:
-    """One place and what is wrong there, in the form that editors can jump to."""
-    place = f"{detail.file}:{detail.line}" if detail.file and detail.line else detail.file
-    subject = " ".join(part for part in (detail.document, detail.path) if part)
-    return ": ".join(part for part in (place, subject, detail.reason) if part)

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from governor.errors import GovernorError, Kind
 from governor.process import logging
 from governor.process.backoff import Backoff
@@ -59,9 +61,9 @@ class Plugins:
         key = _key(registration)
         if key not in self._plugins:
             self._plugins[key] = Plugin(registration, self._clock, self._chance)
-        plugin = self._plugins[key]
-        plugin.fair_s = _FAIR_PART * (registration.timeout_s or self._timeout_s)
-        return await plugin.ask(hook, question, timeout_s, metadata)
+        fair_s = _FAIR_PART * (registration.timeout_s or self._timeout_s)
+        inquiry = _Inquiry(hook, question, metadata, timeout_s, is_hurried=timeout_s < fair_s)
+        return await self._plugins[key].ask(inquiry)
 
     def left_alone(self, registration: Registration) -> str:
         """Why a plugin is not asked for a while, or nothing."""
@@ -75,12 +77,21 @@ class Plugins:
         self._plugins.clear()
 
 
+class _Inquiry(msgspec.Struct, frozen=True):
+    """What a plugin is asked, and how long it may take."""
+
+    hook: Hook
+    question: Request
+    metadata: Metadata
+    timeout_s: float
+    is_hurried: bool
+    """Who does not answer in so little time is not known to hang."""
+
+
 class Plugin:
     """The connection with one plugin, and whether it is worth a try."""
 
     def __init__(self, registration: Registration, clock: Clock, chance: random.Random) -> None:
-        self.fair_s = 0.0
-        """Who was given less is not known to hang."""
         self._name = f"plugin {registration.name}"
         self._clock = clock
         self._chance = chance
@@ -101,36 +112,36 @@ class Plugin:
         if not self._asked:
             self.close()
 
-    async def ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
+    async def ask(self, inquiry: _Inquiry) -> Response:
         """What it answers."""
         self._asked += 1
         try:
-            return await self._ask(hook, question, timeout_s, metadata)
+            return await self._ask(inquiry)
         finally:
             self._asked -= 1
             if self._leaving:
                 self.leave()
 
-    async def _ask(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
+    async def _ask(self, inquiry: _Inquiry) -> Response:
         if not (self._client.connected or self._trying):
             self._breaker = self._new_breaker()
         if not self._breaker.check():
-            return await self._call(hook, question, timeout_s, metadata)
+            return await self._call(inquiry)
         # What hangs may be the connection alone.
         self._client.close()
         self._trying = True
         try:
-            return await self._call(hook, question, timeout_s, metadata)
+            return await self._call(inquiry)
         finally:
             self._trying = False
 
-    async def _call(self, hook: Hook, question: Request, timeout_s: float, metadata: Metadata) -> Response:
+    async def _call(self, inquiry: _Inquiry) -> Response:
+        hook, message = inquiry.hook, inquiry.question.SerializeToString()
         try:
-            message = question.SerializeToString()
-            raw = await self._client.call(hook.path, message, timeout_s=timeout_s, metadata=metadata)
+            raw = await self._client.call(hook.path, message, timeout_s=inquiry.timeout_s, metadata=inquiry.metadata)
             answer = decode_response(hook, raw)
         except GovernorError as error:
-            self._failed(error, timeout_s)
+            self._failed(error, is_hurried=inquiry.is_hurried)
             raise
         self._breaker.succeeded()
         return answer
@@ -139,12 +150,12 @@ class Plugin:
         """Why it is not asked now, or nothing."""
         return self._breaker.refusal() if self._client.connected or self._trying else ""
 
-    def _failed(self, error: GovernorError, timeout_s: float) -> None:
+    def _failed(self, error: GovernorError, *, is_hurried: bool) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin.
 
         That the time is over is said by the plugin's library, by a status or by breaking off, if it comes before us.
         """
-        if (error.kind is Kind.DEADLINE or error.code == "call-reset") and timeout_s < self.fair_s:
+        if is_hurried and (error.kind is Kind.DEADLINE or error.code == "call-reset"):
             return
         if error.code == "grpc-status" and error.kind is not Kind.DEADLINE:
             self._breaker.succeeded()

@@ -419,4 +419,4 @@ def test_a_refused_document_without_a_name_is_found_too() -> None:
     with pytest.raises(GovernorError) as caught:
         read_document(parsed[1].value)
     (detail,) = locate(caught.value.details, parsed)
-    assert str(detail) == "orders.yaml:9 Profile metadata.name: is missing"
+    assert str(detail) == "orders.yaml:9: Profile metadata.name: is missing"

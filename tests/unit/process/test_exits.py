@@ -1,5 +1,5 @@
 from governor.errors import Detail, Kind, invalid
-from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe, told
+from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe
 
 
 def test_every_kind_of_error_has_its_own_exit_code() -> None:
@@ -10,17 +10,6 @@ def test_every_kind_of_error_has_its_own_exit_code() -> None:
 def test_no_error_ends_like_something_else() -> None:
     assert not set(EXIT_CODE.values()) & {DONE, NO, USAGE, INTERRUPTED, BROKEN_PIPE}
     assert all(0 < code < 126 for code in EXIT_CODE.values())
-
-
-def test_a_detail_is_told_in_the_form_that_editors_jump_to() -> None:
-    detail = Detail("must be a number", file="a.yaml", line=3, document="Profile/x", path="spec.priority")
-    assert told(detail) == "a.yaml:3: Profile/x spec.priority: must be a number"
-
-
-def test_a_detail_says_only_what_is_known() -> None:
-    assert told(Detail("too much")) == "too much"
-    assert told(Detail("cannot be read", file="a.yaml")) == "a.yaml: cannot be read"
-    assert told(Detail("wrong", document="Profile/x")) == "Profile/x: wrong"
 
 
 def test_an_error_is_told_with_its_places() -> None:

@@ -75,7 +75,7 @@ def test_there_is_a_reason_exactly_if_the_plugin_is_not_asked(
 def test_plugins_of_one_order_that_meet_at_a_hook_are_told_once() -> None:
     plugins = registered(plugin("a", RUN, CREATE), plugin("b", RUN, CREATE), plugin("c", CREATE, order=1))
     [found] = shared_orders(plugins)
-    assert str(found).startswith("warning: b.json order: is that of a.json too")
+    assert str(found).startswith("warning: b.json: order: is that of a.json too")
     assert "PreRunPodSandbox, PreCreateContainer" in str(found)
 
 
@@ -83,9 +83,9 @@ def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
     plugins = [plugin(name, RUN, CREATE) for name in "abcd"]
     found = [str(each) for each in shared_orders(registered(*plugins))]
     assert [each.partition(" too")[0] for each in found] == [
-        "warning: b.json order: is that of a.json",
-        "warning: c.json order: is that of a.json, b.json",
-        "warning: d.json order: is that of a.json, b.json, c.json",
+        "warning: b.json: order: is that of a.json",
+        "warning: c.json: order: is that of a.json, b.json",
+        "warning: d.json: order: is that of a.json, b.json, c.json",
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_file_as_koordlet_writes_it_is_read() -> None:
     found = load(koordlet={"remote-endpoint": "/var/run/k.sock", "failure-policy": "Ignore", "runtime-hooks": hooks})
     assert only(found) == Registration("koordlet", "/var/run/k.sock", dict.fromkeys(Hook, FailurePolicy.IGNORE))
     assert told(found) == [
-        "warning: koordlet.json runtime-hooks: PreRemoveRunPodSandbox is a hook that is never called"
+        "warning: koordlet.json: runtime-hooks: PreRemoveRunPodSandbox is a hook that is never called"
     ]
 
 
@@ -108,7 +108,7 @@ def test_within_a_selector_and_the_policies_of_hooks_too() -> None:
 
 def test_no_hooks_at_all_are_told_also_if_they_are_null() -> None:
     assert told(load(a=GOOD | {"runtime-hooks": None})) == [
-        "warning: a.json runtime-hooks: names no hook, so the plugin is never asked"
+        "warning: a.json: runtime-hooks: names no hook, so the plugin is never asked"
     ]
 
 
@@ -223,17 +223,17 @@ def test_unknown_keys_and_useless_entries_are_reported() -> None:
     found = load(a=GOOD | odd, b={"remote-endpoint": "/b"})
     assert list(found.by_file) == ["a.json", "b.json"]
     assert told(found) == [
-        "warning: a.json Timeout: is no known key and has no effect; did you mean timeout?",
-        "warning: a.json note: is no known key and has no effect",
-        "warning: a.json failure-policy: PreStartContainer is not in runtime-hooks",
-        "warning: b.json runtime-hooks: names no hook, so the plugin is never asked",
+        "warning: a.json: Timeout: is no known key and has no effect; did you mean timeout?",
+        "warning: a.json: note: is no known key and has no effect",
+        "warning: a.json: failure-policy: PreStartContainer is not in runtime-hooks",
+        "warning: b.json: runtime-hooks: names no hook, so the plugin is never asked",
     ]
     assert found.hooks == {Hook.PRE_RUN_POD_SANDBOX, Hook.POST_STOP_CONTAINER}
 
 
 def test_two_files_for_one_socket_are_reported() -> None:
     assert told(load(a=GOOD, b=GOOD)) == [
-        "warning: b.json remote-endpoint: the same socket is registered by a.json; the plugin is asked twice"
+        "warning: b.json: remote-endpoint: the same socket is registered by a.json; the plugin is asked twice"
     ]
     assert told(load(a=GOOD, b=GOOD | {"runtime-hooks": ["PreStartContainer"]})) == []
 
