@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 
 import pytest
 
@@ -135,11 +136,17 @@ async def test_bookmarks_keep_a_watch_without_events_ahead_of_compaction(
     plane = await start_api()
     client = await prepared(plane, transport)
     await create(client, "a")
+    numbers = count()
     async with proxied(plane, transport) as (faults, through), following(through, HERE) as follower:
         await until_true(lambda: bool(watched_from(faults)))
-        listed_at = watched_from(faults)[0]
-        await client.create(CONFIG_MAPS, box("default", "elsewhere"), manager=MANAGER)
-        await until_true(lambda: int(watched_from(faults)[-1]) > int(listed_at))
+        listed_at = int(watched_from(faults)[0])
+
+        async def is_ahead() -> bool:
+            # A bookmark tells only of what happens while its watch is open: not of what was there when it began.
+            await client.create(CONFIG_MAPS, box("default", f"elsewhere-{next(numbers)}"), manager=MANAGER)
+            return int(watched_from(faults)[-1]) > listed_at
+
+        await until(is_ahead, within_s=PATIENCE_S)
         await plane.etcd.compact()
         faults.cut()
         await create(client, "b")
