@@ -3,6 +3,7 @@
 import asyncio
 import re
 from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 
 from testbed import cache
@@ -10,10 +11,13 @@ from testbed.errors import TestbedError
 from testbed.golang import GO, download, environment
 from testbed.recipe import Recipe
 from testbed.steps import Argv, Steps
+from testbed.waiting import until
 
 VERSION = "1.36.0"
 _MODULE = "sigs.k8s.io/cri-tools"
 _ANSWER_WITHIN_S = 120.0
+_CALL_WITHIN_S = 60
+"""For each call of the runtime, of which crictl makes some; by itself it gives a call two seconds."""
 
 
 def _build(result: Path, steps: Steps) -> None:
@@ -44,7 +48,10 @@ class Crictl:
         return printed.decode()
 
     async def read_from_port(self, pod_id: str, port: int) -> bytes:
-        """What a connection to a port of a pod reads, made by port-forward."""
+        """What a connection to a port of a pod reads, made by port-forward, once somebody serves there."""
+        return await until(lambda: self._read_from_port(pod_id, port))
+
+    async def _read_from_port(self, pod_id: str, port: int) -> bytes:
         forward = await self.start("port-forward", pod_id, f":{port}")
         if forward.stdout is None:
             raise TestbedError("crictl port-forward has no output")
@@ -54,20 +61,31 @@ class Crictl:
                 local = re.search(rb"127\.0\.0\.1:(\d+)", told)
                 if local is None:
                     raise TestbedError(f"crictl port-forward does not say where: {told!r}")
-                reader, writer = await asyncio.open_connection("127.0.0.1", int(local[1]))
-                answer = await reader.read()
-                writer.close()
-                await writer.wait_closed()
-                return answer
+                return await _read(int(local[1]))
         finally:
-            forward.kill()
+            with suppress(ProcessLookupError):  # it ends itself when it cannot connect to the pod
+                forward.kill()
             await forward.communicate()
 
     async def start(self, *arguments: str) -> Process:
         """A command that is running, with pipes."""
         endpoint = f"unix://{self._socket}"
-        options = ["--config=/dev/null", f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
+        endpoints = [f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
+        options = ["--config=/dev/null", f"--timeout={_CALL_WITHIN_S}s", *endpoints]
         binary = str(cache.provide(CRICTL))
         return await asyncio.create_subprocess_exec(
             binary, *options, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={}
         )
+
+
+async def _read(local_port: int) -> bytes:
+    """All that comes; nothing if the connection is refused at its other end."""
+    with suppress(ConnectionError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", local_port)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+    return b""

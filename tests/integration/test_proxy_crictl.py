@@ -15,6 +15,7 @@ from testbed.cri_runtime import CriRuntime
 from testbed.crictl import Crictl
 from testbed.errors import TestbedError
 from testbed.runtime_proxy import RuntimeProxy
+from testbed.waiting import until
 from tests.integration.proxy_bed import StartProxy
 from tests.integration.proxy_calls import ALL
 
@@ -81,7 +82,7 @@ async def test_a_pod_is_run_looked_at_changed_and_removed(bench: Bench) -> None:
     )
     with pytest.raises(TestbedError, match="exited with 3"):
         await crictl("exec", "--sync", container_id, "sh", "-c", "exit 3")
-    assert await crictl("logs", container_id) == "started\n"
+    assert await until(lambda: crictl("logs", container_id)) == "started\n"
     assert await crictl.read_from_port(pod_id, PORT) == b"answered\n"
 
     assert container_id[:13] in await crictl("stats", "--all")

@@ -10,6 +10,7 @@ from testbed.containerd import NAMESPACE
 from testbed.cri_client import V1, V1ALPHA2
 from testbed.cri_fixtures import StartCriClient, StartCriRuntime
 from testbed.cri_pods import Pod, container, sandbox
+from testbed.waiting import until
 
 RESOURCES = {
     "resources": {"cpu_shares": 300, "cpu_period": 100_000, "cpu_quota": 50_000, "memory_limit_in_bytes": 64 << 20}
@@ -117,7 +118,7 @@ async def test_crictl_executes_shows_logs_and_forwards_ports(
 
     assert await runtime.crictl("exec", created, "echo", "executed") == "executed\n"
     assert (await runtime.crictl("exec", "--sync", created, "echo", "executed")).strip() == "executed"
-    assert await runtime.crictl("logs", created) == "started\n"
+    assert await until(lambda: runtime.crictl("logs", created)) == "started\n"
     assert await runtime.crictl.read_from_port(pod.id, 8080) == b"answered\n"
 
 
