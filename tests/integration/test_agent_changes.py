@@ -205,7 +205,7 @@ async def test_a_change_that_overtakes_another_is_acknowledged_only_when_it_is_u
         for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
             # Another one is on its way when this one comes: it may be written, and loaded, at any moment.
             other = one if redis is two else two
-            await bed.inbox.take(bed.sign([store(other)], 20, Unproven.RESTART), bed.membership)
+            await bed.inbox.take(bed.sign([store(other)]), bed.membership)
             report = await bed.deliver(store(redis))
 
             assert acknowledged(report)

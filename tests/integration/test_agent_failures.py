@@ -65,10 +65,11 @@ async def test_a_component_that_cannot_initialise_fails_with_the_sidecars_own_wo
     # Dapr repeats this host in its error; as a password it must not come back.
     host = "no-such-host.invalid:6379"
     bad = component("statestore", "state.redis", redisHost=host, redisPassword="no-such-host.invalid")
+    bad["spec"]["initTimeout"] = "50s"  # on a busy machine 5 s are too few
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(good)
 
-        report = await bed.deliver(bad, component("other", "state.in-memory"), window_s=60)
+        report = await bed.deliver(bad, component("other", "state.in-memory"))
 
         said = said_of(report, "statestore")
         assert said.state is State.FAILED
@@ -85,7 +86,7 @@ async def test_a_failed_component_that_the_sidecar_may_ignore_is_failed_all_the_
     bad = component("statestore", "state.redis", redisHost="127.0.0.1:1")
     bad["spec"] |= {"ignoreErrors": True, "initTimeout": "50s"}  # on a busy machine 5 s are too few
     async with running_agent(tmp_path, daprd_binary) as bed:
-        report = await bed.deliver(bad, window_s=60)
+        report = await bed.deliver(bad)
 
         assert said_of(report, "statestore").state is State.FAILED
         assert "connection refused" in said_of(report, "statestore").evidence[-1].text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shlex
 import signal
 from functools import partial
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from governor.agent.ledger import Standing
+from governor.agent.loop import KEY
 from governor.agent.platforms.local.files import resource_file
 from governor.agent.verification import Process
 from governor.domain.reports import Report, State, acknowledged, overall
+from governor.process.backoff import Backoff, Retries
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of, written
+from tests.integration.agent_bed import WINDOW_S, AgentBed, component, resource, running_agent, said_of, written
 
 GOOD = component("one", "state.in-memory")
 UNKNOWN = component("one", "state.no-such-type")
@@ -26,7 +29,9 @@ OTHER = component("other", "state.in-memory")
 
 
 def store(redis: Redis, **more: str) -> dict[str, Any]:
-    return component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password, **more)
+    made = component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password, **more)
+    made["spec"]["initTimeout"] = "50s"  # on a busy machine 5 s are too few to find out that nobody is there
+    return made
 
 
 def returned(report: Report) -> str:
@@ -44,10 +49,14 @@ async def started(bed: AgentBed, number: int) -> Process | None:
 
 
 async def settled(bed: AgentBed) -> None:
+    """Let the window of the newest delivery end."""
+
     async def look() -> bool:
         newest = bed.inbox.newest
         return newest is not None and bed.ledger.standing(newest) is Standing.KNOWN
 
+    bed.clock.go_on(WINDOW_S)
+    bed.reconciler.add(KEY)
     await until(look)
 
 
@@ -144,7 +153,7 @@ async def test_a_sidecar_that_accepts_a_change_and_then_ends_in_its_window_gets_
     program, trigger = mortal_daprd(tmp_path, daprd_binary)
     async with running_agent(tmp_path, program) as bed:
         await bed.deliver(GOOD)
-        assert acknowledged(await bed.deliver(GOOD, OTHER, window_s=60))
+        assert acknowledged(await bed.deliver(GOOD, OTHER))
         trigger.touch()
 
         report = await bed.said(lambda it: is_failed(it) and "; verified" in returned(it))
@@ -161,7 +170,7 @@ async def test_a_sidecar_that_ends_after_the_window_is_reported_started_again_an
 ) -> None:
     redis = await start_redis()
     async with running_agent(tmp_path, daprd_binary) as bed:
-        verified = await bed.deliver(store(redis), window_s=1)
+        verified = await bed.deliver(store(redis))
         await settled(bed)
         await redis.stop()
         assert bed.outbox.newest is verified
@@ -182,7 +191,7 @@ async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_proce
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(GOOD)
-        first = await bed.deliver(GOOD, OTHER, window_s=60)
+        first = await bed.deliver(GOOD, OTHER)
         for number in range(1, times + 1):
             process = await until(partial(started, bed, number))
             assert process is not None
@@ -193,6 +202,18 @@ async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_proce
         assert bed.sidecar.starts == times + 1
         assert report.sequence == 2
         assert bed.storage.trials() == {}
+
+
+class LongestAfter(Retries):
+    """Waits that are short until the given number has passed; then the next is for who asks for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(Backoff(0.1, 600.0), random.Random())
+        self._number = number
+
+    def next_s(self) -> float:
+        drawn_s = super().next_s()
+        return drawn_s if self.failures <= self._number else 600.0
 
 
 async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken_back(
@@ -208,6 +229,7 @@ async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken
     script.chmod(0o700)
     async with running_agent(tmp_path, script) as bed:
         await bed.deliver(GOOD)
+        bed.sidecar._retries = LongestAfter(3)
 
         report = await bed.deliver(GOOD, OTHER, resource("Resiliency", "calm", {"policies": {}, "targets": {}}))
 
@@ -261,13 +283,13 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_window(
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(GOOD)
-        assert acknowledged(await bed.deliver(GOOD, OTHER, window_s=60))
+        assert acknowledged(await bed.deliver(GOOD, OTHER))
         bed.clock.jump(hours * 3600)
-        bed.reconciler.add("runtime")
+        bed.reconciler.add(KEY)
         await bed.outcomes.get()
         assert bed.inbox.newest is not None
         assert bed.ledger.standing(bed.inbox.newest) is Standing.ON_TRIAL
 
-        report = await bed.deliver(UNKNOWN, window_s=60)
+        report = await bed.deliver(UNKNOWN)
 
         assert returned(report).endswith("of delivery 2; verified")
