@@ -146,8 +146,7 @@ async def test_a_killed_agent_takes_no_application_down_and_its_successor_goes_o
         await verified(server, 1)
         mark = str(agent.state_dir)
         [pid] = lasting.with_variable(OWNER_VARIABLE, mark)
-        os.kill(agent.pid, signal.SIGKILL)
-        await agent.stop()
+        await agent.kill()
         assert await agent.status(agent.ports["http"], "/v1.0/state/orders/key") == 204
 
         await agent.start()

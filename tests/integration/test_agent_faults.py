@@ -19,7 +19,7 @@ from testbed.faults import FaultProxy
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
 from tests.integration.server_bed import runtime
-from tests.integration.test_agent_server import AgentProgram, store, verified
+from tests.integration.test_agent_server import DECIDED_WITHIN_S, AgentProgram, store, verified
 
 
 class Bed:
@@ -116,7 +116,7 @@ async def test_what_happens_while_nothing_passes_is_reported_when_it_does(
                 list(lasting.with_variable(OWNER_VARIABLE, str(bed.agent.state_dir)))
             )
 
-        await until(is_another)
+        await until(is_another, within_s=DECIDED_WITHIN_S)
         assert await bed.report() == before
         bed.proxy.flow()
 
@@ -124,7 +124,7 @@ async def test_what_happens_while_nothing_passes_is_reported_when_it_does(
             now = await bed.report()
             return now is not None and now.n > before.n and overall(now) is State.VERIFIED
 
-        await until(has_news)
+        await until(has_news, within_s=DECIDED_WITHIN_S)
 
 
 async def test_a_server_that_is_gone_for_a_while_learns_what_happened_meanwhile(
@@ -139,13 +139,13 @@ async def test_a_server_that_is_gone_for_a_while_learns_what_happened_meanwhile(
         async def serves() -> bool:
             return await bed.agent.status(bed.agent.ports["http"], "/v1.0/state/orders/key") == 204
 
-        await until(serves)
+        await until(serves, within_s=DECIDED_WITHIN_S)
         await bed.server.start()
 
         async def has_news() -> bool:
             now = await bed.report()
             return now is not None and now.n > before.n and overall(now) is State.VERIFIED
 
-        await until(has_news)
+        await until(has_news, within_s=DECIDED_WITHIN_S)
         await bed.change("two")
         await verified(bed.server, 2)

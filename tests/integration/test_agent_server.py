@@ -9,6 +9,7 @@ import aiohttp
 
 from demo.programs import GovernorServer
 from governor import yamltext
+from governor.agent.storage import Storage
 from governor.domain.conditions import Status
 from governor.domain.reports import Report, State, overall
 from governor.wire.rest import ChangeRequest, RuntimeView, TokenRequest
@@ -19,6 +20,8 @@ from tests.integration.agent_bed import component
 from tests.integration.server_bed import ServerBed, profile, running, runtime
 
 AnyServer: TypeAlias = ServerBed | GovernorServer
+DECIDED_WITHIN_S = 200.0
+"""A preflight, a proof, and on a busy machine the waits of who could not reach the server for a while."""
 CANARY = "canary-6f1d"
 
 
@@ -54,6 +57,9 @@ class AgentProgram(Server):
     async def is_ready(self) -> bool:
         return await self.status(self.ports["health"], "/readyz") == 200
 
+    async def has_joined(self) -> bool:
+        return Storage(self.state_dir).membership() is not None
+
     async def status(self, port: int, path: str) -> int:
         try:
             async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
@@ -73,7 +79,7 @@ async def verified(bed: AnyServer, sequence: int) -> RuntimeView:
         done = view.report is not None and view.report.sequence == sequence and is_verified(view.report)
         return view if done else None
 
-    view = await until(look)
+    view = await until(look, within_s=DECIDED_WITHIN_S)
     assert view is not None
     return view
 
@@ -142,7 +148,8 @@ async def test_delivered_secrets_are_in_no_log_and_in_no_file_that_others_can_re
                 report = (await admin.runtime("r1")).report
             return report if report is not None and overall(report) is State.FAILED else None
 
-        report = await until(failed)
+        report = await until(failed, within_s=DECIDED_WITHIN_S)
+        await agent.stop()
         assert "WRONGPASS" in repr(report)
         assert CANARY not in repr(report)
         holders = [path for path in (tmp_path / "agent").rglob("*") if path.is_file() and CANARY in path.read_text()]
@@ -158,6 +165,7 @@ async def test_a_join_token_that_was_used_already_ends_the_agent_with_a_clear_re
         first = AgentProgram(tmp_path / "first", daprd_binary)
         await first.join(bed, "r1")
         await start_server(first)
+        await until(first.has_joined)
         second = AgentProgram(tmp_path / "second", daprd_binary)
         second.directory.mkdir()
         second.token_file.write_text(first.token_file.read_text())
