@@ -2,8 +2,6 @@
 
 import asyncio
 import ipaddress
-import os
-import signal
 import sqlite3
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -26,22 +24,9 @@ from governor.values.secret import Secret
 from governor.wire import identity
 from governor.wire.rest import ChangeRequest, EnrolRequest, Role, TokenRequest
 from testbed.pytest_plugin import StartServer
-from testbed.waiting import until
 from tests.integration.server_bed import component, profile, report_on, running, runtime
 
 CANARY = "canary-77c1e0a4"
-
-
-async def has_ended(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-
-
-async def kill(server: GovernorServer) -> None:
-    """kill -9, and wait until it is gone."""
-    pid = server.pid
-    os.kill(pid, signal.SIGKILL)
-    await until(lambda: has_ended(pid))
-    await server.stop()
 
 
 async def test_kill_9_loses_nothing_that_was_acknowledged(start_server: StartServer, tmp_path: Path) -> None:
@@ -60,7 +45,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(start_server: StartSer
         signed = await agent.delivery("r1", acknowledged)
         delivery = identity.open_delivery(signed, identity.read_public_key(enrolment.delivery_key))
         await agent.report(report_on(delivery, State.VERIFIED))
-    await kill(server)
+    await server.kill()
     await server.start()
     async with server.client() as admin, Client(server.url, lambda: Secret(viewer.text)) as reader:
         revisions = await reader.revisions(limit=500)
@@ -97,9 +82,9 @@ async def test_kill_9_in_the_middle_of_many_writes_keeps_each_acknowledged_one(
                     enough.set()
 
     writers = [asyncio.create_task(write(name)) for name in "abc"]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         await enough.wait()
-    await kill(server)
+    await server.kill()
     outcomes = await asyncio.gather(*writers, return_exceptions=True)
     await server.start()
     async with server.client() as admin:
@@ -119,7 +104,7 @@ async def test_a_sealed_value_is_in_no_file_and_in_no_log(start_server: StartSer
         with pytest.raises(GovernorError) as refused:
             await admin.change(ChangeRequest(documents=(secret, secret)))
         await admin.change(ChangeRequest(documents=(profile("p", component("s", redisPassword=f"{CANARY}2")),)))
-    await kill(server)
+    await server.kill()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"governor.db", "governor.db-wal", "governor-server.log"} <= {path.name for path in files}
     assert [path.name for path in files if CANARY.encode() in path.read_bytes()] == []
@@ -172,7 +157,7 @@ async def test_a_masked_value_is_kept_through_read_edit_and_apply(tmp_path: Path
 async def start_failure(server: GovernorServer) -> str:
     """The log of a server that does not start."""
     process = await server._spawn()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         code = await process.wait()
     assert code not in (0, None)
     return server.log.read_text()
