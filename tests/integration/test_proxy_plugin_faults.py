@@ -29,7 +29,7 @@ async def rude(peer_directory: MakeDirectory) -> AsyncIterator[RudePlugin]:
         yield plugin
 
 
-async def in_force(bed: Bed, plugin: RudePlugin, policy: str, allowed: str = "500ms") -> None:
+async def in_force(bed: Bed, plugin: RudePlugin, policy: str, allowed: str = "5s") -> None:
     keys = {"failure_policy": policy, "timeout": allowed}
     register(plugin.socket, bed.proxy.plugins, "rude", ["PreRunPodSandbox"], **keys)
     await bed.proxy.knows(1)
@@ -51,7 +51,7 @@ async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, r
     before = bed.proxy.resident_bytes()
     for number, fault in enumerate(FAULTS):
         rude.act = fault
-        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=20)
+        reply = await bed.client.call("RunPodSandbox", {"config": POD})
         assert reply.code not in ("OK", "DEADLINE_EXCEEDED"), fault.__name__
         assert reply.message.startswith("plugin rude refuses PreRunPodSandbox: "), fault.__name__
         assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
@@ -83,7 +83,7 @@ async def test_an_answer_that_comes_too_late_is_not_applied(bed: Bed, rude: Rude
         await asked.given_up.wait()
         await asked.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
 
-    await in_force(bed, rude, "Ignore", "200ms")
+    await in_force(bed, rude, "Ignore", "3s")
     for _ in range(3):
         rude.act = answer_when_given_up
         await run_pod(bed)
@@ -104,7 +104,7 @@ async def test_a_plugin_that_is_left_alone_is_tried_on_another_connection(bed: B
             await asked.answer(CHANGE)
 
     rude.act = be_stuck_at_first
-    await in_force(bed, rude, "Ignore", "100ms")
+    await in_force(bed, rude, "Ignore", "2s")
 
     async def is_applied() -> bool:
         await run_pod(bed)
@@ -126,7 +126,7 @@ async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: B
             sent += FRAME_BYTES
 
     rude.act = answer_without_end
-    await in_force(bed, rude, "Fail", "20s")
+    await in_force(bed, rude, "Fail", "50s")
     before = bed.proxy.resident_bytes()
 
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
@@ -151,7 +151,7 @@ async def test_a_server_that_says_nothing_at_all_costs_no_more_than_its_time(
         register(directory / "mute", bed.proxy.plugins, "mute", ["PreRunPodSandbox"], timeout=60)
         await bed.proxy.knows(1)
 
-        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=2)
+        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
         version = await bed.client.call("Version")
 
         assert (reply.code, version.code) == ("OK", "OK")
@@ -183,7 +183,7 @@ async def test_a_plugin_that_hangs_again_and_again_is_left_alone_and_tried_by_on
     bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
-    await hooked(bed, plugin, failure_policy=policy, timeout="100ms", hooks=["PreRunPodSandbox"])
+    await hooked(bed, plugin, failure_policy=policy, timeout="2s", hooks=["PreRunPodSandbox"])
 
     async def calls(count: int, at_once: int) -> int:
         """How many questions that many calls were worth."""
@@ -216,10 +216,16 @@ async def test_a_plugin_that_says_itself_that_its_time_is_over_hangs_all_the_sam
     plugin = await start_hook_plugin({"status": {"code": "DEADLINE_EXCEEDED", "message": "context deadline exceeded"}})
     await hooked(bed, plugin, hooks=["PreRunPodSandbox"])
 
-    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=6, at_once=1)
-
-    assert seen.statuses == {"OK": 6}
+    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5, at_once=1)
+    assert seen.statuses == {"OK": 5}
     assert len(await plugin.received()) == 5
+
+    async def is_left_alone() -> bool:
+        before = len(await plugin.received())
+        await run_pod(bed)
+        return len(await plugin.received()) == before
+
+    await until(is_left_alone)
 
 
 async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
@@ -230,7 +236,7 @@ async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
         await hooked(bed, plugin, name=f"p-{number}", timeout=30, hooks=["PreRunPodSandbox"])
     await bed.runtime.set({"method": "RunPodSandbox", "delay_s": 0.5})
 
-    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=3)
+    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
 
     assert reply.code == "OK"
     assert len(await plugin.received()) == 3
@@ -240,7 +246,7 @@ async def test_no_hook_of_fail_lets_a_call_pass_a_plugin_that_fails(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
-    await hooked(bed, plugin, name="guard", failure_policy="Fail", timeout="200ms")
+    await hooked(bed, plugin, name="guard", failure_policy="Fail", timeout="2s")
     pod = await run_pod(bed)
     container = await create(bed, pod)
     await bed.runtime.forget()
