@@ -279,7 +279,7 @@ async def test_d20_a_plugin_whose_file_goes_while_it_is_asked_may_still_answer(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     """The call that asks it goes on; the next one does not ask it."""
-    plugin = await start_hook_plugin({"delay_s": 0.5})
+    plugin = await start_hook_plugin({"delay_s": 5})
     file = await hooked(bed, plugin, failure_policy="Fail", timeout=30, hooks=["PreRunPodSandbox"])
     other = await start_hook_plugin()
     await hooked(bed, other, name="q", hooks=ALL)

@@ -100,7 +100,7 @@ async def test_docker_mode_says_that_it_is_not_there(peer_directory: MakeDirecto
 
 
 async def test_d21_a_call_that_is_under_way_ends_before_the_proxy_does(bed: Bed) -> None:
-    await bed.runtime.set({"method": "Status", "delay_s": 1.0})
+    await bed.runtime.set({"method": "Status", "delay_s": 5})
     slow = asyncio.create_task(bed.client.call("Status"))
 
     async def is_under_way() -> bool:
@@ -170,11 +170,15 @@ async def test_a_client_that_does_not_read_stops_the_runtime_from_sending(
             await writer.drain()
             sent += 16393
 
+    async def has_begun() -> bool:
+        return sent > 0
+
     async with await asyncio.start_unix_server(flood, str(runtime)):
         proxy = await start_proxy(runtime)
         with socket.socket(socket.AF_UNIX) as idle:
             idle.connect(str(proxy.socket))
             idle.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            await until(has_begun)
             before = -1
             while before != sent:
                 before = sent

@@ -9,6 +9,7 @@ from typing import TypeVar
 from testbed.cri_control import Json
 from testbed.cri_fixtures import StartCriClient, StartHookPlugin
 from testbed.cri_peers import HookPlugin
+from testbed.waiting import until
 from tests.integration.proxy_bed import Bed
 from tests.integration.proxy_calls import ALL, create, hooked, last, run_pod
 
@@ -179,7 +180,9 @@ async def test_after_an_update_that_may_have_been_done_the_runtime_is_asked_what
     await behind.answer("UpdatePodSandboxResources", pod_update)
     await bed.runtime.set({"method": "UpdateContainerResources", "hang": True}, {"status": {"code": "UNKNOWN"}})
 
-    lost = await bed.client.call("UpdateContainerResources", update, cancel_after_s=0.2)
+    async with bed.client.stream("UpdateContainerResources", update) as call:
+        await until(bed.runtime.open_calls)
+        lost = await call.end()
     failed = await bed.client.call("UpdatePodSandboxResources", pod_update)
     await bed.runtime.set()
     await bed.client.answer("StopContainer", {"container_id": container_id})

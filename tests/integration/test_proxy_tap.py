@@ -217,7 +217,7 @@ async def test_a_reader_that_does_not_keep_up_loses_lines_and_delays_no_call(bed
         await bed.proxy.metric_becomes("governor_proxy_taps", 1)
         repeated = await bed.client.repeat("Version", count=5000, at_once=8)
         # The reader wakes up; what it was told meanwhile comes, and then how much it has lost.
-        slow.settimeout(10)
+        slow.settimeout(60)
         seen = b""
         while b'"lost"' not in seen or not seen.endswith(b"\r\n"):
             seen += await asyncio.to_thread(slow.recv, 65536)
