@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 _POLL_S = 0.01
 
 
-async def until(look: Callable[[], Awaitable[Value]], *, within_s: float = 30.0) -> Value:
+async def until(look: Callable[[], Awaitable[Value]], *, within_s: float = 120.0) -> Value:
     """The first true value that ``look`` returns; a TimeoutError when the deadline has passed."""
     async with asyncio.timeout(within_s):
         while True:
