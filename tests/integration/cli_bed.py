@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +28,8 @@ from governor.wire.rest import EnrolRequest, TokenRequest
 from testbed.commands import Outcome, Running
 
 WITHIN_S = 60
+NOBODY = "http://127.0.0.1:1"
+"""Where no server is, whatever else runs on this machine."""
 
 
 class CommandLine:
@@ -103,8 +105,11 @@ class PlayedAgent:
     @asynccontextmanager
     async def saying(self, *states: State, after: int = 0) -> AsyncIterator[None]:
         """Watch until the block ends, and report each of ``states`` in turn about each delivery beyond ``after``."""
-        task = asyncio.create_task(self._watch(states, after))
+        opened = asyncio.Event()
+        task = asyncio.create_task(self._watch(states, after, opened.set))
         try:
+            async with asyncio.timeout(WITHIN_S):
+                await opened.wait()
             yield
         finally:
             task.cancel()
@@ -117,11 +122,11 @@ class PlayedAgent:
         async with Client(join.server, None) as client:
             await client.enrol(EnrolRequest(self.runtime, join.secret, encode_public_key(self._key.public_key())))
 
-    async def _watch(self, states: Iterable[State], after: int) -> None:
+    async def _watch(self, states: Iterable[State], after: int, on_open: Callable[[], None]) -> None:
         credential = partial(mint, self.runtime, self._key)
         async with (
             Client(self._server.url, lambda: credential(datetime.now(UTC))) as client,
-            aclosing(client.watch(self.runtime, after)) as deliveries,
+            aclosing(client.watch(self.runtime, after, on_open=on_open)) as deliveries,
         ):
             async for signed in deliveries:
                 delivery = msgspec.json.decode(signed.payload, type=Delivery)

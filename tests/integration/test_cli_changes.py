@@ -73,9 +73,10 @@ async def test_a_runtime_that_takes_too_long_ends_with_its_own_code(governor: Co
     agent = await governed(governor, "slow")
     governor.write("p.yaml", profile("slow", "slow"))
     async with agent.saying(State.APPLIED):
-        done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "1s")
+        # On a busy machine it must have seen where the runtime is before its time is over.
+        done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "5s")
     assert done.code == EXIT_CODE[Kind.DEADLINE]
-    assert done.lines[-1].endswith("verified on 0/1 runtimes after 1 s")
+    assert done.lines[-1].endswith("verified on 0/1 runtimes after 5 s")
     assert "stays accepted" in done.err
 
 

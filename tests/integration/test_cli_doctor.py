@@ -12,7 +12,7 @@ from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.process.exits import DONE, NO
 from testbed.commands import Outcome
-from tests.integration.cli_bed import CommandLine, governed, profile, runtime
+from tests.integration.cli_bed import NOBODY, CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,9 +54,9 @@ async def test_an_installation_without_trouble_ends_with_zero(governor: CommandL
 
 
 async def test_a_missing_server_a_bad_token_and_an_open_directory_are_problems(
-    governor: CommandLine, unused_tcp_port: int
+    governor: CommandLine,
 ) -> None:
-    missing = await governor.run("doctor", "-o", "json", "--server", f"http://127.0.0.1:{unused_tcp_port}")
+    missing = await governor.run("doctor", "-o", "json", "--server", NOBODY)
     (governor.directory / "bad.token").write_text("rgt1.no.such")
     refused = await governor.run("doctor", "-o", "json", GOVERNOR_TOKEN_FILE="bad.token")
     absent = await governor.run("doctor", "-o", "json", GOVERNOR_TOKEN_FILE="absent.token")

@@ -15,7 +15,7 @@ from governor.process.exits import DONE, EXIT_CODE
 from governor.values.secret import Secret
 from governor.wire.identity import read_join_token
 from governor.wire.rest import Revision, RuntimeView, TokenView
-from tests.integration.cli_bed import CommandLine, governed, profile, runtime
+from tests.integration.cli_bed import NOBODY, CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -151,9 +151,8 @@ async def test_the_admin_token_of_a_server_in_its_default_directory_is_found(gov
     assert (await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")).code == DONE
 
 
-async def test_a_server_that_is_not_there_is_named(governor: CommandLine, unused_tcp_port: int) -> None:
-    missing = f"http://127.0.0.1:{unused_tcp_port}"
-    refused = await governor.run("get", "runtimes", "--server", missing)
+async def test_a_server_that_is_not_there_is_named(governor: CommandLine) -> None:
+    refused = await governor.run("get", "runtimes", "--server", NOBODY)
     assert refused.code == EXIT_CODE[Kind.UNAVAILABLE]
-    assert missing in refused.err
+    assert NOBODY in refused.err
     assert "Traceback" not in refused.err
