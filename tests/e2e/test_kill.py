@@ -102,7 +102,7 @@ async def _step_with_kill(story: Story, step: Step, victim: str) -> None:
 
     with suppress(TimeoutError):
         # Some steps only read; after a moment the victim is killed among their requests.
-        await until(observed, within_s=30 if step.name in CHANGING else 0.5)
+        await until(observed, within_s=120 if step.name in CHANGING else 0.5)
     await _kill(world, victim)
     with suppress(NotObservedError, GovernorError, TestbedError, OSError, TimeoutError):
         await running
@@ -111,9 +111,18 @@ async def _step_with_kill(story: Story, step: Step, victim: str) -> None:
 def _marks(world: World) -> list[object]:
     """What can be observed of a step on its way: runtimes, database, and the files and processes of runtime 2."""
     state = world.directory / "runtime-2" / "state"
-    files = sorted(path.stat().st_mtime_ns for path in (state / "resources").glob("*.yaml"))
-    database = [path.stat().st_size for path in world.server.data_dir.glob("governor.db*")]
+    files = sorted(each.st_mtime_ns for each in _stats(state / "resources", "*.yaml"))
+    database = [each.st_size for each in _stats(world.server.data_dir, "governor.db*")]
     return [len(world.runtimes), database if not files else [], files, len(processes_below(state))]
+
+
+def _stats(directory: Path, pattern: str) -> list[os.stat_result]:
+    """What is known of files, any of which may vanish while one looks."""
+    found = []
+    for path in directory.glob(pattern):
+        with suppress(FileNotFoundError):
+            found.append(path.stat())
+    return found
 
 
 def _is_there(world: World, step: Step) -> bool:
