@@ -71,6 +71,7 @@ def test_every_step_has_a_case_for_each_victim() -> None:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.timeout(900)  # a sidecar that is killed again and again is started again later each time
 async def test_the_scenario_survives_kill_9_in_every_step(
     tmp_path: Path, redis_binary: Path, daprd_binary: Path, server_logs: list[Path], victim: str
 ) -> None:
