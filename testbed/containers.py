@@ -77,7 +77,8 @@ class PrivateContainerd(Containerd):
             return
         with suppress(ProcessLookupError, TestbedError):  # it was about to end
             os.kill(self.pid, how)
-        self.resume()
+        with suppress(ProcessLookupError):  # it was not paused, and has ended
+            self.resume()
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             await process.wait()
         self._process = None

@@ -56,6 +56,7 @@ def test_the_demo_is_a_list_of_named_steps() -> None:
     ]
 
 
+@pytest.mark.timeout(900)
 async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) -> None:
     process = await start_demo(tmp_path)
     output = (await process.communicate())[0].decode()

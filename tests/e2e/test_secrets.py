@@ -11,6 +11,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import pytest
+
 from demo.__main__ import STEPS
 from demo.scenario import Story
 from demo.world import World
@@ -75,6 +77,7 @@ def back_up(world: World) -> None:
         source.backup(target)
 
 
+@pytest.mark.timeout(900)  # the whole demo
 async def test_secrets_are_only_in_private_files_of_whom_they_are_for(
     tmp_path: Path, redis_binary: Path, daprd_binary: Path
 ) -> None:
