@@ -3,14 +3,16 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
+from typing import TypeVar
 
 from testbed.cri_client import CriClient, Reply
 from testbed.cri_control import Json
 from testbed.waiting import until
 
-_TRIES = 200
+Value = TypeVar("Value")
 
 
 class Kubelet:
@@ -50,7 +52,7 @@ class Kubelet:
         async def are_made() -> bool:
             return self.calls >= wanted
 
-        await until(are_made, within_s=60)
+        await until(are_made)
 
     async def _work(self, name: str) -> None:
         number = 0
@@ -59,14 +61,8 @@ class Kubelet:
             await self._live(f"{name}-{number}", is_kept=bool(number % 2))
 
     async def _live(self, name: str, *, is_kept: bool) -> None:
-        for attempt in range(_TRIES):
-            config = self._pod(f"{name}-{attempt}")
-            made = await self._make(config, name)
-            if made is not None:
-                break
-        else:
-            raise AssertionError(f"{name} could not be made: {self.complaints}")
-        pod_id, container_id = made
+        attempts = count()
+        pod_id, container_id = await self._until(lambda: self._make(self._pod(f"{name}-{next(attempts)}"), name))
         if is_kept:
             self.kept[container_id] = pod_id
             return
@@ -91,11 +87,20 @@ class Kubelet:
         return None
 
     async def _insist(self, method: str, request: Json) -> None:
-        for _ in range(_TRIES):
+        async def has_come_to_its_end() -> bool:
             # A runtime that has lost everything has nothing to stop.
-            if (await self._call(method, request)).code in ("OK", "NOT_FOUND"):
-                return
-        raise AssertionError(f"{method} does not come to its end: {self.complaints}")
+            return (await self._call(method, request)).code in ("OK", "NOT_FOUND")
+
+        await self._until(has_come_to_its_end)
+
+    async def _until(self, attempt: Callable[[], Awaitable[Value | None]]) -> Value:
+        """Try until it succeeds, however often: nobody knows how long a runtime needs that was killed."""
+        try:
+            made = await until(attempt)
+        except TimeoutError as error:
+            raise AssertionError(f"it did not succeed: {self.complaints}") from error
+        assert made is not None
+        return made
 
     async def _call(self, method: str, request: Json) -> Reply:
         reply = await self._client.call(method, request, wait_for_ready=True)

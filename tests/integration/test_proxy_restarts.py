@@ -36,7 +36,7 @@ def pod_of(cgroup: str) -> Callable[[str], Json]:
 async def marking(start_hook_plugin: StartHookPlugin, proxy: RuntimeProxy) -> HookPlugin:
     """A plugin without whose mark no container may be created."""
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_annotations": MARK}})
-    plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail", timeout=10)
+    plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail", timeout=50)
     await proxy.knows(1)
     return plugin
 
