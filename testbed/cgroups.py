@@ -27,8 +27,8 @@ def sweep(prefix: str) -> None:
 
 
 def remove(cgroups: Iterable[Path]) -> None:
-    """Remove cgroups and all below, as far as no process is in them."""
+    """Remove cgroups and all below, as far as no process is in them; others may remove them at the same time."""
     for cgroup in cgroups:
-        for directory in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
+        for directory, _, _ in os.walk(cgroup, topdown=False):
             with suppress(OSError):
-                directory.rmdir()
+                Path(directory).rmdir()

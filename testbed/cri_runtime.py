@@ -4,6 +4,7 @@ containerd itself is in the machine's network, so that what it streams (exec, at
 address that it tells; the pods' bridge is in a network of its own, so that any number of these run side by side.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -60,7 +61,9 @@ class CriRuntime(PrivateContainerd):
         lost = [f"{NAMESPACE}/{task.name}" for task in tasks.glob("*")]
         await super().stop()
         remove(cgroup for name in lost for cgroup in below_hierarchies(name))
-        remove(cgroup for cgroup in below_hierarchies(NAMESPACE) if lost and not any(cgroup.glob("*/")))
+        for cgroup in below_hierarchies(NAMESPACE) if lost else ():
+            with suppress(OSError):  # others have theirs there
+                cgroup.rmdir()
 
     def setting(self, container_id: str, file: str) -> str:
         """What a file of a container's cgroup says, such as ``cpu.shares``."""

@@ -214,13 +214,13 @@ async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None
 
 
 async def test_what_a_killed_test_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
-    ended = await asyncio.create_subprocess_exec("true")
-    await ended.wait()
+    user = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
     hierarchy = HIERARCHIES / "pids" if (HIERARCHIES / "pids").exists() else HIERARCHIES
-    abandoned = hierarchy / f"governor-containers-{ended.pid}-0"
+    abandoned = hierarchy / f"governor-containers-{user.pid}-0"
     used = hierarchy / f"governor-containers-{os.getpid()}-0"
     (abandoned / "one").mkdir(parents=True)
     used.mkdir()
+    await user.communicate(b"")  # from now on others may remove it, too
     try:
         async with PrivateContainerd(tmp_path / "containerd"):
             assert not abandoned.exists()
