@@ -33,7 +33,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfiguration
 async def _broken(
     kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ControlPlane]:
-    options = Options(watch_cache=False, api_flags=("--request-timeout=2s",))
+    options = Options(watch_cache=False, api_flags=("--request-timeout=10s",))
     async with ControlPlane(kubernetes_binaries, tmp_path_factory.mktemp("broken"), options) as plane:
         yield plane
 
@@ -110,7 +110,7 @@ async def works(plane: ControlPlane) -> bool:
     """Whether a read succeeds; a server that cannot answers with 504, or just closes the connection."""
     try:
         return (await answer(plane, CONFIGMAPS, plane.admin))[0] == 200
-    except aiohttp.ServerDisconnectedError:
+    except aiohttp.ClientConnectionError:
         return False
 
 
@@ -167,7 +167,7 @@ async def test_tokens_are_issued_for_ten_minutes_or_longer_and_signed_for_less(c
     requested = await control_plane.request_token("default", account, 600)
     with pytest.raises(TestbedError, match="less than 10 minutes"):
         await control_plane.request_token("default", account, 599)
-    accepted = await control_plane.expiring_token("default", account, 30)
+    accepted = await control_plane.expiring_token("default", account, 300)
     ended = await control_plane.expiring_token("default", account, -1)
     for token, status in ((requested, 403), (accepted, 403), (ended, 401)):
         assert (await answer(control_plane, CONFIGMAPS, token=token))[0] == status
@@ -217,7 +217,7 @@ async def test_pods_of_a_deployment_become_ready_on_fake_nodes(fake_nodes: FakeN
         deployment = await fake_nodes.plane.ask("GET", f"{deployments}/{name}")
         return bool(deployment["status"].get("readyReplicas") == 3)
 
-    await until(is_ready, within_s=60)
+    await until(is_ready)
     pods = await fake_nodes.plane.ask("GET", f"/api/v1/namespaces/default/pods?labelSelector=app={name}")
     assert {pod["spec"]["nodeName"] for pod in pods["items"]} <= set(fake_nodes.names)
 
