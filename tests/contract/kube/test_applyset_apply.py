@@ -149,7 +149,7 @@ async def test_a_definition_that_cannot_be_served_is_a_failure(client: Client, n
     rival["metadata"]["name"] = f"rivals.{group}"
     rival["spec"]["names"]["plural"] = "rivals"
     await make_set(client, namespace).apply([first])
-    objects = make_set(client, namespace, owner=f"{namespace}-2", name="second", served_within_s=0.2)
+    objects = make_set(client, namespace, owner=f"{namespace}-2", name="second", served_within_s=5)
     report = await objects.apply([rival, config_map("never")])
     assert [result.outcome for result in report.results] == [Outcome.FAILED, Outcome.SKIPPED]
     assert "not served" in report.results[0].error

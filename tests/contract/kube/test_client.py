@@ -175,7 +175,7 @@ class TestRefusals:
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
                 "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 1,
+                "timeoutSeconds": 30,
             }
             configuration = {
                 "apiVersion": HOOKS.api_version,
@@ -248,7 +248,7 @@ class TestReading:
 
     async def test_a_watch_brings_what_happens_until_its_time_is_over(self, client: Client, namespace: str) -> None:
         created = await client.create(CONFIG_MAPS, config_map(namespace, k="größe 🚢"), manager="first")
-        query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "1"}
+        query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "5"}
         async with aclosing(client.lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
             await client.apply(CONFIG_MAPS, config_map(namespace, k="new"), manager="first", force=True)
             await client.delete(CONFIG_MAPS, "a", namespace)

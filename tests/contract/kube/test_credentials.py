@@ -289,7 +289,7 @@ class TestPlugins:
 async def test_a_token_that_ends_while_it_is_used_is_told_as_such(
     api: ControlPlane, transport: Transport, namespace: str, account: str
 ) -> None:
-    client = Client(transport, account_of(api, await api.expiring_token(namespace, account, 2.0)))
+    client = Client(transport, account_of(api, await api.expiring_token(namespace, account, 20.0)))
     await name_of(client)
 
     async def is_refused() -> bool:

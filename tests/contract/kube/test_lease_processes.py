@@ -17,8 +17,8 @@ from testbed.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.kube_bed import admin_of
 
-WITHIN_S = 60.0
-TIMING = Timing(lease_s=3, renew_deadline_s=2.0, retry_s=0.2)
+WITHIN_S = 120.0
+TIMING = Timing(lease_s=10, renew_deadline_s=8.0, retry_s=0.5)
 CANDIDATE = """
 import asyncio, pathlib, sys
 from governor.process.instruments import Registry
@@ -33,7 +33,7 @@ async def main(file, namespace):
     async with Transport() as transport:
         election = Election(
             Client(transport, kubeconfig.own(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
-            clock=SystemClock(), status=master_status(Registry()), timing=Timing(3, 2.0, 0.2),
+            clock=SystemClock(), status=master_status(Registry()), timing=Timing(10, 8.0, 0.5),
         )
 
         async def lead():

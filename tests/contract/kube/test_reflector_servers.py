@@ -173,7 +173,7 @@ async def test_an_api_server_that_is_killed_and_started_again_is_followed_on(
 
 
 async def test_a_paused_store_delays_and_loses_nothing(start_api: StartControlPlane, transport: Transport) -> None:
-    plane = await start_api(Options(api_flags=("--request-timeout=3s",)))
+    plane = await start_api(Options(api_flags=("--request-timeout=5s",)))
     client = await prepared(plane, transport)
     await create(client, "a")
     async with following(client, HERE) as before:
