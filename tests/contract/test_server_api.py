@@ -92,7 +92,7 @@ async def test_an_endpoint_takes_and_answers_what_is_described(world: World, end
             url,
             json=body,
             headers={"Authorization": f"Bearer {credential.reveal()}", "Accept": "*/*"},
-            timeout=aiohttp.ClientTimeout(total=10),
+            timeout=aiohttp.ClientTimeout(total=60),
         ) as answer,
     ):
         assert str(answer.status) in described["responses"]

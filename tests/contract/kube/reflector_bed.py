@@ -29,7 +29,7 @@ BARE = Limits(
     attempts=1,
 )
 """A client that neither waits nor repeats: whoever uses it copes alone."""
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):

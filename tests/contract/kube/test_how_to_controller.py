@@ -21,7 +21,7 @@ from tests.contract.kube.applyset_bed import CONFIG_MAPS, DEPLOYMENTS, config_ma
 from tests.contract.kube.kube_bed import admin_of
 
 HOW_TO = Path(__file__).parents[3] / "docs/how-to"
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
 
 

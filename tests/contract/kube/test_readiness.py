@@ -80,7 +80,7 @@ class _Cluster:
             return aspect(verdicts[-1]) == wanted
 
         try:
-            await until(look, within_s=60.0)
+            await until(look)
         except TimeoutError:
             pytest.fail(f"{kind} {name} is not judged {wanted} but {verdicts[-1]}")
         return verdicts[-1]
