@@ -3,11 +3,11 @@
 The libraries' own logs (standard library) take the same road. Where lines go after stderr is the platform's business.
 """
 
-import contextlib
 import json
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 """Almost all values, and there is no secret in them."""
+_BEGINNING: Final = dict.fromkeys(("time", "level", "logger", "event"))
 
 _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.access")
 """Libraries that report each statement or request as information."""
@@ -37,23 +38,21 @@ _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
     """Send all logs of this process to ``stream``, stderr by default; call once, before the first component starts."""
     to = stream or sys.stderr
-    rendering = _rendering(in_json=not to.isatty())
+    description, rendering = _describing(program), _rendering(in_json=not to.isatty())
     structlog.configure(
-        processors=[*_described(), *rendering],
+        processors=[description, *rendering],
         logger_factory=lambda name: _Lines(to, name),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(to)
-    handler.setFormatter(_formatter(rendering))
+    handler.setFormatter(_formatter(description, rendering))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")
     logging.captureWarnings(capture=True)
-    structlog.contextvars.clear_contextvars()
-    bind(program=program)
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
@@ -70,17 +69,13 @@ class _Lines:
         self.name = name
 
     def _write(self, line: str) -> None:
-        # A log that cannot be written is no reason for the work to fail.
-        with contextlib.suppress(OSError, ValueError):
+        try:
             self._stream.write(line + "\n")
             self._stream.flush()
+        except (OSError, ValueError):
+            return  # A log that cannot be written is no reason for the work to fail.
 
     debug = info = warning = error = critical = _write
-
-
-def bind(**fields: object) -> None:
-    """Add fields to every line that this task and the tasks it starts will log."""
-    structlog.contextvars.bind_contextvars(**fields)
 
 
 def masked(value: object) -> object:
@@ -98,22 +93,22 @@ def masked(value: object) -> object:
             return value
 
 
-def _described() -> list[structlog.typing.Processor]:
-    return [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-        _mask_fields,
-    ]
+def _describing(program: str) -> structlog.typing.Processor:
+    """What every line says, in the order in which it is read. One step: several take twice the time."""
 
+    def describe(logger: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        record = event.get("_record")
+        line = {**_BEGINNING, **event, "program": program}
+        line["time"] = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        line["level"] = level
+        line["logger"] = logger.name if record is None else record.name
+        for name, value in event.items():
+            # exc_info holds the exception itself, which a later step turns into text without local variables.
+            if type(value) not in _PLAIN and not name.startswith("_") and name != "exc_info":
+                line[name] = masked(value)
+        return line
 
-def _mask_fields(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for name, value in event.items():
-        # exc_info holds the exception itself, which a later processor turns into text without local variables.
-        if type(value) not in _PLAIN and not name.startswith("_") and name != "exc_info":
-            event[name] = masked(value)
-    return event
+    return describe
 
 
 def _rendering(*, in_json: bool) -> list[structlog.typing.Processor]:
@@ -133,23 +128,19 @@ def _make_visible(_logger: object, _method: str, event: MutableMapping[str, Any]
     return event
 
 
-def _formatter(rendering: Sequence[structlog.typing.Processor]) -> structlog.stdlib.ProcessorFormatter:
+def _formatter(
+    description: structlog.typing.Processor, rendering: Sequence[structlog.typing.Processor]
+) -> structlog.stdlib.ProcessorFormatter:
     """The libraries' lines become the same as ours."""
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_described(),
+        foreign_pre_chain=[description],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
 
 
-def _json(event: Mapping[str, Any], **_options: object) -> str:
-    ordered = _in_order(event)
+def _json(line: Mapping[str, Any], **_options: object) -> str:
     try:
-        return msgspec.json.encode(ordered, enc_hook=repr).decode()
+        return msgspec.json.encode(line, enc_hook=repr).decode()
     except UnicodeEncodeError:
         # A text that is no UTF-8, as a file's name may be, must not end who only wants to tell of it.
-        return json.dumps(ordered, default=repr)
-
-
-def _in_order(event: Mapping[str, Any]) -> dict[str, Any]:
-    first = {name: event[name] for name in ("time", "level", "logger", "event") if name in event}
-    return first | {str(name): value for name, value in event.items()}
+        return json.dumps(line, default=repr)

@@ -3,7 +3,6 @@
 Values of environment variables are ``Secret``, so a change can be printed wherever it goes.
 """
 
-import functools
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -27,7 +26,7 @@ Difference: TypeAlias = tuple[FieldPath, Value, Value]
 V = TypeVar("V")
 
 
-class FieldChange(msgspec.Struct, Generic[V], frozen=True, dict=True):
+class FieldChange(msgspec.Struct, Generic[V], frozen=True):
     """What one plugin changed in one field."""
 
     plugin: str
@@ -35,7 +34,7 @@ class FieldChange(msgspec.Struct, Generic[V], frozen=True, dict=True):
     old: V
     new: V
 
-    @functools.cached_property
+    @property
     def field(self) -> str:
         """The field for people, as ``container_resources.cpu_shares``."""
         return render(self.path)

@@ -10,7 +10,7 @@ Which streams are held, and bytes, are ``relaying``'s business.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -130,7 +130,7 @@ class Dispatch:
         consultation = consult(held.call, request, self._store)
         for registration, allowed_s in self._turns(held, hook, consultation.question, RUNTIME_RESERVE_S):
             try:
-                answer = await self._ask(held, registration, hook, consultation.question, allowed_s())
+                answer = await self._ask(held, registration, hook, consultation.question, allowed_s)
                 consultation = consultation.answered(registration.name, answer, self._rules.conflicts)
             except GovernorError as error:
                 self._failed(held, registration, hook, consultation.question, error)
@@ -150,7 +150,7 @@ class Dispatch:
         asked = question(request, self._store)
         for registration, allowed_s in self._turns(held, hook, asked, ANSWER_RESERVE_S):
             try:
-                await self._ask(held, registration, hook, asked, allowed_s())
+                await self._ask(held, registration, hook, asked, allowed_s)
             except GovernorError as error:
                 self._failed(held, registration, hook, asked, error)
 
@@ -173,18 +173,15 @@ class Dispatch:
 
     def _turns(
         self, held: Held, hook: Hook, asked: Request, reserve_wanted_s: float
-    ) -> list[tuple[Registration, Callable[[], float]]]:
-        """The plugins to be asked, each with how long it may take when its turn comes."""
+    ) -> Iterator[tuple[Registration, float]]:
+        """The plugins to be asked, each when its turn comes, with how long it may take then."""
         labels, annotations = _pod_of(asked)
         if skips(self._rules.skip_key, self._rules.skip_value, labels, annotations):
-            return []
+            return
         registrations = self._plugins.registrations.asked(hook, labels)
         timeouts_s = [each.timeout_s or self._rules.plugin_timeout_s for each in registrations]
-
-        def allowed_s(index: int) -> Callable[[], float]:
-            return lambda: allowance_s(held.left_s(reserve_wanted_s), timeouts_s[index:])
-
-        return [(each, allowed_s(index)) for index, each in enumerate(registrations)]
+        for index, registration in enumerate(registrations):
+            yield registration, allowance_s(held.left_s(reserve_wanted_s), timeouts_s[index:])
 
     async def _ask(
         self, held: Held, registration: Registration, hook: Hook, asked: Request, allowed_s: float
@@ -195,13 +192,15 @@ class Dispatch:
         try:
             if allowed_s <= 0:
                 raise GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time to ask")
-            with self._metrics.seconds.labels(registration.name).time():
-                answer = await self._plugins.ask(registration, hook, asked, allowed_s, held.metadata)
+            answer = await self._plugins.ask(registration, hook, asked, allowed_s, held.metadata)
             result, error = "answered", ""
             return answer
         finally:
+            seconds = time.perf_counter() - began_s
+            if allowed_s > 0:
+                self._metrics.seconds.labels(registration.name).observe(seconds)
             self._metrics.asked.labels(registration.name, str(hook), result).inc()
-            held.note_asked(registration.name, hook, time.perf_counter() - began_s, error)
+            held.note_asked(registration.name, hook, seconds, error)
 
     def _failed(self, held: Held, registration: Registration, hook: Hook, asked: Request, error: GovernorError) -> None:
         held.note_failed(error.message)

@@ -99,4 +99,4 @@ def _of_container(container_id: str, known: Known) -> Subject:
     container = known.container(container_id)
     if container is None:
         return Subject(container_id=container_id)
-    return _of_sandbox(container.sandbox_id, known, container.container.container_meta.name, container_id)
+    return _of_sandbox(container.sandbox_id, known, container.creation.config.metadata.name, container_id)

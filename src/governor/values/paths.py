@@ -48,12 +48,12 @@ def parse(text: str) -> Path:
 
 def _render_step(step: Step) -> str:
     match step:
+        case str():
+            return f".{step}" if _KEY.fullmatch(step) else f"[{_quote(step)}]"
         case int():
             return f"[{step}]"
         case Item(name):
             return f"[{name}]" if _ITEM.fullmatch(name) else f"[name={_quote(name)}]"
-        case _:
-            return f".{step}" if _KEY.fullmatch(step) else f"[{_quote(step)}]"
 
 
 def _steps(text: str) -> Iterator[Step]:
