@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-WITHIN_S: Final = 60
+WITHIN_S: Final = 120
 
 
 class Outcome(msgspec.Struct, frozen=True):

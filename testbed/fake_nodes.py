@@ -11,7 +11,7 @@ from testbed.waiting import until
 
 CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 _LABEL = "testbed/fake-node"
-_READY_WITHIN_S = 60.0
+_READY_WITHIN_S = 240.0
 
 
 class FakeNodes(Server):

@@ -104,5 +104,5 @@ class RuntimeProxy(Server):
         """The exit code, after a signal that the test has sent."""
         if self._process is None:
             raise AssertionError("the proxy does not run")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             return await self._process.wait()

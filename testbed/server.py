@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 from testbed.errors import TestbedError, tail
 from testbed.waiting import until
 
-STOP_WITHIN_S = 10.0
+STOP_WITHIN_S = 30.0
 _ATTEMPTS = 5
 _LONGEST_SOCKET = 104
 _PORTS = range(2_000, 10_000)
@@ -63,7 +63,7 @@ def short_socket(socket: Path, suffix: str = "") -> Path:
 class Server(ABC):
     """A server that is started with ``async with`` or ``start``, and may be stopped and started again."""
 
-    ready_within_s: ClassVar[float] = 30.0
+    ready_within_s: ClassVar[float] = 120.0
     death_signal: ClassVar[str] = "KILL"
     """What it gets when the process that started it has gone."""
 
