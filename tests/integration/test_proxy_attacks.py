@@ -149,6 +149,23 @@ async def test_who_asks_and_reads_no_answer_is_sent_away(relayed: Bed) -> None:
     await nothing_stays(relayed)
 
 
+async def test_who_only_asks_whether_anybody_is_there_is_answered(relayed: Bed) -> None:
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        for number in range(3):
+            await intruder.send(PingFrame(0, b"number %d" % number))
+
+            async def is_answered(asked: int = number) -> bool:
+                pings = [frame for frame in intruder.received if isinstance(frame, PingFrame)]
+                return [frame.opaque_data for frame in pings if "ACK" in frame.flags] == [
+                    b"number %d" % each for each in range(asked + 1)
+                ]
+
+            await until(is_answered)
+    await reading
+
+
 async def test_who_never_opens_a_window_makes_the_proxy_keep_little(relayed: Bed) -> None:
     await relayed.runtime.set({"method": "Status", "answer_bytes": 8 * MIB})
     before = relayed.proxy.resident_bytes()

@@ -20,6 +20,7 @@ from governor.runtimeproxy.http2.events import Event, Wanted
 from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.writer import PATIENCE_S
 from governor.runtimeproxy.upstream import Upstreams
 
 DRAIN_S: Final = 10.0
@@ -235,6 +236,7 @@ class Session:
         self._over = False
         self._pumping = False
         self._pump_due = False
+        self._late_due = False
         self.is_probe = False
         """The client is this process itself, to see whether it is served: the runtime has no part in that."""
 
@@ -338,8 +340,16 @@ class Session:
         if then is not None:
             loop.call_soon(then)
 
-    def pump(self) -> None:
-        """Handle what happened, write what can be written, close what is finished."""
+    def _pump_late(self) -> None:
+        self._late_due = False
+        self.pump(late=True)
+
+    def pump(self, *, late: bool = False) -> None:
+        """Handle what happened, write what can be written, close what is finished.
+
+        What can wait is written with what comes next, or when it is ``late``: each write wakes a peer, and on the way
+        of a call nobody needs an acknowledgement.
+        """
         self._pump_due = False
         if self._pumping or self.engine is None:
             return
@@ -347,7 +357,8 @@ class Session:
         try:
             self._handle_events()
             for peer in list(self._peers.values()):
-                self._write(self.engine, peer)
+                if late or not self._waits(self.engine, peer):
+                    self._write(self.engine, peer)
         finally:
             self._pumping = False
 
@@ -358,6 +369,14 @@ class Session:
                     self._splice.spawn(partial(self._attach, self.engine, event.side))
                 elif self._held is not None:
                     self._held.handle(event)
+
+    def _waits(self, engine: ByteCopy | Relay, peer: Peer) -> bool:
+        if not (isinstance(engine, Relay) and engine.can_wait(peer.side)):
+            return False
+        if not self._late_due:
+            self._late_due = True
+            asyncio.get_running_loop().call_later(PATIENCE_S, self._pump_late)
+        return True
 
     def _write(self, engine: ByteCopy | Relay, peer: Peer) -> None:
         if peer.transport is None:

@@ -22,10 +22,13 @@ from governor.runtimeproxy.http2.frames import LARGEST_STREAM, Frame
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
 from governor.runtimeproxy.http2.streams import Lane, Side, Stream
+from governor.runtimeproxy.http2.writer import PATIENCE_S
 
 Metadata = Sequence[tuple[bytes, bytes]]
 
 _LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, header_list=64 * 1024)
+_NO_RELAY: Final = Stream(0, b"", Side.RUNTIME, hooked=False)
+"""The stream of lanes that nothing is relayed to."""
 _BODY_LIMIT_BYTES: Final = MESSAGE_LIMIT_BYTES + 64 * 1024
 
 
@@ -107,7 +110,7 @@ class _Exchange:
     __slots__ = ("answer", "body", "fields", "lane")
 
     def __init__(self, headers: Fields, body: bytes, answer: "asyncio.Future[None]") -> None:
-        self.lane = Stream(0, b"", Side.RUNTIME, hooked=False).upstream
+        self.lane = Lane(_NO_RELAY)
         self.lane.heads.append(headers)
         self.lane.put(body)
         self.lane.ending = True
@@ -150,6 +153,7 @@ class _Connection(asyncio.Protocol):
         self._leaving = False
         self._flushing = False
         """Flushing is due."""
+        self._late_due = False
 
     @property
     def usable(self) -> bool:
@@ -194,7 +198,7 @@ class _Connection(asyncio.Protocol):
         if not (lane.got_end and lane.sent_end):
             self._peer.reset(lane.id, Code.CANCEL)
         self._peer.close(lane)
-        if self._waiting or self._leaving or self._peer.writer.pending:
+        if self._waiting or self._leaving or (self._peer.writer.pending and not self._peer.writer.can_wait):
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -204,6 +208,15 @@ class _Connection(asyncio.Protocol):
         elif not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush_later(self) -> None:
+        if not self._late_due:
+            self._late_due = True
+            asyncio.get_running_loop().call_later(PATIENCE_S, self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._late_due = False
+        self._flush()
 
     def _flush(self) -> None:
         """Begin calls whose turn it is, write, and close when there is nothing left to be said."""
@@ -235,7 +248,10 @@ class _Connection(asyncio.Protocol):
             self._leaving = True
             message = f"{self._name} does not speak HTTP/2: {self._peer.failure}"
             self._fail_all(GovernorError(Kind.INTERNAL, "http2", message))
-        self._flush()
+        if self._peer.writer.can_wait and not (self._waiting or self._leaving):
+            self._flush_later()
+        else:
+            self._flush()
 
     def _read(self, frame: Frame) -> None:
         try:

@@ -40,6 +40,7 @@ class ServerSide(asyncio.Protocol):
         self.fields: dict[int, list[tuple[bytes, bytes]]] = {}
         self.bodies: dict[int, bytes] = {}
         self.resets: list[tuple[int, int]] = []
+        self.pongs: list[bytes] = []
         self.most_at_once = 0
         self.lost = False
         self._unsent: dict[int, bytes] = {}
@@ -72,6 +73,8 @@ class ServerSide(asyncio.Protocol):
                 self.connection.acknowledge_received_data(size, stream)
             case h2.events.StreamEnded(stream_id=stream):
                 self.respond(self, stream)
+            case h2.events.PingAckReceived(ping_data=data):
+                self.pongs.append(data)
             case h2.events.StreamReset(stream_id=stream, error_code=code):
                 self.resets.append((stream, int(code)))
                 self._unsent.pop(stream, None)
@@ -172,6 +175,19 @@ async def test_calls_share_a_connection_and_arrive_with_their_metadata(bed: Bed)
     assert fields[b"grpc-timeout"] == b"15000m"
     assert fields[b"traceparent"] == b"00-1"
     assert bed.client.connected
+
+
+async def test_a_server_that_only_asks_whether_anybody_is_there_is_answered(bed: Bed) -> None:
+    await bed.call()
+    [side] = bed.sides
+    for number in range(3):
+        side.connection.ping(b"number %d" % number)
+        side.flush()
+
+        async def is_answered(asked: int = number) -> bool:
+            return side.pongs == [b"number %d" % each for each in range(asked + 1)]
+
+        await until(is_answered)
 
 
 @pytest.mark.parametrize(("window", "size"), [(1000, 300_000), (65_535, 5_000_000), (1_000_000, 3_000_000)])

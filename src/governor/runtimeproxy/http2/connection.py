@@ -226,7 +226,8 @@ class Connection:
         if stream:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "PING of a stream")
         if not flags & frames.ACK:
-            self._reply(frames.ping_ack(payload))
+            # Who measures bandwidth by them, as gRPC does, sends one with every message.
+            self._reply(frames.ping_ack(payload), can_wait=True)
 
     def _goaway(self, _flags: int, stream: int, payload: Payload) -> Read:
         if stream:
@@ -287,9 +288,9 @@ class Connection:
             self.failure = fault.message
             self.closed = True
 
-    def _reply(self, written: bytes) -> None:
+    def _reply(self, written: bytes, *, can_wait: bool = False) -> None:
         """Write what the peer provokes; it must read, too."""
-        self.writer.write(written)
+        self.writer.write(written, can_wait=can_wait)
         if self.writer.backlog > self._limits.backlog:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "much is asked and no answer is read")
 

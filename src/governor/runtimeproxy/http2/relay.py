@@ -79,6 +79,11 @@ class Relay:
         peer = self._board.peer(side)
         return b"" if peer is None else peer.writer.outgoing()
 
+    def can_wait(self, side: Side) -> bool:
+        """Whether what is to be written to a peer may as well be written a moment later, with what comes next."""
+        peer = self._board.peer(side)
+        return peer is not None and peer.writer.can_wait
+
     def finished(self, side: Side) -> bool:
         """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
 

@@ -4,12 +4,18 @@ Nothing is read here, and nothing decided about which streams there are.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.blocks import BlockWriter, Fields
 from governor.runtimeproxy.http2.frames import Payload
 from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.streams import Lane
+
+PATIENCE_S: Final = 0.002
+"""How long frames that can wait may wait for others."""
+_PATIENT_MOST: Final = 4
+"""A peer that provokes more of them gets them at once."""
 
 
 class Writer:
@@ -23,6 +29,13 @@ class Writer:
         self._blocks = BlockWriter()
         self._blocked: dict[Lane, None] = {}
         self._out: list[Payload] = []
+        self._patient = 0
+        """How many of them can wait."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether there are only frames for which nobody waits, so that they may be written with the next ones."""
+        return 0 < self._patient == len(self._out) <= _PATIENT_MOST
 
     @property
     def pending(self) -> bool:
@@ -37,13 +50,14 @@ class Writer:
     def outgoing(self) -> bytes:
         """All that is to be written now."""
         out, self._out = self._out, []
-        self.backlog = 0
+        self.backlog = self._patient = 0
         return b"".join(out)
 
-    def write(self, written: bytes) -> None:
+    def write(self, written: bytes, *, can_wait: bool = False) -> None:
         """A whole frame, or several."""
         self._out.append(written)
         self.backlog += len(written)
+        self._patient += can_wait
 
     def block(self, lane: Lane) -> None:
         """Let a lane write in its turn."""

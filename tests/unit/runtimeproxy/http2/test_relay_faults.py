@@ -384,6 +384,21 @@ def test_a_ping_is_answered_to_who_asked(side: Side) -> None:
 
 
 @pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
+def test_answers_to_a_few_pings_can_wait_for_company_and_nothing_else_can(side: Side) -> None:
+    raw = Raw()
+    ping = frame(PING, 0, 0, b"question")
+    assert not raw.relay.can_wait(side)
+    for _ in range(4):
+        raw.relay.receive(side, ping)
+        assert raw.relay.can_wait(side)
+    raw.relay.receive(side, ping)
+    assert not raw.relay.can_wait(side)
+    assert raw.got(side) == [(PING, 0, b"question")] * 5
+    raw.relay.receive(side, ping + frames.settings([]))
+    assert not raw.relay.can_wait(side)
+
+
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.RUNTIME])
 @pytest.mark.parametrize("asked", [frame(PING, 0, 0, bytes(8)), frames.settings([])])
 def test_who_asks_without_end_and_reads_no_answer_is_cut_off(side: Side, asked: bytes) -> None:
     raw = Raw()
