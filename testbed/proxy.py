@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 HEAD_BYTES = 64 * 1024
-_CLOSE_WITHIN_S = 2.0
+_CLOSE_WITHIN_S = 20.0
 
 
 class Proxy(ABC):
