@@ -8,7 +8,7 @@
 So a plugin that sets a name sets its last entry, a new name comes at the end, and with a name all its entries go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from governor.runtimeproxy.changes import Value
@@ -16,14 +16,15 @@ from governor.runtimeproxy.cri.cri_pb2 import KeyValue
 from governor.values.secret import Secret
 
 
-def shown(variables: Iterable[KeyValue]) -> dict[str, str]:
-    """The variables that can be shown to a plugin."""
-    last = {each.key: each.value for each in variables}
+def show(variables: Iterable[KeyValue], shown: MutableMapping[str, str]) -> None:
+    """Put the variables that can be shown to a plugin into a map."""
     try:
-        return {key: value.decode() for key, value in last.items()}
+        for each in variables:
+            shown[each.key] = each.value.decode()
     except UnicodeDecodeError:
-        texts = {key: _text(value) for key, value in last.items()}
-        return {key: text for key, text in texts.items() if text is not None}
+        shown.clear()
+        last = {each.key: _text(each.value) for each in variables}
+        shown.update({key: text for key, text in last.items() if text is not None})
 
 
 def set_variable(variables: Any, name: str, value: Value) -> None:

@@ -132,10 +132,10 @@ def _entries(
     _original: Mapping[str, str], sent: Mapping[str, str], answered: Mapping[str, str]
 ) -> Iterator[Difference]:
     if answered:
-        yield from _set(dict(sent), dict(answered))
+        yield from _set(sent, dict(answered))
 
 
-def _set(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
+def _set(before: Mapping[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
     for key, value in sorted(after.items()):
         if before.get(key) != value:
             yield (key,), before.get(key), value

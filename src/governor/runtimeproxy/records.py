@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.environment import shown
+from governor.runtimeproxy.environment import show
 from governor.runtimeproxy.resources import overlay
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata
 
@@ -74,10 +74,9 @@ def container_of(request: cri_pb2.CreateContainerRequest, container_id: str = ""
     """A container as its configuration describes it, without its pod."""
     config = request.config
     container = ContainerResourceHookRequest(
-        container_annotations=config.annotations,
-        container_envs=shown(config.envs),
-        pod_cgroup_parent=request.sandbox_config.linux.cgroup_parent,
+        container_annotations=config.annotations, pod_cgroup_parent=request.sandbox_config.linux.cgroup_parent
     )
+    show(config.envs, container.container_envs)
     meta = container.container_meta
     meta.name, meta.attempt, meta.id = config.metadata.name, config.metadata.attempt, container_id
     meta.SetInParent()

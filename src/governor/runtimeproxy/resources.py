@@ -49,7 +49,8 @@ def overlay(source: Resources, target: Resources) -> None:
             setattr(target, name, value)
     for limit in source.hugepage_limits:
         set_hugepages(target.hugepage_limits, limit.page_size, limit.limit)
-    target.unified.MergeFrom(source.unified)
+    if source.unified:
+        target.unified.MergeFrom(source.unified)
 
 
 def set_hugepages(limits: Any, page_size: str, limit: int) -> None:
@@ -75,8 +76,11 @@ def differences(original: Resources, sent: Resources, answered: Resources) -> It
         old, new = getattr(sent, name), getattr(answered, name)
         if new != old and (new or _repeats(original, sent, answered)):
             yield (name,), old, new
-    yield from _entries(HUGEPAGES, _hugepages(sent), _hugepages(answered))
-    yield from _entries(UNIFIED, dict(sent.unified), dict(answered.unified))
+    # Most answers have neither.
+    if answered.hugepage_limits:
+        yield from _entries(HUGEPAGES, _hugepages(sent), _hugepages(answered))
+    if answered.unified:
+        yield from _entries(UNIFIED, dict(sent.unified), dict(answered.unified))
 
 
 def _repeats(original: Resources, sent: Resources, answered: Resources) -> bool:
