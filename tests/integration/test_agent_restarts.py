@@ -12,6 +12,7 @@ from governor.domain.documents import Strategy, Unproven
 from governor.domain.reports import Report, State, acknowledged, overall
 from testbed.daprd import Daprd, Sidecar
 from testbed.pytest_plugin import StartDaprd
+from testbed.redis import Redis
 from tests.integration.agent_bed import AgentBed, component, resource, running_agent, said_of
 from tests.integration.test_agent_return import returned
 
@@ -174,3 +175,24 @@ async def test_a_sidecar_of_others_is_never_restarted_and_verified_once_its_owne
     healed = await bed.said(acknowledged)
     assert f"process {theirs.pid} started after the write" in said_of(healed, "calm").evidence[-1].text
     assert isinstance(bed.sidecars[0], ExternalSidecar)
+
+
+async def test_a_sidecar_that_its_owner_replaces_before_it_has_shown_a_change_is_not_waited_for(
+    external: tuple[Daprd, AgentBed], redis_server: Redis
+) -> None:
+    theirs, bed = external
+    await bed.deliver()
+    await redis_server.pause()
+    access = {"redisHost": redis_server.address, "redisPassword": redis_server.password}
+    slow = component("slow", "state.redis", **access, readTimeout="300s")
+    slow["spec"]["initTimeout"] = "300s"
+    # The window is longer than the test's patience.
+    await bed.inbox.take(bed.sign([slow], window_s=3600), bed.membership)
+    await bed.said(lambda report: overall(report) is State.APPLIED)
+    await theirs.kill()
+    redis_server.resume()
+    await theirs.start()
+
+    report = await bed.said(lambda report: report.sequence == 2 and acknowledged(report))
+
+    assert f"process {theirs.pid} started after the write" in said_of(report, "slow").evidence[-1].text

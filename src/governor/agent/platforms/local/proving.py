@@ -72,7 +72,9 @@ class Prover:
         kept = [each for each in planned.expected if each.ref in planned.kept]
         changed = [each for each in planned.expected if each.ref not in {*planned.kept, *planned.obstacles}]
         window_s = self._window_s / 2 if self._restartable else self._window_s
-        seen = await self._ask(lambda now: running(changed, kept, before, now), window_s)
+        # What was asked before is never answered by another process: its owner has replaced it.
+        replaced = lambda now: now.process not in (None, before.process)  # noqa: E731
+        seen = await self._ask(lambda now: running(changed, kept, before, now), window_s, replaced)
         if settled(seen.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return Seen(seen.reading, {**seen.verdicts, **blocked})
@@ -81,13 +83,19 @@ class Prover:
     async def _prove_fresh(self, expected: tuple[Expected, ...], after: int, window_s: float) -> Seen:
         return await self._ask(lambda now: fresh(expected, after, now), window_s)
 
-    async def _ask(self, judge: Callable[[Reading], Verdicts], window_s: float) -> Seen:
+    async def _ask(
+        self,
+        judge: Callable[[Reading], Verdicts],
+        window_s: float,
+        is_futile: Callable[[Reading], bool] = lambda _: False,
+    ) -> Seen:
         deadline = self._clock.monotonic() + window_s
         pause_s = _FIRST_PAUSE_S
         while True:
             reading = await self._sidecar.read()
             seen = Seen(reading, judge(reading))
-            if settled(seen.verdicts) or self._clock.monotonic() >= deadline or self._superseded():
+            is_over = settled(seen.verdicts) or is_futile(reading) or self._superseded()
+            if is_over or self._clock.monotonic() >= deadline:
                 return seen
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
