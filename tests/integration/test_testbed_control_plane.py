@@ -241,6 +241,7 @@ async def test_a_webhook_refuses_what_its_function_refuses(control_plane: Contro
             "objectSelector": {"matchLabels": {"checked-by": name}},
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30,
         }
         configuration = {"metadata": {"name": name}, "webhooks": [hook]}
         await control_plane.ask("POST", WEBHOOKS, configuration)

@@ -169,6 +169,7 @@ async def test_what_a_webhook_refuses_is_refused_with_its_words(
                     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
                     "sideEffects": "None",
                     "admissionReviewVersions": ["v1"],
+                    "timeoutSeconds": 30,
                 }
             ],
         }
