@@ -24,6 +24,7 @@ from testbed.cluster.dapr import helm
 from testbed.cluster.workloads import Manifest, apply, manifest
 from testbed.oci import LOCAL
 from testbed.server import free_ports
+from testbed.waiting import until
 from testbed.wheels import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "governor-server"
@@ -66,6 +67,8 @@ class Installation:
         place = [NAME, str(CHART), f"--namespace={self.namespace}"]
         patience = ["--wait", "--timeout=120s"] if wait else []
         told = await helm(self.cluster, "upgrade", "--install", *place, *settings, *patience)
+        if wait:
+            await until(self.is_reached, within_s=WITHIN_S)
         return told.partition("NOTES:\n")[2]
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
@@ -85,6 +88,15 @@ class Installation:
     async def address(self) -> str:
         """Where the Service is reached from this machine."""
         return await self.kubectl("get", "service", NAME, "--output=jsonpath={.spec.clusterIP}")
+
+    async def is_reached(self) -> bool:
+        """Whether the Service leads to a pod: kube-proxy learns that one is ready later than everybody else."""
+        try:
+            _, writer = await asyncio.open_connection(await self.address(), PORT)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     async def governor(self, *words: str, **environment: str) -> str:
         """What the command line prints to the person, who has followed the notes."""

@@ -173,6 +173,7 @@ async def killed_by_the_cluster(installation: Installation) -> None:
 
     await until(is_replaced, within_s=WITHIN_S)
     after = container(await until(installation.pod, within_s=WITHIN_S))
+    await until(installation.is_reached, within_s=WITHIN_S)
     if after["restartCount"]:
         assert after["lastState"]["terminated"]["exitCode"] == EXIT_CODE[Kind.CONFLICT]
 
@@ -189,6 +190,7 @@ async def killed_by_the_kernel(installation: Installation) -> None:
 
     await until(is_started_again, within_s=WITHIN_S)
     after = await until(installation.pod, within_s=WITHIN_S)
+    await until(installation.is_reached, within_s=WITHIN_S)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert container(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
 
