@@ -1,6 +1,7 @@
 """A caller of a runtime that keeps to no rule: it sends whatever frames a test makes up, and reads or does not."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,9 +16,9 @@ _HEADER_BYTES = 9
 class Intruder:
     """One connection; ``received`` are the frames that came, by type, as far as they were read."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, out: socket.socket) -> None:
         self._reader = reader
-        self._writer = writer
+        self._out = out
         self._encoder = Encoder()
         self.received: list[Frame] = []
 
@@ -27,10 +28,10 @@ class Intruder:
 
     async def send(self, *frames: Frame | bytes) -> None:
         """Send frames, or bytes that are none; the other side may have had enough of them."""
+        loop = asyncio.get_running_loop()
         with suppress(ConnectionError):
             for frame in frames:
-                self._writer.write(frame if isinstance(frame, bytes) else frame.serialize())
-            await self._writer.drain()
+                await loop.sock_sendall(self._out, frame if isinstance(frame, bytes) else frame.serialize())
 
     def request(
         self, stream: int, method: str, flags: Sequence[str] = ("END_HEADERS",), more: Iterable[tuple[str, str]] = ()
@@ -81,10 +82,14 @@ class Intruder:
 
 
 @asynccontextmanager
-async def intruding(socket: Path) -> AsyncIterator[Intruder]:
+async def intruding(place: Path) -> AsyncIterator[Intruder]:
     """A connection, which ends without a farewell."""
-    reader, writer = await asyncio.open_unix_connection(str(socket))
-    try:
-        yield Intruder(reader, writer)
-    finally:
-        writer.transport.abort()
+    with socket.socket(socket.AF_UNIX) as out:
+        await asyncio.to_thread(out.connect, str(place))  # asyncio takes one for connected for which there is no room
+        out.setblocking(False)
+        # What is sent goes past the stream: if it failed there, nothing that came before could be read any more.
+        reader, writer = await asyncio.open_unix_connection(sock=out.dup())
+        try:
+            yield Intruder(reader, out)
+        finally:
+            writer.transport.abort()
