@@ -72,9 +72,12 @@ class Prover:
         kept = [each for each in planned.expected if each.ref in planned.kept]
         changed = [each for each in planned.expected if each.ref not in {*planned.kept, *planned.obstacles}]
         window_s = self._window_s / 2 if self._restartable else self._window_s
-        # What was asked before is never answered by another process: its owner has replaced it.
-        replaced = lambda now: now.process not in (None, before.process)  # noqa: E731
-        seen = await self._ask(lambda now: running(changed, kept, before, now), window_s, replaced)
+
+        def is_replaced(now: Reading) -> bool:
+            """By its owner: another process will never show what this one was to show."""
+            return now.process not in (None, before.process)
+
+        seen = await self._ask(lambda now: running(changed, kept, before, now), window_s, is_replaced)
         if settled(seen.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return Seen(seen.reading, {**seen.verdicts, **blocked})
