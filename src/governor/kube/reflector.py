@@ -23,8 +23,8 @@ from governor.process.backoff import Backoff, Retries
 from governor.process.clock import Clock
 
 BACKOFF: Final = Backoff(first_s=0.5, most_s=30.0)
-SILENCE_S: Final = 150.0
-"""A healthy server sends a bookmark every minute; after two that did not come the connection is taken for dead."""
+SILENCE_S: Final = 210.0
+"""A healthy server sends a bookmark every minute or two; after this the connection is taken for dead."""
 WATCH_S: Final = (300, 600)
 """How long one watch may last; spread, so that many followers do not come back together."""
 SHORT_S: Final = 1.0
