@@ -72,7 +72,7 @@ async def test_a_silent_connection_is_replaced(faults: FaultyApi, client: Client
         assert (follower.reflector.reconnects, follower.sizes) == (0, {"a": "0"})
 
         await clock.advance(1)
-        await until_true(lambda: "not a word for 150 s" in follower.reflector.trouble)
+        await until_true(lambda: f"not a word for {SILENCE_S:g} s" in follower.reflector.trouble)
         await clock.advance(SOON.most_s)
         await follower.holds({"a": "0", "b": "0"})
         assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 1)
