@@ -5,6 +5,7 @@ import random
 import secrets
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -168,6 +169,7 @@ async def test_a_proxy_is_killed_before_a_real_runtime(
     bed = await start_real_bed("containerd-2")
     runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await marking(start_hook_plugin, proxy)
-    kubelet = Kubelet(client, pod_of(runtime.cgroup), container)
+    end_task = partial(runtime.ctr, "tasks", "delete", "--force")
+    kubelet = Kubelet(client, pod_of(runtime.cgroup), container, end_task)
 
     await kill_proxy(proxy, client, plugin, kubelet, kills=2, most=12)
