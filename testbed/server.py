@@ -5,12 +5,14 @@ it shows that it is ready) is the subclass's business.
 """
 
 import asyncio
+import functools
+import itertools
 import os
 import random
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -27,15 +29,21 @@ _WORKERS = 16
 
 def free_ports(count: int) -> list[int]:
     """Loopback ports that are free now, where neither outgoing connections nor the sidecars of agents get theirs."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    own = _PORTS[worker % _WORKERS :: _WORKERS]
-    candidates = iter(random.sample(own, len(own)))
+    candidates = _own_ports()
     ports: list[int] = []
     while len(ports) < count:
         port = next(candidates)
         if _is_free(port):
             ports.append(port)
     return ports
+
+
+@functools.cache
+def _own_ports() -> Iterator[int]:
+    """In turns, so that none is given again soon: some servers bind theirs only after others have been given some."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = _PORTS[worker % _WORKERS :: _WORKERS]
+    return itertools.cycle(random.sample(own, len(own)))
 
 
 def _is_free(port: int) -> bool:
