@@ -36,7 +36,7 @@ class HeldPorts:
     """
 
     def __init__(self, settings: SidecarSettings, kept: Ports | None = None) -> None:
-        """Blocking. A given port is taken in any case; daprd tells who has it already."""
+        """A given port is used in any case; daprd says so if another program has it."""
         self._sockets: list[socket.socket] = []
         wanted, given = kept_ports(settings, kept), kept_ports(settings, None)
         try:
