@@ -17,12 +17,13 @@ from pathlib import Path
 
 from demo.programs import answers
 from deploy.image.assemble import governor_image
-from testbed import cache, images
-from testbed.containers import PrivateContainerd, volume
-from testbed.oci import write_archive
+from testbed import images
+from testbed.cri.containers import PrivateContainerd, volume
 from testbed.server import free_ports
-from testbed.steps import Steps
 from testbed.waiting import until
+from toolchain import cache
+from toolchain.oci import write_archive
+from toolchain.steps import Steps
 
 GOVERNOR = "/opt/venv/bin/governor"
 

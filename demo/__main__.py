@@ -18,8 +18,8 @@ from demo.good_path import GOOD_PATH
 from demo.scenario import NotObservedError, Step, Story
 from demo.world import World
 from governor.errors import GovernorError
-from testbed.errors import TestbedError
 from testbed.recipes import provide
+from toolchain.errors import TestbedError
 
 STEPS = (*GOOD_PATH, *BROKEN_PATH)
 EXIT_FAILED = 1

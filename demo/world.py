@@ -13,9 +13,9 @@ from demo import documents
 from demo.programs import GovernorAgent, GovernorServer, OrderApp, OrderDesk
 from governor.client import Client
 from governor.wire.rest import ChangeRequest, RevisionProgress, TokenRequest
-from testbed.errors import TestbedError
 from testbed.redis import Redis
 from testbed.server import Server
+from toolchain.errors import TestbedError
 
 
 class Store(msgspec.Struct):

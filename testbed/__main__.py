@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from testbed.errors import TestbedError
 from testbed.recipes import RECIPES, provide
+from toolchain.errors import TestbedError
 
 
 def main() -> int:

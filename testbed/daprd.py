@@ -10,11 +10,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import cache
-from testbed.golang import GO, download, environment
-from testbed.recipe import Recipe
 from testbed.server import Server
-from testbed.steps import Argv, Steps
+from toolchain import cache
+from toolchain.golang import GO, download, environment
+from toolchain.recipe import Recipe
+from toolchain.steps import Argv, Steps
 
 VERSION = "1.18.3"
 # It reloads only what it is asked to, by a feature of its Configuration: without one it cannot reload.

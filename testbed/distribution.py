@@ -9,7 +9,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _CONTROL_PLANES = 2
-_WITH_CONTROL_PLANE = ("test_chart_server.py", "test_testbed_api_faults.py", "test_testbed_control_plane.py")
+_WITH_CONTROL_PLANE = ("deploy/test_chart_server.py", "testbed/test_api_faults.py", "testbed/test_control_plane.py")
 
 
 def group_of(nodeid: str) -> str:
@@ -18,11 +18,11 @@ def group_of(nodeid: str) -> str:
     An API server that does nothing still takes a tenth of a core, and it stays until its process has no more tests.
     """
     file = PurePosixPath(nodeid.partition("::")[0])
-    if file.name.startswith("test_cluster_"):
+    if file.parent.name == "cluster":
         return "cluster"
-    if file.parent.name == "kube" and file.parent.parent.name == "contract":
-        return f"control-plane-{sum(file.name.encode()) % _CONTROL_PLANES}"
-    return "control-plane" if file.name in _WITH_CONTROL_PLANE else nodeid
+    if "contract/kube/" in nodeid:
+        return f"control-plane-{sum(str(file).encode()) % _CONTROL_PLANES}"
+    return "control-plane" if nodeid.partition("::")[0].endswith(_WITH_CONTROL_PLANE) else nodeid
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]

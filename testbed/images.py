@@ -13,13 +13,25 @@ from pathlib import Path
 from deploy.image.assemble import governor_image
 from deploy.image.interpreter import ask
 from deploy.image.layers import VENV, compile_all, environment, python_layer, skeleton
-from testbed import cache, debian, elf, oci
-from testbed.errors import TestbedError
-from testbed.oci import LOCAL, NONROOT, Archive, Directory, File, Image, Link, Node, tree_of, write_archive, write_layer
-from testbed.recipe import Recipe
 from testbed.recipes import provide
-from testbed.steps import Steps
-from testbed.wheels import REPOSITORY, VENV_PYTHON
+from toolchain import cache, debian, elf, oci
+from toolchain.errors import TestbedError
+from toolchain.oci import (
+    LOCAL,
+    NONROOT,
+    Archive,
+    Directory,
+    File,
+    Image,
+    Link,
+    Node,
+    tree_of,
+    write_archive,
+    write_layer,
+)
+from toolchain.recipe import Recipe
+from toolchain.steps import Steps
+from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 _ARCHIVE = "image.tar"
 _BUSYBOX = Path("/bin/busybox")

@@ -19,15 +19,15 @@ from typing import Any, Protocol, TypeVar
 import pytest
 import pytest_asyncio
 
-from testbed import killed_runs
-from testbed.control_plane import PROGRAMS, ControlPlane, Options
 from testbed.daprd import Daprd, Sidecar
-from testbed.errors import tail
-from testbed.fake_nodes import FakeNodes
+from testbed.kube.control_plane import PROGRAMS, ControlPlane, Options
+from testbed.kube.fake_nodes import FakeNodes
+from testbed.linux import killed_runs
 from testbed.recipes import provide
 from testbed.redis import Redis
 from testbed.server import Server
 from testbed.waiting import until
+from toolchain.errors import tail
 
 _LOG_LINES = 60
 _FAKE_NODES = 5

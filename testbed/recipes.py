@@ -3,16 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from testbed import cache, debian
-from testbed.containerd import CONTAINERD, CONTAINERD_2
-from testbed.coredns import COREDNS
-from testbed.crictl import CRICTL
-from testbed.dapr import services
+from testbed.cri.containerd import CONTAINERD, CONTAINERD_2
+from testbed.cri.crictl import CRICTL
+from testbed.cri.go_peers import GO_PEERS
+from testbed.dapr_services import services
 from testbed.daprd import DAPRD, DAPRD_1_16, VERSION, VERSION_1_16
-from testbed.errors import TestbedError
-from testbed.gopeers import GO_PEERS
-from testbed.helm import HELM
-from testbed.kubernetes import (
+from testbed.kube.coredns import COREDNS
+from testbed.kube.programs import (
     ETCD,
     KUBE_APISERVER,
     KUBE_CONTROLLER_MANAGER,
@@ -22,8 +19,11 @@ from testbed.kubernetes import (
     KUBELET,
     KWOK,
 )
-from testbed.recipe import Recipe
 from testbed.redis import REDIS
+from toolchain import cache, debian
+from toolchain.errors import TestbedError
+from toolchain.helm import HELM
+from toolchain.recipe import Recipe
 
 _CONTROL_PLANE = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
 _NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD, HELM, services(VERSION))

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from testbed.errors import TestbedError
-from testbed.recipe import Recipe
 from testbed.server import Server
-from testbed.steps import Steps
+from toolchain.errors import TestbedError
+from toolchain.recipe import Recipe
+from toolchain.steps import Steps
 
 # Debian's redis-server package is a link to this program and a system service. With the link alone no service
 # is started, neither now nor at the next boot.

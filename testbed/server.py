@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from testbed.errors import TestbedError, tail
 from testbed.waiting import until
+from toolchain.errors import TestbedError, tail
 
 STOP_WITHIN_S = 30.0
 _ATTEMPTS = 5

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, the repository is not on the path
 
 from governor.errors import GovernorError
-from testbed.errors import TestbedError
-from testbed.wheels import REPOSITORY
+from toolchain.errors import TestbedError
+from toolchain.wheels import REPOSITORY
 from tools import generate_cli, generate_dapr, generate_openapi, generate_protos
 
 GENERATORS = (generate_cli, generate_dapr, generate_openapi, generate_protos)

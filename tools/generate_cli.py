@@ -9,7 +9,7 @@ import click
 
 from governor.cli.main import PROGRAM, cli
 from governor.errors import Kind
-from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE
+from governor.process.exit_codes import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE
 
 _MEANING: Final = {
     Kind.INVALID: "The input is wrong in itself: not YAML, an unknown kind, a wrong value. Correct it.",

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from governor import yamltext
 from governor.errors import GovernorError, Kind
-from testbed import cache, daprd, golang
+from testbed import daprd
+from toolchain import cache, golang
 
 DATA: Final = Path("src/governor/domain/dapr/data")
 

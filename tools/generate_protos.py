@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from testbed.errors import TestbedError
-from testbed.wheels import REPOSITORY
+from toolchain.errors import TestbedError
+from toolchain.wheels import REPOSITORY
 
 _SOURCES: Final = Path("src")
 

@@ -5,10 +5,10 @@ Versions already pinned stay unless ``pyproject.toml`` no longer allows them; de
 
 import sys
 
-from testbed import cache
-from testbed.errors import TestbedError
-from testbed.steps import Steps
-from testbed.wheels import REPOSITORY, from_wheel
+from toolchain import cache
+from toolchain.errors import TestbedError
+from toolchain.steps import Steps
+from toolchain.wheels import REPOSITORY, from_wheel
 
 _COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--no-header")
 _SOURCES = {

@@ -8,11 +8,11 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable
 
-from testbed import cache
-from testbed.errors import TestbedError
 from testbed.recipes import provide, require_packages
-from testbed.steps import Steps
-from testbed.wheels import REPOSITORY, VENV_PYTHON
+from toolchain import cache
+from toolchain.errors import TestbedError
+from toolchain.steps import Steps
+from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 _VENV = VENV_PYTHON.parent.parent
 _LOCK = REPOSITORY / "requirements" / "dev.txt"

@@ -22,12 +22,12 @@ from bench.kube.replay import Replay
 from bench.kube.report import Samples, table
 from bench.kube.sample import APPLIED, HELD, WATCHED
 from bench.kube.tasks import LIBRARIES, Task, Usage
-from governor.kube.client import Client, Transport
-from governor.kube.kubeconfig import own
-from testbed import cache
-from testbed.control_plane import ControlPlane
+from governor.kube.client.client import Client, Transport
+from governor.kube.config.kubeconfig import own
+from testbed.kube.control_plane import ControlPlane
 from testbed.recipes import provide
-from testbed.wheels import REPOSITORY, VENV_PYTHON, from_wheels
+from toolchain import cache
+from toolchain.wheels import REPOSITORY, VENV_PYTHON, from_wheels
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kubectl")
 AT_ONCE: Final = 16

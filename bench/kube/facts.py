@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.machine import machine
-from testbed.kubernetes import VERSION
+from testbed.kube.programs import VERSION
 
 _SHARED: Final = ("aiohttp", "msgspec", "uvloop")
 _OTHERS: Final = ("kubernetes-asyncio", "lightkube", "httpx2")

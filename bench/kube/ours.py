@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from bench.kube.sample import MANAGER
-from governor.kube.client import Client, Limits, Transport
-from governor.kube.kubeconfig import own
+from governor.kube.client.client import Client, Limits, Transport
+from governor.kube.config.kubeconfig import own
 from governor.kube.objects import ApiResource
-from governor.kube.reflector import Reflector
-from governor.kube.store import Event
-from governor.kube.views import Metadata, View
+from governor.kube.reflector.reflector import Reflector
+from governor.kube.reflector.store import Event
+from governor.kube.reflector.views import Metadata, View
 from governor.process.clock import SystemClock
-from governor.process.limiter import Rate
+from governor.process.flowcontrol.limiter import Rate
 
 CONFIG_MAP: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 DEPLOYMENT: Final = ApiResource("apps", "v1", "Deployment", "deployments", namespaced=True)

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import msgspec
 
-from testbed.pki import Authority, kubeconfig, put
+from testbed.kube.pki import Authority, kubeconfig, put
 
 _IDLE_S: Final = 0.1
 _WRITE_BYTES: Final = 256 * 1024

@@ -29,7 +29,7 @@ from bench.proxy.report import added, aims, memories, processor, ratios, slowest
 from bench.proxy.rounds import take
 from bench.proxy.routes import RUNTIMES, Route, Runtime, peer
 from bench.proxy.stage import Sizes, containerd, fake_runtime, stage
-from testbed.containerd import VERSION
+from testbed.cri.containerd import VERSION
 
 TITLES: Final = {"fake": "a runtime that answers at once", "containerd": f"containerd {VERSION}"}
 QUICK: Final = Sizes(calls=20, lives=1)

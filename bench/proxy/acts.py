@@ -9,9 +9,9 @@ import msgspec
 
 from bench.proxy.sample import LISTED, pod, workload
 from bench.turns import in_turn
-from testbed.cri_client import CriClient, Repetition
-from testbed.cri_control import Json
-from testbed.cri_pods import Pod
+from testbed.cri.client import CriClient, Repetition
+from testbed.cri.control import Json
+from testbed.cri.pods import Pod
 
 LIFE: Final = "a pod's life"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.proxy.routes import PLUGIN_SETS
 from bench.proxy.sample import plugins_answer
 from governor.wire.hooks.points import Hook
-from testbed.cri_peers import HookPlugin
+from testbed.cri.peers import HookPlugin
 from testbed.server import Server, short_socket
-from testbed.wheels import REPOSITORY, VENV_PYTHON
+from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 
 class PythonPlugin(Server):

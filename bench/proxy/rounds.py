@@ -9,7 +9,7 @@ import msgspec
 from bench.proxy.acts import Act
 from bench.proxy.processes import cpu_s
 from bench.proxy.routes import Route
-from testbed.cri_client import CriClient
+from testbed.cri.client import CriClient
 
 WARM_UP_SHARE: Final = 10
 """One act in so many is done before the clock starts."""

@@ -4,8 +4,8 @@ import uuid
 from typing import Final
 
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookResponse, LinuxContainerResources
-from testbed.cri_control import Json
-from testbed.cri_pods import container, sandbox
+from testbed.cri.control import Json
+from testbed.cri.pods import container, sandbox
 
 LISTED: Final = 100
 MARK: Final = "bench.governor/plugin-{}"

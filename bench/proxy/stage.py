@@ -13,11 +13,11 @@ from bench.proxy.acts import LIFE, Act, Listing, Living, Ready, asking_version, 
 from bench.proxy.processes import Memory
 from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, Route, Runtime
 from bench.proxy.sample import MARK, pod, workload
-from testbed.cri_client import CriClient
-from testbed.cri_peers import FakeRuntime
-from testbed.cri_pods import Pod
-from testbed.cri_runtime import CriRuntime
-from testbed.runtime_proxy import RuntimeProxy
+from testbed.cri.client import CriClient
+from testbed.cri.peers import FakeRuntime
+from testbed.cri.pods import Pod
+from testbed.cri.runtime import CriRuntime
+from testbed.cri.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
 
 AT_ONCE: Final = 16

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from deploy.image.interpreter import ask
 from deploy.image.layers import DATA, VENV, Product, environment, helm_layer, product_layer, python_layer
-from testbed import cache
-from testbed.errors import TestbedError
-from testbed.oci import LOCAL, Image, write_archive
-from testbed.steps import Steps
-from testbed.wheels import VENV_PYTHON
+from toolchain import cache
+from toolchain.errors import TestbedError
+from toolchain.oci import LOCAL, Image, write_archive
+from toolchain.steps import Steps
+from toolchain.wheels import VENV_PYTHON
 
 _LABEL = "org.opencontainers.image"
 

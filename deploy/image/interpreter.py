@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import TestbedError
-from testbed.steps import Steps
+from toolchain.errors import TestbedError
+from toolchain.steps import Steps
 
 PREFIX = "/usr"
 OLDEST = (3, 11)

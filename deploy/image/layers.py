@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from deploy.image.interpreter import PREFIX, Interpreter, is_own, neutralise, put
-from testbed import cache, debian, elf, oci
-from testbed.errors import TestbedError
-from testbed.helm import HELM
-from testbed.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
-from testbed.recipe import Recipe
-from testbed.steps import Argv, Steps
-from testbed.wheels import REPOSITORY, VENV_PYTHON
+from toolchain import cache, debian, elf, oci
+from toolchain.errors import TestbedError
+from toolchain.helm import HELM
+from toolchain.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
+from toolchain.recipe import Recipe
+from toolchain.steps import Argv, Steps
+from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 VENV: Final = "opt/venv"
 DATA: Final = "var/lib/governor"

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from testbed import cache, images
+from testbed import images
 from testbed.cluster import requisites, turn
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.leftovers import sweep
 from testbed.cluster.workloads import OrderApp, RedisInCluster, state_store
-from testbed.errors import TestbedError
-from testbed.helm import HELM
+from toolchain import cache
+from toolchain.errors import TestbedError
+from toolchain.helm import HELM
 
 _INTERRUPTED = 130
 _ENDED_WITHIN_S = 60.0

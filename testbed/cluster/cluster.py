@@ -13,10 +13,10 @@ from typing import IO, Any
 
 from testbed.cluster import turn
 from testbed.cluster.turn import Holder, Say
-from testbed.containerd import NAMESPACE
-from testbed.errors import TestbedError, tail
+from testbed.cri.containerd import NAMESPACE
 from testbed.waiting import until
-from testbed.wheels import REPOSITORY
+from toolchain.errors import TestbedError, tail
+from toolchain.wheels import REPOSITORY
 
 TURN_WITHIN_S = 600.0
 _READY_WITHIN_S = 240.0

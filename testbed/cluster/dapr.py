@@ -8,14 +8,14 @@ from pathlib import Path
 
 import yaml
 
-from testbed import cache
 from testbed.cluster.cluster import PATIENCE_S, Cluster, run
-from testbed.dapr import SERVICES, services
+from testbed.dapr_services import SERVICES, services
 from testbed.daprd import recipe as daprd
-from testbed.helm import HELM
 from testbed.images import static
-from testbed.oci import LOCAL
 from testbed.waiting import until
+from toolchain import cache
+from toolchain.helm import HELM
+from toolchain.oci import LOCAL
 
 NAMESPACE = "dapr-system"
 _RELEASE = "dapr"

@@ -19,7 +19,7 @@ from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import OrderApp, RedisInCluster
 from testbed.daprd import VERSION
 from testbed.distribution import group_of
-from testbed.errors import tail
+from toolchain.errors import tail
 
 _TIMEOUT_S = 1200  # the turn of a run comes when another's tests have ended
 _LOG_LINES = 15

@@ -21,7 +21,7 @@ from testbed.cluster.leftovers import make_cgroups, sweep
 from testbed.cluster.network import choose
 from testbed.cluster.places import PRIVATE
 from testbed.cluster.turn import Holder
-from testbed.errors import TestbedError
+from toolchain.errors import TestbedError
 
 _NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 # A shell as the first process takes the orphans that shims leave; a last command alone it would replace itself with.

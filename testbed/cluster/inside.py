@@ -18,12 +18,12 @@ from testbed.cluster.names import CoreDns
 from testbed.cluster.network import Network, lay, plugin_settings
 from testbed.cluster.node import Kubelet, KubeProxy, Place
 from testbed.cluster.places import KERNEL_SETTINGS, PRIVATE
-from testbed.containerd import Containerd
-from testbed.control_plane import ControlPlane, Options
-from testbed.errors import TestbedError, tail
-from testbed.pki import put
+from testbed.cri.containerd import Containerd
+from testbed.kube.control_plane import ControlPlane, Options
+from testbed.kube.pki import put
 from testbed.server import Server
 from testbed.waiting import until
+from toolchain.errors import TestbedError, tail
 
 _NODE_READY_WITHIN_S = 120.0
 

@@ -11,7 +11,7 @@ from testbed.cluster import turn
 from testbed.cluster.network import unplug
 from testbed.cluster.places import CGROUP
 from testbed.cluster.turn import Holder
-from testbed.errors import TestbedError
+from toolchain.errors import TestbedError
 
 _HIERARCHIES = Path("/sys/fs/cgroup")
 _GONE_WITHIN_S = 30.0

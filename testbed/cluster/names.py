@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.control_plane import probe
+from testbed.kube.control_plane import probe
 from testbed.server import Server
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from testbed.cluster.network import Network
 from testbed.cluster.places import CGROUP
-from testbed.control_plane import ControlPlane, probe
-from testbed.pki import kubeconfig, put
+from testbed.kube.control_plane import ControlPlane, probe
+from testbed.kube.pki import kubeconfig, put
 from testbed.server import Server
 
 NAME = "node"

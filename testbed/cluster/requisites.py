@@ -4,9 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
-from testbed import debian, recipes
-from testbed.containerd import PLUGINS
-from testbed.errors import TestbedError
+from testbed import recipes
+from testbed.cri.containerd import PLUGINS
+from toolchain import debian
+from toolchain.errors import TestbedError
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILT = (

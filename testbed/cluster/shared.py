@@ -9,7 +9,7 @@ from testbed.cluster.cluster import TURN_WITHIN_S, Cluster
 from testbed.cluster.leftovers import sweep
 from testbed.cluster.traces import Traces, look
 from testbed.cluster.turn import Say
-from testbed.errors import TestbedError, tail
+from toolchain.errors import TestbedError, tail
 
 
 class SharedCluster:

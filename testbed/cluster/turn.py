@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from testbed.errors import TestbedError
+from toolchain.errors import TestbedError
 
 LOCK = Path("/run/runtime-governor-cluster")
 """Where only root may write: what it says is removed is removed."""

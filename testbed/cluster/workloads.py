@@ -10,9 +10,9 @@ import aiohttp
 
 from testbed import images
 from testbed.cluster.cluster import PATIENCE_S, Cluster
-from testbed.errors import TestbedError
-from testbed.oci import LOCAL
 from testbed.redis import Reply, ask
+from toolchain.errors import TestbedError
+from toolchain.oci import LOCAL
 
 Manifest = dict[str, Any]
 _REDIS_PORT = 6379

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from governor.domain.reports import State
 from governor.server.api.routes import ENDPOINTS
 from governor.values.secret import Secret
-from governor.wire import identity
+from governor.wire import credentials
 from governor.wire.events import Parser
 from governor.wire.rest import PREFIX, TokenRequest
-from tests.integration.server_bed import Agent, ServerBed, component, profile, report_on, running, runtime
+from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,7 +42,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         await agent.report(delivery, State.APPLIED, n=1)
         async with bed.client() as admin:
             spare = await admin.create_token(TokenRequest(name="spare", runtime="r1"))
-            join = identity.read_join_token(Secret((await admin.create_token(TokenRequest(runtime="r1"))).text))
+            join = credentials.read_join_token(Secret((await admin.create_token(TokenRequest(runtime="r1"))).text))
         async with aiohttp.ClientSession() as session, session.get(f"{bed.url}{PREFIX}/openapi.json") as answer:
             description = await answer.json()
         names = {
@@ -60,7 +60,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "/enrol": {
                 "runtime": "r1",
                 "secret": join.secret,
-                "publicKey": identity.encode_public_key(Ed25519PrivateKey.generate().public_key()),
+                "publicKey": credentials.encode_public_key(Ed25519PrivateKey.generate().public_key()),
             },
             "/runtimes/{runtime}/reports": msgspec.to_builtins(report_on(delivery, State.VERIFIED, n=2)),
         }

@@ -22,11 +22,11 @@ from demo.good_path import GOOD_PATH
 from demo.scenario import RUNTIMES, NotObservedError, Step, Story
 from demo.world import Runtime, World
 from governor.errors import GovernorError
-from governor.process.child import start_time
+from governor.process.child.child import start_time
 from governor.wire.rest import Revision
-from testbed.errors import TestbedError
 from testbed.waiting import until
 from tests.e2e.leftovers import processes_below, temporary_files
+from toolchain.errors import TestbedError
 
 STEPS = (*GOOD_PATH, *BROKEN_PATH)
 VICTIMS = ("server", "agent", "sidecar")

@@ -105,6 +105,6 @@ def test_no_program_imports_another() -> None:
 
 
 def _join_token() -> str:
-    from governor.wire.identity import JoinToken
+    from governor.wire.credentials import JoinToken
 
     return JoinToken("http://127.0.0.1:9", "nowhere", "a-secret").encode().reveal()

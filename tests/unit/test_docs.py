@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]+)?\)")
-CODE_PATH = re.compile(r"`(?P<path>(?:src|tests|testbed|demo|bench|tools|requirements|docs)/[^`\s]*)`")
+CODE_PATH = re.compile(r"`(?P<path>(?:src|tests|testbed|toolchain|deploy|demo|bench|tools|requirements|docs)/[^`\s]*)`")
 
 
 def name_of(page: Path) -> str:

@@ -8,23 +8,24 @@ from typing import Final
 
 import msgspec
 
-from governor.kube import kubeconfig
-from governor.kube.access import Access
 from governor.kube.applyset import ApplySet, Owner, Settings
-from governor.kube.client import Client, Transport
+from governor.kube.client.client import Client, Transport
+from governor.kube.config import kubeconfig
+from governor.kube.config.access import Access
 from governor.kube.lease.election import LIMITS, Election, master_status
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.readiness.summary import summarise
 from governor.kube.readiness.table import judge
 from governor.kube.readiness.verdict import State
-from governor.kube.reflector import Reflector
-from governor.kube.views import View
-from governor.process import logging, supervise
-from governor.process.backoff import Backoff
+from governor.kube.reflector.reflector import Reflector
+from governor.kube.reflector.views import View
+from governor.process import supervise
 from governor.process.clock import Clock, SystemClock
-from governor.process.instruments import Registry
-from governor.process.reconcile import Again, Done, Failed, Outcome, ReconcileMetrics, Reconciler, Waiting
-from governor.process.turns import Priority
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.reconciler import Again, Done, Failed, Outcome, ReconcileMetrics, Reconciler, Waiting
+from governor.process.reconcile.turns import Priority
+from governor.process.telemetry import logging
+from governor.process.telemetry.instruments import Registry
 
 CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 SETTINGS: Final = Settings(manager="pages-controller", prefix="example.dev")

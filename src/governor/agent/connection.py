@@ -9,16 +9,16 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.identity import credential, join
-from governor.agent.reporting import Outbox, send_reports
+from governor.agent.enrolment import credential, join
+from governor.agent.inbox import Inbox, watch
+from governor.agent.outbox import Outbox, send_reports
 from governor.agent.storage import Membership, Storage
-from governor.agent.watching import Inbox, watch
 from governor.client import Client
 from governor.errors import GovernorError, Kind
-from governor.process import logging
-from governor.process.backoff import Backoff, Retries
 from governor.process.clock import Clock
-from governor.wire.identity import JoinToken
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.process.telemetry import logging
+from governor.wire.credentials import JoinToken
 
 _BACKOFF: Final = Backoff(first_s=0.2, most_s=30.0)
 _MAY_PASS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.findings import Findings
-from governor.agent.identity import believe
+from governor.agent.enrolment import believe
 from governor.agent.storage import Membership, Proven, Storage, Trial
+from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.wire.rest import SignedDelivery
 

@@ -8,19 +8,19 @@ from typing import Final
 
 import msgspec
 
-from governor.agent import findings
-from governor.agent.findings import AGENT, Findings
+from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger, Standing
+from governor.agent.outbox import Outbox
 from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.reporting import Outbox
-from governor.agent.watching import Inbox
+from governor.agent.verification import findings
+from governor.agent.verification.findings import AGENT, Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import Preflight
 from governor.domain.reports import Evidence, State
 from governor.errors import GovernorError
-from governor.process import logging
 from governor.process.clock import Clock
-from governor.process.reconcile import Again, Done, Outcome, Stalled
+from governor.process.reconcile.reconciler import Again, Done, Outcome, Stalled
+from governor.process.telemetry import logging
 from governor.values.digest import digest
 
 KEY: Final = "runtime"

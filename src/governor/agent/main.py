@@ -6,29 +6,30 @@ import aiohttp
 
 import governor
 from governor.agent.connection import Connection
-from governor.agent.identity import check_token, load_or_make_key
+from governor.agent.enrolment import check_token, load_or_make_key
+from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
+from governor.agent.outbox import Outbox
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.platforms.local.preflight import ThrowAway
-from governor.agent.platforms.local.proving import AnySidecar
+from governor.agent.platforms.local.prover import AnySidecar
 from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
-from governor.agent.reporting import Outbox
+from governor.agent.platforms.local.throwaway import ThrowAway
 from governor.agent.settings import Settings
 from governor.agent.storage import Storage
-from governor.agent.watching import Inbox
-from governor.process import logging, supervise
+from governor.process import supervise
 from governor.process.address import listen
-from governor.process.backoff import Backoff
 from governor.process.clock import Clock, SystemClock
-from governor.process.health import Checks, HealthServer
-from governor.process.instruments import Gauge, Registry
-from governor.process.metrics import LoopLag, program_registry
-from governor.process.reconcile import ReconcileMetrics, Reconciler
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.reconciler import ReconcileMetrics, Reconciler
 from governor.process.supervise import Component, Lifecycle
+from governor.process.telemetry import logging
+from governor.process.telemetry.health import Checks, HealthServer
+from governor.process.telemetry.instruments import Gauge, Registry
+from governor.process.telemetry.metrics import LoopLag, program_registry
 
 _GRACE_S: Final = STOP_GRACE_S + 5.0
 _BACKOFF: Final = Backoff(first_s=0.5, most_s=60.0)

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from governor.agent.findings import Findings
-from governor.agent.verification import Proof
+from governor.agent.verification.findings import Findings
+from governor.agent.verification.verdicts import Proof
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError, Kind
 from governor.process import files

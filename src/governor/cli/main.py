@@ -16,7 +16,7 @@ from governor.cli.advice import next_step
 from governor.cli.lazy import Entry, LazyGroup
 from governor.cli.options import connection_options
 from governor.errors import GovernorError, Kind
-from governor.process.exits import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
+from governor.process.exit_codes import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
 
 PROGRAM: Final = "governor"
 COMPLETION: Final = "_GOVERNOR_COMPLETE"
@@ -25,24 +25,36 @@ _UNWRITTEN: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EF
 """Why an output cannot be written. Whatever else a command writes reports such a failure in its own words."""
 
 COMMANDS: Final = {
-    "apply": Entry("governor.cli.changing:apply", "Put documents and follow the change until it is verified in use."),
-    "diff": Entry("governor.cli.changing:diff", "Show what `apply` would change, for documents and for runtimes."),
-    "delete": Entry("governor.cli.changing:delete", "Delete documents and follow the change."),
-    "rollback": Entry("governor.cli.changing:rollback", "Make documents what they were at a revision; follow it."),
-    "import": Entry("governor.cli.importing:import_documents", "Take over the file of the proof of concept."),
-    "get": Entry("governor.cli.showing:get", "List runtimes, profiles or revisions, or show one of them."),
-    "describe": Entry("governor.cli.showing:describe", "Show everything that is known about one thing."),
-    "explain": Entry("governor.cli.explaining:explain", "Show which profile decided each field of a runtime."),
-    "history": Entry("governor.cli.showing:history", "Show the revisions, newest first, and what each one changed."),
-    "runtime": Entry("governor.cli.runtimes:runtime", "Retry a runtime's newest delivery, or revoke its agent's key."),
-    "token": Entry("governor.cli.tokens:token", "Make, list and revoke tokens of people, programs and agents."),
-    "doctor": Entry("governor.cli.doctor:doctor", "Find out what is wrong with this installation, and what to do."),
+    "apply": Entry(
+        "governor.cli.commands.change:apply", "Put documents and follow the change until it is verified in use."
+    ),
+    "diff": Entry(
+        "governor.cli.commands.change:diff", "Show what `apply` would change, for documents and for runtimes."
+    ),
+    "delete": Entry("governor.cli.commands.change:delete", "Delete documents and follow the change."),
+    "rollback": Entry(
+        "governor.cli.commands.change:rollback", "Make documents what they were at a revision; follow it."
+    ),
+    "import": Entry("governor.cli.commands.imports:import_documents", "Take over the file of the proof of concept."),
+    "get": Entry("governor.cli.commands.get:get", "List runtimes, profiles or revisions, or show one of them."),
+    "describe": Entry("governor.cli.commands.get:describe", "Show everything that is known about one thing."),
+    "explain": Entry("governor.cli.commands.explain:explain", "Show which profile decided each field of a runtime."),
+    "history": Entry(
+        "governor.cli.commands.get:history", "Show the revisions, newest first, and what each one changed."
+    ),
+    "runtime": Entry(
+        "governor.cli.commands.runtime:runtime", "Retry a runtime's newest delivery, or revoke its agent's key."
+    ),
+    "token": Entry("governor.cli.commands.token:token", "Make, list and revoke tokens of people, programs and agents."),
+    "doctor": Entry(
+        "governor.cli.commands.doctor:doctor", "Find out what is wrong with this installation, and what to do."
+    ),
     "server": Entry("governor.server.commands:server", "Run the server."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
     "runtime-proxy": Entry(
         "governor.runtimeproxy.commands:runtime_proxy", "Let plugins change how a node's pods start."
     ),
-    "completion": Entry("governor.cli.completion:completion", "Print the completion script of a shell."),
+    "completion": Entry("governor.cli.commands.completion:completion", "Print the completion script of a shell."),
 }
 
 

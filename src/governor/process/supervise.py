@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from governor.errors import GovernorError
-from governor.process import logging
+from governor.process.telemetry import logging
 
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1

@@ -2,16 +2,16 @@
 
 import sys
 
-from governor.runtimeproxy import withouttls
+from governor.runtimeproxy import without_tls
 
 
 def run() -> int:
     """Run to the end; the exit code."""
-    withouttls.install()
+    without_tls.install()
     # Everything else may import ssl.
     from governor.errors import GovernorError  # noqa: PLC0415
-    from governor.process.exits import EXIT_CODE, describe  # noqa: PLC0415
-    from governor.process.lean import given  # noqa: PLC0415
+    from governor.process.child.lean import given  # noqa: PLC0415
+    from governor.process.exit_codes import EXIT_CODE, describe  # noqa: PLC0415
     from governor.runtimeproxy.main import main  # noqa: PLC0415
     from governor.runtimeproxy.settings import Settings  # noqa: PLC0415
 

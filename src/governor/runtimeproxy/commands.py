@@ -5,8 +5,8 @@ from typing import Final
 
 import click
 
-from governor.process.exits import DONE, NO
-from governor.process.lean import become
+from governor.process.child.lean import become
+from governor.process.exit_codes import DONE, NO
 from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
 from governor.values.printing import Format, machine_text
@@ -69,8 +69,8 @@ def lint(settings: Settings, directory: Path | None, strict: bool, request_timeo
 
     Needs no running proxy. DIRECTORY is that of --hook-server-dir if none is given. Ends with 1 if a file has errors.
     """
-    from governor.runtimeproxy.lint import examine  # noqa: PLC0415 - help must not pay for it
-    from governor.runtimeproxy.linttext import report_text  # noqa: PLC0415
+    from governor.runtimeproxy.ops.lint import examine  # noqa: PLC0415 - help must not pay for it
+    from governor.runtimeproxy.ops.lint_text import report_text  # noqa: PLC0415
 
     report = examine(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
     click.echo(report_text(report) if output == "table" else machine_text(report, output))
@@ -89,8 +89,8 @@ def explain(settings: Settings, pod: str, output: Format) -> None:
     POD is a name, namespace/name, a uid, or the beginning of a sandbox's id. Values of environment variables are not
     shown.
     """
-    from governor.runtimeproxy.controlclient import ControlClient  # noqa: PLC0415
-    from governor.runtimeproxy.explaintext import explanation_text, meant  # noqa: PLC0415
+    from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
+    from governor.runtimeproxy.ops.explain_text import explanation_text, meant  # noqa: PLC0415
 
     client = ControlClient(Path(settings.control_path))
     chosen = meant(client.pods(), pod)
@@ -122,9 +122,9 @@ def tap(settings: Settings, pod: str, method: str, held: bool, errors: bool, cou
     by itself, and are copied again when they connect the next time after that. Whoever reads too slowly loses lines and
     is told how many; calls never wait.
     """
-    from governor.runtimeproxy.control import CallFilter  # noqa: PLC0415
-    from governor.runtimeproxy.controlclient import ControlClient  # noqa: PLC0415
-    from governor.runtimeproxy.tapping import follow  # noqa: PLC0415
+    from governor.runtimeproxy.ops.control import CallFilter  # noqa: PLC0415
+    from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
+    from governor.runtimeproxy.ops.tapping import follow  # noqa: PLC0415
 
     wanted = CallFilter(pod, method, held, errors)
     follow(ControlClient(Path(settings.control_path)).calls(wanted), count, in_json=output == "json")

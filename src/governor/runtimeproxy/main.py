@@ -7,29 +7,30 @@ from typing import Final
 
 import governor
 from governor.errors import GovernorError
-from governor.process import logging, supervise
+from governor.process import supervise
 from governor.process.address import listen
 from governor.process.clock import SystemClock
-from governor.process.health import Checks, HealthServer
-from governor.process.metrics import LoopLag, program_registry
 from governor.process.supervise import Component, Lifecycle
-from governor.runtimeproxy.controlserver import MODE, ControlServer
-from governor.runtimeproxy.directory import HookDirectory
-from governor.runtimeproxy.dispatch import Dispatch, Rules
+from governor.process.telemetry import logging
+from governor.process.telemetry.health import Checks, HealthServer
+from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.runtimeproxy.endpoint import Endpoint, claim
-from governor.runtimeproxy.explain import Explainer
-from governor.runtimeproxy.history import History
+from governor.runtimeproxy.hooks.dispatch import Dispatch, Rules
+from governor.runtimeproxy.hooks.held_calls import PluginHooks
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.metrics import HookMetrics, observe
-from governor.runtimeproxy.plugins import Plugins
-from governor.runtimeproxy.relaying import PluginHooks
-from governor.runtimeproxy.runtime import Runtime
+from governor.runtimeproxy.ops.control_server import MODE, ControlServer
+from governor.runtimeproxy.ops.explain import Explainer
+from governor.runtimeproxy.ops.tap import Tap
+from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, unserved
+from governor.runtimeproxy.plugins.directory import HookDirectory
+from governor.runtimeproxy.plugins.plugin import Plugins
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
-from governor.runtimeproxy.store import Store
-from governor.runtimeproxy.tap import Tap
+from governor.runtimeproxy.store.history import History
+from governor.runtimeproxy.store.runtime import Runtime
+from governor.runtimeproxy.store.store import Store
 from governor.runtimeproxy.upstream import Upstreams
-from governor.runtimeproxy.watchdog import ServiceManager, Watchdog, unserved
 
 _GRACE_S: Final = DRAIN_S + 5.0
 

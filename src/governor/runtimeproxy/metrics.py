@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from governor.process.instruments import Counter, Gauge, Histogram, Registry
-from governor.runtimeproxy.http2.ledger import Ledger
+from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
+from governor.runtimeproxy.http2.flow_control import Ledger
 from governor.runtimeproxy.http2.streams import Side
-from governor.runtimeproxy.plugins import Plugins
+from governor.runtimeproxy.ops.tap import Tap
+from governor.runtimeproxy.plugins.plugin import Plugins
 from governor.runtimeproxy.splice import Splice
-from governor.runtimeproxy.store import Store
-from governor.runtimeproxy.tap import Tap
+from governor.runtimeproxy.store.store import Store
 from governor.runtimeproxy.upstream import Upstreams
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.address import Address
-from governor.process.logging import Level
-from governor.runtimeproxy.conflicts import ConflictPolicy
+from governor.process.telemetry.logging import Level
+from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

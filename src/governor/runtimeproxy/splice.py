@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
-from governor.process import logging
+from governor.process.telemetry import logging
 from governor.runtimeproxy.endpoint import Endpoint
-from governor.runtimeproxy.http2.bytecopy import ByteCopy
+from governor.runtimeproxy.http2.byte_copy import ByteCopy
 from governor.runtimeproxy.http2.events import Event, Wanted
-from governor.runtimeproxy.http2.ledger import Ledger
+from governor.runtimeproxy.http2.flow_control import Ledger
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side
 from governor.runtimeproxy.http2.writer import PATIENCE_S

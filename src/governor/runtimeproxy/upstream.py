@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from governor.process import logging
 from governor.process.clock import Clock
+from governor.process.telemetry import logging
 from governor.runtimeproxy.http2.streams import Side
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)

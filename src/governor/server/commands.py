@@ -29,7 +29,7 @@ def server(settings: Settings) -> int | None:
 @click.pass_obj
 def admin_token(settings: Settings) -> None:
     """Print the token that the server made for its first administrator."""
-    from governor.server.directory import ADMIN_TOKEN  # noqa: PLC0415
+    from governor.server.data_directory import ADMIN_TOKEN  # noqa: PLC0415
 
     file = settings.data_dir / ADMIN_TOKEN
     try:
@@ -43,8 +43,8 @@ def admin_token(settings: Settings) -> None:
 @click.pass_obj
 def authority(settings: Settings) -> None:
     """Print the certificate of the server's own authority, for `--ca-file`."""
-    from governor.server.authority import read_authority  # noqa: PLC0415
-    from governor.server.directory import AUTHORITY  # noqa: PLC0415
+    from governor.server.data_directory import AUTHORITY  # noqa: PLC0415
+    from governor.server.identity.authority import read_authority  # noqa: PLC0415
 
     file = settings.data_dir / AUTHORITY
     if not file.exists():

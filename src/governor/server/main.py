@@ -8,32 +8,32 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
 import governor
-from governor.process import logging
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
-from governor.process.health import Checks, HealthServer
-from governor.process.instruments import Registry
-from governor.process.metrics import LoopLag, program_registry
 from governor.process.supervise import Component, Lifecycle, run_program
+from governor.process.telemetry import logging
+from governor.process.telemetry.health import Checks, HealthServer
+from governor.process.telemetry.instruments import Registry
+from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.server.api.application import application
 from governor.server.api.routes import ENDPOINTS
-from governor.server.certificates import Certificate, open_certificate
-from governor.server.changes import Changes
-from governor.server.deliveries import Dispatch
-from governor.server.directory import DATABASE, ensure_admin, locked, write_url
-from governor.server.http import HttpServer
-from governor.server.identity import Identity
-from governor.server.keys import ServerKeys, open_keys
+from governor.server.changes.deliveries import Dispatch
+from governor.server.changes.ownership import Ownership
+from governor.server.changes.pipeline import Changes
+from governor.server.data_directory import DATABASE, ensure_admin, locked, write_url
+from governor.server.http_server import HttpServer
+from governor.server.identity.certificates import Certificate, open_certificate
+from governor.server.identity.keys import ServerKeys, open_keys
+from governor.server.identity.principals import Identity
+from governor.server.identity.rate import Rate
 from governor.server.metrics import Metrics
-from governor.server.ownership import Ownership
-from governor.server.rate import Rate
 from governor.server.services import PATIENT, Services, Site, Timing
 from governor.server.settings import Settings
-from governor.server.sources.pocfile import PocFile
-from governor.server.store import versions
+from governor.server.sources.poc_file import PocFile
+from governor.server.store import schema_version
 from governor.server.store.sqlite import Store
-from governor.server.watch import Hub
-from governor.wire.identity import encode_public_key, key_id
+from governor.server.watch.hub import Hub
+from governor.wire.credentials import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
 ENROLMENTS_PER_S: Final = 200
@@ -72,7 +72,7 @@ async def open_services(
     metrics.observe_watches(hub.open_watches)
     with ExitStack() as stack:
         directory = stack.enter_context(locked(settings.data_dir.absolute()))
-        await asyncio.to_thread(versions.prepare, directory / DATABASE)
+        await asyncio.to_thread(schema_version.prepare, directory / DATABASE)
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)

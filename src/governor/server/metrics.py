@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from governor.process.instruments import Counter, Gauge, Histogram, Registry
+from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
 _CHANGE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -3,16 +3,16 @@
 from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
-from governor.process.health import Checks
-from governor.server.certificates import Certificate
-from governor.server.changes import Changes
-from governor.server.deliveries import Dispatch
-from governor.server.identity import Identity
+from governor.process.telemetry.health import Checks
+from governor.server.changes.deliveries import Dispatch
+from governor.server.changes.ownership import Ownership
+from governor.server.changes.pipeline import Changes
+from governor.server.identity.certificates import Certificate
+from governor.server.identity.principals import Identity
+from governor.server.identity.rate import Rate
 from governor.server.metrics import Metrics
-from governor.server.ownership import Ownership
-from governor.server.rate import Rate
 from governor.server.store.sqlite import Store
-from governor.server.watch import Hub
+from governor.server.watch.hub import Hub
 
 
 class Site(NamedTuple):

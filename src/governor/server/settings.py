@@ -7,7 +7,7 @@ import msgspec
 
 from governor.errors import invalid
 from governor.process.address import Address
-from governor.process.logging import Level
+from governor.process.telemetry.logging import Level
 from governor.process.tls import is_loopback, require_tls
 from governor.values.secret import Secret
 

@@ -6,9 +6,9 @@ What the values mean is decided elsewhere, and so is which file is read or writt
 """
 
 from governor.yamltext.places import Path, path_text
-from governor.yamltext.reading import Limits, Parsed, load
+from governor.yamltext.reader import Limits, Parsed, load
 from governor.yamltext.scalars import Scalar
 from governor.yamltext.tree import Value
-from governor.yamltext.writing import dump
+from governor.yamltext.writer import dump
 
 __all__ = ["Limits", "Parsed", "Path", "Scalar", "Value", "dump", "load", "path_text"]

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from governor.kube.client import Client, Transport
+from governor.kube.client.client import Client, Transport
 from governor.kube.objects import ApiResource
-from testbed.control_plane import ControlPlane
+from testbed.kube.control_plane import ControlPlane
 from testbed.pytest_plugin import StartControlPlane
-from tests.contract.kube.kube_bed import FaultyApi, admin_of
+from tests.contract.kube.bed import FaultyApi, admin_of
 
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from governor.kube.client import Client, Transport
+from governor.kube.client.client import Client, Transport
 from governor.kube.objects import ObjectRef
-from governor.kube.reflector import Reflector
-from governor.kube.views import Metadata, View
+from governor.kube.reflector.reflector import Reflector
+from governor.kube.reflector.views import Metadata, View
 from governor.process.clock import SystemClock
-from governor.process.instruments import Registry
-from governor.process.reconcile import Done, Failed, Outcome, ReconcileMetrics, Reconciler
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, ReconcileMetrics, Reconciler
+from governor.process.telemetry.instruments import Registry
 from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
-from tests.contract.kube.kube_bed import admin_of
-from tests.contract.kube.reflector_bed import (
+from tests.contract.kube.bed import admin_of
+from tests.contract.kube.reflector.bed import (
     BARE,
     CONFIG_MAPS,
     MANAGER,

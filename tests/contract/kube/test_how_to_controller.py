@@ -10,15 +10,15 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from governor.kube.client import Client, Transport
+from governor.kube.client.client import Client, Transport
 from governor.kube.lease.election import LEASES
 from governor.kube.objects import Object
 from governor.process.clock import SystemClock
-from governor.process.instruments import Registry
-from testbed.control_plane import ControlPlane
+from governor.process.telemetry.instruments import Registry
+from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.applyset_bed import CONFIG_MAPS, DEPLOYMENTS, config_map, exists
-from tests.contract.kube.kube_bed import admin_of
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, config_map, exists
+from tests.contract.kube.bed import admin_of
 
 HOW_TO = Path(__file__).parents[3] / "docs/how-to"
 WITHIN_S = 120.0

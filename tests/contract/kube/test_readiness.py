@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from governor.kube.client import Client, Transport
+from governor.kube.client.client import Client, Transport
 from governor.kube.objects import ApiResource, Object
 from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
 from governor.kube.readiness.verdict import Readiness, State
-from testbed.control_plane import ControlPlane, Options
+from testbed.kube.control_plane import ControlPlane, Options
 from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
-from tests.contract.kube.kube_bed import admin_of
+from tests.contract.kube.bed import admin_of
 
 EVERYTHING = Options(api_flags=("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
 TABLES = ALWAYS_READY | RULES.keys()

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.findings import Findings
 from governor.agent.ledger import Ledger, Standing
 from governor.agent.storage import Membership, Storage
+from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
-from governor.wire.identity import encode_public_key, key_id, sign_delivery
+from governor.wire.credentials import encode_public_key, key_id, sign_delivery
 from governor.wire.rest import Enrolment, SignedDelivery
 
 NOTHING = Findings((), ())

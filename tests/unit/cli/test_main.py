@@ -16,7 +16,7 @@ from governor.cli.lazy import Entry
 from governor.cli.main import COMMANDS, cli, run
 from governor.cli.options import connection_options, given
 from governor.errors import GovernorError, Kind
-from governor.process.exits import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, USAGE
+from governor.process.exit_codes import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, USAGE
 
 SLOW = ("aiohttp", "asyncio", "rich", "yaml", "sqlalchemy", "governor.server", "governor.agent", "governor.domain")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from governor.cli.main import COMMANDS
-from governor.process.exits import EXIT_CODE
+from governor.process.exit_codes import EXIT_CODE
 from tools.generate_cli import outputs
 
 CLI, EXITS = Path("docs/reference/cli.md"), Path("docs/reference/exit-codes.md")

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from governor.kube.access import Access
-from governor.kube.client import Client, Limits, Transport
-from governor.process.backoff import Backoff
-from governor.process.breaker import Tolerance
+from governor.kube.client.client import Client, Limits, Transport
+from governor.kube.config.access import Access
 from governor.process.clock import SystemClock
-from governor.process.limiter import Rate
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.limiter import Rate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

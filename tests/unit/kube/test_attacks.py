@@ -10,21 +10,21 @@ import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Transport
-from governor.kube.discovery import MISS_S, Discovery
+from governor.kube.client.client import Transport
+from governor.kube.client.discovery import MISS_S, Discovery
+from governor.kube.client.transport import Answer, Request
 from governor.kube.errors import MOST_WAIT_S, ApiError, Cause, Status, StatusDetails, retry_after_s, status_of
-from governor.kube.lease.candidacy import Candidate, Lease, Moment, Spec
-from governor.kube.listwatch import ListWatch
+from governor.kube.lease.elector import Candidate, Lease, Moment, Spec
 from governor.kube.objects import ApiResource
-from governor.kube.reflector import Reflector
-from governor.kube.store import Event, WritableStore
-from governor.kube.transport import Answer, Request
-from governor.kube.views import View
-from governor.process.backoff import Backoff
+from governor.kube.reflector.list_watch import ListWatch
+from governor.kube.reflector.reflector import Reflector
+from governor.kube.reflector.store import Event, WritableStore
+from governor.kube.reflector.views import View
 from governor.process.clock import SystemClock, VirtualClock
+from governor.process.flowcontrol.backoff import Backoff
 from testbed.waiting import until
+from tests.unit.kube.client.test_discovery import APPS, CORE, Api, aggregated
 from tests.unit.kube.http_bed import HttpServer
-from tests.unit.kube.test_discovery import APPS, CORE, Api, aggregated
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)

@@ -1,8 +1,8 @@
 """One pod with one container, and whoever knows them."""
 
-from governor.runtimeproxy.control import Subject
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.records import Container, Sandbox, created_container, pod_of
+from governor.runtimeproxy.ops.control import Subject
+from governor.runtimeproxy.store.records import Container, Sandbox, created_container, pod_of
 
 META = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u-1")
 CONFIG = cri_pb2.PodSandboxConfig(metadata=META)

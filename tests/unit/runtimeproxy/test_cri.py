@@ -4,10 +4,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import Message
 
-from governor.runtimeproxy.calls import Call, read, write
 from governor.runtimeproxy.cri import cri_pb2 as cri
-from governor.runtimeproxy.framing import wrap
-from tests.unit.runtimeproxy.strategies import UNKNOWN, submessages
+from governor.runtimeproxy.grpc.framing import wrap
+from governor.runtimeproxy.hooks.calls import Call, read, write
+from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, submessages
 
 NUMBERS = {
     "RunPodSandboxRequest": {"config": 1, "runtime_handler": 2},

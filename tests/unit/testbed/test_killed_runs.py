@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from testbed.cgroups import HIERARCHIES
-from testbed.containerd import NAMESPACE
+from testbed.cri.containerd import NAMESPACE
+from testbed.linux.cgroups import HIERARCHIES
 from testbed.waiting import until
-from testbed.wheels import REPOSITORY
+from toolchain.wheels import REPOSITORY
 
 LEAVING = """
 import signal, subprocess

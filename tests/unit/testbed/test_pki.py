@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
-from testbed.pki import Authority, TokenKey, kubeconfig, put
+from testbed.kube.pki import Authority, TokenKey, kubeconfig, put
 
 
 def test_a_certificate_names_its_user_and_groups_and_is_of_its_authority() -> None:

@@ -19,7 +19,7 @@ from governor.domain.reports import Evidence, Report, ResourceReport, State, Wor
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.treediff import Difference, Operation
 from governor.wire import rest
-from governor.wire.identity import sign_delivery
+from governor.wire.credentials import sign_delivery
 from governor.wire.problems import HTTP_STATUS, Problem, error_of, problem
 from governor.wire.rest import delivery_payload
 from tests.unit.values.strategies import texts, thorough

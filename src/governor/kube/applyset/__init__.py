@@ -5,9 +5,10 @@ Made for any caller with manifests and an owner: it knows neither what the objec
 
 from governor.kube.applyset.applyset import ApplySet
 from governor.kube.applyset.conflicts import FieldConflict
+from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
 from governor.kube.applyset.entries import Entries, Entry
-from governor.kube.applyset.repairs import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
-from governor.kube.applyset.reports import (
+from governor.kube.applyset.ignored_fields import Ignored
+from governor.kube.applyset.results import (
     ApplyReport,
     ObjectResult,
     Outcome,
@@ -16,7 +17,6 @@ from governor.kube.applyset.reports import (
     RemovalReport,
     RemovalResult,
 )
-from governor.kube.applyset.rules import Ignored
 from governor.kube.applyset.settings import Owner, Settings
 
 __all__ = [

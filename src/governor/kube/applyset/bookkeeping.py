@@ -6,7 +6,7 @@ from typing import TypeAlias
 from governor.errors import GovernorError
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.manifests import Wanted
-from governor.kube.applyset.reports import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
+from governor.kube.applyset.results import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
 from governor.kube.objects import Object, ObjectRef
 
 Seen: TypeAlias = Mapping[ObjectRef, Object | GovernorError | None]

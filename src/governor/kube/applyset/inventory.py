@@ -14,9 +14,9 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entries, pack, unpack
-from governor.kube.applyset.looking import look
+from governor.kube.applyset.get import look
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client import Client, Request
+from governor.kube.client.client import Client, Request
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.values.digest import digest
 

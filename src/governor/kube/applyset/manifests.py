@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from governor.errors import Detail, GovernorError, invalid
-from governor.kube.applyset.comparing import is_secret
+from governor.kube.applyset.diff import is_secret
 from governor.kube.applyset.names import is_name, is_namespace
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of

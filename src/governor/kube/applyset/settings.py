@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from governor.errors import invalid
+from governor.kube.applyset.ignored_fields import Ignored
 from governor.kube.applyset.names import is_name, is_namespace
-from governor.kube.applyset.rules import Ignored
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

@@ -9,16 +9,16 @@ from typing import Final
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.claims import becomes_ours, marked, owner_of
-from governor.kube.applyset.comparing import comparable, differences
 from governor.kube.applyset.conflicts import conflicts_of, outdated
-from governor.kube.applyset.looking import is_terminating, look, waits_for
+from governor.kube.applyset.diff import comparable, differences
+from governor.kube.applyset.get import is_terminating, look, waits_for
+from governor.kube.applyset.ignored_fields import with_live, without
 from governor.kube.applyset.managers import fields_of, moved
 from governor.kube.applyset.manifests import Wanted
-from governor.kube.applyset.reports import ObjectResult, Outcome, failure_of
-from governor.kube.applyset.rules import with_live, without
+from governor.kube.applyset.ownership import becomes_ours, marked, owner_of
+from governor.kube.applyset.results import ObjectResult, Outcome, failure_of
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client import Client, Request
+from governor.kube.client.client import Client, Request
 from governor.kube.objects import Object
 from governor.values.paths import Path
 from governor.values.treediff import Difference

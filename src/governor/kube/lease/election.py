@@ -13,16 +13,16 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Limits
+from governor.kube.client.client import Client, Limits
 from governor.kube.errors import ApiError
-from governor.kube.lease.candidacy import Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.elector import Candidate, Lease, Moment, Spec, Step, Timing
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.process import logging
-from governor.process.backoff import Backoff
-from governor.process.breaker import Tolerance
 from governor.process.clock import Clock
-from governor.process.instruments import Gauge, Registry
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.flowcontrol.breaker import Tolerance
 from governor.process.supervise import EXIT_FAILED
+from governor.process.telemetry import logging
+from governor.process.telemetry.instruments import Gauge, Registry
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
 LIMITS: Final = Limits(tolerance=Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=2.0)), attempts=1)

@@ -12,7 +12,7 @@ from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderL
 from hpack.hpack import encode_integer
 from hpack.table import HeaderTable
 
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = Sequence[Field]

@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.blocks import BlockReader
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.flow_control import Ledger
 from governor.runtimeproxy.http2.frames import Frame, FrameReader, Payload
-from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
 from governor.runtimeproxy.http2.streams import Lane

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

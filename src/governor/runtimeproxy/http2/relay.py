@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Final
 from governor.runtimeproxy.http2 import answers
 from governor.runtimeproxy.http2.blocks import FieldRules
 from governor.runtimeproxy.http2.connection import Connection
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
 from governor.runtimeproxy.http2.events import Event, Opened, Said
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.flow_control import Ledger
 from governor.runtimeproxy.http2.frames import Frame
-from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
 from governor.runtimeproxy.http2.streams import Lane, Outcome, Side, Stream

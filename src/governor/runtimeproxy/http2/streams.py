@@ -9,8 +9,8 @@ from collections import deque
 from typing import Final
 
 from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.flow_control import Flow
 from governor.runtimeproxy.http2.frames import Payload
-from governor.runtimeproxy.http2.ledger import Flow
 
 _JOINED_MOST: Final = 4096
 

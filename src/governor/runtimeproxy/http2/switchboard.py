@@ -7,8 +7,8 @@ from typing import Final
 
 from governor.runtimeproxy.http2 import answers
 from governor.runtimeproxy.http2.connection import Connection
+from governor.runtimeproxy.http2.errors import Code
 from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responded, Wanted
-from governor.runtimeproxy.http2.faults import Code
 from governor.runtimeproxy.http2.frames import LARGEST_STREAM
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.streams import Lane, Outcome, Side, Stream

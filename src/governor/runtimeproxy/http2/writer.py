@@ -8,8 +8,8 @@ from typing import Final
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.blocks import BlockWriter, Fields
+from governor.runtimeproxy.http2.flow_control import Ledger
 from governor.runtimeproxy.http2.frames import Payload
-from governor.runtimeproxy.http2.ledger import Ledger
 from governor.runtimeproxy.http2.streams import Lane
 
 PATIENCE_S: Final = 0.002

@@ -11,12 +11,12 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from governor.errors import GovernorError, Kind, invalid
-from governor.process import logging
+from governor.process.telemetry import logging
 from governor.process.tls import is_loopback
 from governor.server.api import streams
 from governor.server.api.bodies import read_body
 from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Events, check_access, not_found
-from governor.server.identity import Principal
+from governor.server.identity.principals import Principal
 from governor.server.services import Services
 from governor.values.secret import Secret
 from governor.wire.problems import problem

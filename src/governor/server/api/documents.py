@@ -5,9 +5,9 @@ import msgspec
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
 from governor.errors import invalid
 from governor.server.api.endpoints import EVENTS, JSON, Answer, Call, Events, Produced, not_found, whole_number
-from governor.server.runtimes import read_progress, revision_progress
 from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
-from governor.server.watch import PROGRESS
+from governor.server.watch.hub import PROGRESS
+from governor.server.watch.status import read_progress, revision_progress
 from governor.values.trees import masked
 from governor.wire import events
 from governor.wire.events import Event, encode

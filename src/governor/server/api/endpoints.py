@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind, invalid
-from governor.server.identity import Principal
+from governor.server.identity.principals import Principal
 from governor.server.services import Services
-from governor.server.watch import Watcher
+from governor.server.watch.hub import Watcher
 from governor.wire.rest import PREFIX, Role
 
 JSON: Final = "application/json"

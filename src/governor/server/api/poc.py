@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.server.api.endpoints import Answer, Call
-from governor.server.sources.pocformat import VERSION
+from governor.server.sources.poc_format import VERSION
 from governor.server.store.deliveries import find_delivery, newest_deliveries
 from governor.server.store.documents import document_version, newest_versions
 from governor.values.digest import digest

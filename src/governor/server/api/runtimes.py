@@ -8,11 +8,11 @@ from governor.domain.bundles import Delivery
 from governor.domain.reports import Report
 from governor.errors import invalid
 from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, whole_number
-from governor.server.explaining import read_explanation
-from governor.server.reporting import take_report
-from governor.server.runtimes import read_runtime, read_runtimes, runtime_view
+from governor.server.changes.explanation import read_explanation
 from governor.server.store.deliveries import find_delivery
-from governor.server.watch import PROGRESS, Watcher
+from governor.server.watch.hub import PROGRESS, Watcher
+from governor.server.watch.reports import take_report
+from governor.server.watch.status import read_runtime, read_runtimes, runtime_view
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
 from governor.wire.rest import DeliveryNotice
 

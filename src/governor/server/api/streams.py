@@ -9,10 +9,10 @@ from collections.abc import Callable
 from starlette.types import Receive, Scope, Send
 
 from governor.errors import GovernorError
-from governor.process import logging
+from governor.process.telemetry import logging
 from governor.server.api.endpoints import EVENTS, Events, Produced
 from governor.server.services import Services
-from governor.server.watch import Stream
+from governor.server.watch.hub import Stream
 from governor.wire.events import KEEPALIVE
 
 ABORT = "governor.abort"

@@ -1,9 +1,9 @@
 """Handlers of tokens and enrolment."""
 
 from governor.server.api.endpoints import Answer, Call
-from governor.server.identity import view
+from governor.server.identity.principals import view
 from governor.values.secret import Secret
-from governor.wire.identity import JoinToken
+from governor.wire.credentials import JoinToken
 from governor.wire.rest import Enrolment, EnrolRequest, TokenCreated, TokenRequest
 
 

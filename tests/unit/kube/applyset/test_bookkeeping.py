@@ -10,7 +10,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset.bookkeeping import doomed, forgotten, intended, is_applied, recorded, same_objects
 from governor.kube.applyset.entries import Entry
 from governor.kube.applyset.manifests import Wanted
-from governor.kube.applyset.reports import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
+from governor.kube.applyset.results import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
 from governor.kube.objects import ApiResource, ObjectRef
 from tests.unit.values.strategies import brief
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.http2.blocks import BlockReader, BlockWriter, FieldRules, Fields, literal
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
 from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, request_fields
 
 few = st.lists(st.sampled_from([(b"a", b"1"), (b"b", b"2"), (b":status", b"200"), (b"c", bytes(1500))]), max_size=4)

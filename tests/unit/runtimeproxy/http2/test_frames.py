@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.faults import Code, ConnectionFault
+from governor.runtimeproxy.http2.errors import Code, ConnectionFault
 from governor.runtimeproxy.http2.frames import PREFACE, Frame, FrameReader
 
 WRITTEN = [

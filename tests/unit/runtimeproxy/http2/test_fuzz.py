@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from governor.runtimeproxy.http2.bytecopy import ByteCopy
+from governor.runtimeproxy.http2.byte_copy import ByteCopy
 from governor.runtimeproxy.http2.frames import PREFACE
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Side

@@ -5,8 +5,8 @@ import pytest
 from hpack import Encoder
 
 from governor.runtimeproxy.http2 import frames
+from governor.runtimeproxy.http2.errors import Code
 from governor.runtimeproxy.http2.events import Ended
-from governor.runtimeproxy.http2.faults import Code
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Side
 from tests.unit.runtimeproxy.http2.bed import (

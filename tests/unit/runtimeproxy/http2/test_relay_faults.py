@@ -6,7 +6,7 @@ from hpack import Encoder
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.blocks import Fields
-from governor.runtimeproxy.http2.faults import Code
+from governor.runtimeproxy.http2.errors import Code
 from governor.runtimeproxy.http2.frames import (
     CONTINUATION,
     DATA,

@@ -3,7 +3,7 @@
 import h2.settings
 import pytest
 
-from governor.runtimeproxy.http2.faults import Code
+from governor.runtimeproxy.http2.errors import Code
 from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.streams import Outcome
 from tests.unit.runtimeproxy.http2.bed import (

@@ -11,7 +11,7 @@ import msgspec
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
-from governor.process.child import ChildExit
+from governor.process.child.child import ChildExit
 
 RESOURCES_FLAG: Final = "--resources-path"
 _OWN_VARIABLES: Final = "GOVERNOR_"

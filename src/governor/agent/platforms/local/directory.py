@@ -12,7 +12,9 @@ from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, conten
 from governor.agent.platforms.local.plan import FileSeen, Plan
 from governor.agent.storage import Journal, Storage
 from governor.errors import GovernorError, Kind
-from governor.process import child, files, logging
+from governor.process import files
+from governor.process.child import child
+from governor.process.telemetry import logging
 from governor.values.trees import Manifest
 from governor.yamltext import load
 

@@ -11,11 +11,11 @@ from typing import Final
 import aiohttp
 
 from governor.agent.platforms.local import procfs
-from governor.agent.platforms.local.sight import Place, Sight
+from governor.agent.platforms.local.probe import Place, Sight
 from governor.agent.settings import SidecarSettings
-from governor.agent.verification import Process, Proof, Reading
+from governor.agent.verification.verdicts import Process, Proof, Reading
 from governor.domain.documents import ResourceRef
-from governor.process.child import start_time
+from governor.process.child.child import start_time
 from governor.process.clock import Clock
 
 _LOOK_S: Final = 1.0

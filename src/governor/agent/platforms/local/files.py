@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.resources import marked
+from governor.agent.verification.resources import marked
 from governor.domain.documents import ResourceRef, resource_ref
 from governor.values.trees import Manifest
 from governor.yamltext import dump

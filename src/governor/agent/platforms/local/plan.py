@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from governor.agent.obstacles import live_obstacles
 from governor.agent.platforms.local.files import RESOURCES, ResourceFile, file_key, is_config, resource_file
-from governor.agent.resources import in_scope, loaded_digest
 from governor.agent.storage import Intent, Journal
-from governor.agent.verification import Expected, Proof, Reading
+from governor.agent.verification.obstacles import live_obstacles
+from governor.agent.verification.resources import in_scope, loaded_digest
+from governor.agent.verification.verdicts import Expected, Proof, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.dapr.kinds import kind_of
 from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven, resource_ref

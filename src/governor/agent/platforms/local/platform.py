@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from governor.agent import findings
-from governor.agent.findings import Findings
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.files import is_config
+from governor.agent.platforms.local.orphans import end_strays
 from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
-from governor.agent.platforms.local.preflight import ThrowAway
-from governor.agent.platforms.local.proving import AnySidecar, Prover, Shown, Superseded
+from governor.agent.platforms.local.prover import AnySidecar, Prover, Shown, Superseded
 from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.platforms.local.strays import end_strays
+from governor.agent.platforms.local.throwaway import ThrowAway
 from governor.agent.redaction import Redactor
-from governor.agent.verification import Process, Reading
+from governor.agent.verification import findings
+from governor.agent.verification.findings import Findings
+from governor.agent.verification.verdicts import Process, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError
-from governor.process.child import is_after
+from governor.process.child.child import is_after
 from governor.process.clock import Clock
 
 _POLL_S: Final = 0.02

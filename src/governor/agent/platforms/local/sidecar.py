@@ -15,17 +15,18 @@ import msgspec
 
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.ports import HeldPorts, kept_ports
-from governor.agent.platforms.local.sight import Place, Sight
+from governor.agent.platforms.local.probe import Place, Sight
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports, ProcessRecord, SidecarRecord, Storage
-from governor.agent.verification import Ending, Process, Proof, Reading
+from governor.agent.verification.verdicts import Ending, Process, Proof, Reading
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
-from governor.process import lasting, logging
-from governor.process.backoff import Backoff, Retries
-from governor.process.child import ChildExit
+from governor.process.child import detached
+from governor.process.child.child import ChildExit
+from governor.process.child.detached import Lasting
 from governor.process.clock import Clock
-from governor.process.lasting import Lasting
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.process.telemetry import logging
 from governor.values.digest import digest
 
 STOP_GRACE_S: Final = 10.0
@@ -108,7 +109,7 @@ class Sidecar:
     async def take_over(self, config: Path | None) -> None:
         """Go on with the process of an earlier agent, if it was started as it would be now; otherwise end it."""
         record = self._record.process if self._record else None
-        found = record and lasting.find(record.pid, record.start_time, self.log_file, record.log_begin)
+        found = record and detached.find(record.pid, record.start_time, self.log_file, record.log_begin)
         if record is None or not found or self._record is None:
             return
         if record.launch != self._launch_digest(config):
@@ -215,7 +216,7 @@ class Sidecar:
         self.ports = held.enter_context(HeldPorts(self._settings, self.ports)).ports
         self._sight = self._make_sight()
         words = daprd.argv(self._launch, self._settings, self.ports, self._config)
-        self._running = await lasting.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
+        self._running = await detached.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
         self.process = Process(self.starts, self._running.pid, self._running.start_time)
         self._came_up = False
         _log.info("sidecar started", app_id=self.app_id, pid=self._running.pid, http_port=self.ports.http)

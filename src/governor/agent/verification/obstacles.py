@@ -1,0 +1,70 @@
+"""Why a running sidecar could not be shown to take a change: known before anything is written. Pure.
+
+What is shown afterwards is judged by ``verification``.
+"""
+
+from collections.abc import Sequence
+
+from governor.agent.verification.resources import subscription_of
+from governor.agent.verification.sidecar_api import Metadata
+from governor.agent.verification.verdicts import Expected, Reading
+from governor.domain.dapr.reload import obstacle, why_unwatched
+from governor.domain.documents import ResourceRef
+
+
+def live_obstacles(
+    points: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
+) -> dict[ResourceRef, str]:
+    """Why a running process could not be shown to take each of ``points``; nothing for those where it could."""
+    found = {each.ref: _live_obstacle(each, expected, before) for each in points}
+    return {ref: reason for ref, reason in found.items() if reason}
+
+
+def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
+    if before is None or before.said is None or not before.said.healthy or not before.listener:
+        return "the sidecar could not be asked before the change"
+    version = before.said.metadata.runtime_version
+    if not before.watches:
+        return why_unwatched(version)
+    if not each.changed:
+        return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
+    match each.ref.kind:
+        case "Component":
+            return obstacle("Component", version) or _component_obstacle(each, expected, before)
+        case "Subscription":
+            return obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
+        case kind:
+            return f"a running sidecar does not show which content of a {kind} it uses"
+
+
+def _never_there(each: Expected) -> bool:
+    return each.old is None and each.ref.kind != "Subscription"
+
+
+def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Reading) -> str:
+    kind = each.component_type
+    if kind.startswith("middleware."):
+        return "a sidecar does not count the initialisations of middleware"
+    if each.new is None:
+        return ""
+    if before.said is None or before.said.counters is None:
+        return "the sidecar's metrics are off"
+    if before.reused:
+        return "the sidecar has restarted itself inside its process, so its counters are no evidence"
+    if kind.startswith("secretstores.") and any(_reads_from(other, each.ref.name) for other in expected):
+        return "what reads secrets from it keeps the old ones while the process lives"
+    alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
+    if kind.startswith("bindings.") and len(alike) > 1:
+        return f"a binding may count twice, so one counter cannot tell {len(alike)} changed {kind} apart"
+    return ""
+
+
+def _reads_from(each: Expected, store: str) -> bool:
+    return each.new is not None and (each.new.get("auth") or {}).get("secretStore") == store
+
+
+def _subscription_obstacle(each: Expected, before: Metadata) -> str:
+    if each.new is None:
+        return "" if each.old and subscription_of(each.old) in before.subscriptions else "it was not listed before"
+    same = subscription_of(each.new) in before.subscriptions
+    return "it was listed in the same words before the change" if same else ""

@@ -1,0 +1,1 @@
+"""The commands that people use daily, one module per command or noun."""

@@ -1,0 +1,71 @@
+"""One runtime in full: its conditions with their evidence, its delivery, and what its agent reported. Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from governor.cli.output.tables import age, moment
+from governor.domain.conditions import Actor, Condition
+from governor.domain.reports import Evidence, Finding, Report
+from governor.values.printing import one_line
+from governor.wire.rest import RuntimeView
+
+
+def runtime_text(runtime: RuntimeView, now: datetime) -> str:
+    """Everything that the server knows about a runtime."""
+    parts = [_identity(runtime), _conditions(runtime, now), _delivery(runtime), _report(runtime.report, now)]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _identity(runtime: RuntimeView) -> Iterator[str]:
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(runtime.labels.items()))
+    yield f"Name:      {runtime.name}"
+    yield f"Platform:  {runtime.platform}"
+    yield f"Labels:    {labels or '-'}"
+    yield f"State:     {runtime.summary.state}: {one_line(runtime.summary.message)}"
+    if runtime.summary.actor is not Actor.NOBODY:
+        yield f"Who acts:  {runtime.summary.actor}"
+
+
+def _conditions(runtime: RuntimeView, now: datetime) -> Iterator[str]:
+    yield "Conditions:"
+    for condition in runtime.conditions:
+        yield from _condition(condition, now)
+
+
+def _condition(condition: Condition, now: datetime) -> Iterator[str]:
+    since = f" for {age(condition.since, now)}" if condition.since else ""
+    yield f"  {condition.type}: {condition.status}{since}, {condition.reason}: {one_line(condition.message)}"
+    for evidence in condition.evidence:
+        yield f"    {_evidence(evidence, now)}"
+
+
+def _delivery(runtime: RuntimeView) -> Iterator[str]:
+    yield "Delivery:"
+    if not runtime.sequence:
+        yield "  nothing was meant for this runtime yet"
+        return
+    yield f"  sequence {runtime.sequence}, attempt {runtime.attempt}, from revision {runtime.revision}"
+    yield f"  {runtime.digest}"
+
+
+def _report(report: Report | None, now: datetime) -> Iterator[str]:
+    yield "Report:"
+    if report is None:
+        yield "  the agent has not reported yet"
+        return
+    told = f"number {report.n} by agent {report.agent}, {age(report.time, now)} ago ({moment(report.time)})"
+    yield f"  of sequence {report.sequence}, attempt {report.attempt}: {told}"
+    for resource in report.resources:
+        yield from _finding(str(resource.resource), resource, now)
+    for workload in report.workloads:
+        yield from _finding(f"workload {workload.workload}", workload, now)
+
+
+def _finding(name: str, finding: Finding, now: datetime) -> Iterator[str]:
+    yield f"  {name}: {finding.state}"
+    for evidence in finding.evidence:
+        yield f"    {_evidence(evidence, now)}"
+
+
+def _evidence(evidence: Evidence, now: datetime) -> str:
+    return f"{evidence.source}, {age(evidence.time, now)} ago: {one_line(evidence.text)}"

@@ -1,0 +1,1 @@
+"""The client of one cluster: requests, retries, streams, and discovery."""

@@ -1,0 +1,1 @@
+"""Cluster access: kubeconfigs, credentials, exec plugins, and TLS trust."""

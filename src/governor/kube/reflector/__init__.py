@@ -1,0 +1,1 @@
+"""The reflector: list and watch one kind, and keep a typed, indexed store of it."""

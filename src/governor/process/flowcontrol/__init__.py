@@ -1,0 +1,1 @@
+"""Flow control: backoff, circuit breaker, and rate limiter."""

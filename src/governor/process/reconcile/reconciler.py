@@ -1,0 +1,218 @@
+"""The loop that brings things into their wanted state, one key at a time; every controller is a function in it.
+
+A key is all that is queued, in a ``workqueue``: it never runs twice at once. Here its runs become outcomes, and these
+decide when it runs again. What a key means, and showing its state, is the caller's.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.process.clock import Clock
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.turns import Priority
+from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
+from governor.process.telemetry import logging
+from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
+
+K = TypeVar("K", bound=Hashable)
+
+_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
+
+_log = logging.get_logger(__name__)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """As wanted; nothing more to do until something changes."""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Look again after a time; not a failure."""
+
+    after_s: float
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Something named must happen first; looked at again in case nobody tells."""
+
+    for_what: str
+    recheck_s: float
+
+
+class Stalled(msgspec.Struct, frozen=True):
+    """A person must act; repeating cannot help, so only a new ``add`` runs the key."""
+
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """It did not work; tried again with growing waits."""
+
+    error: Exception
+
+
+Outcome: TypeAlias = Done | Again | Waiting | Stalled | Failed
+
+
+def _stalled(error: GovernorError) -> Outcome:
+    return Stalled(str(error))
+
+
+OUTCOME_OF_KIND: Final[Mapping[Kind, Callable[[GovernorError], Outcome]]] = {
+    Kind.INVALID: _stalled,
+    Kind.NOT_FOUND: Failed,
+    Kind.EXISTS: _stalled,
+    Kind.CONFLICT: Failed,
+    Kind.PRECONDITION: Failed,
+    Kind.UNAUTHENTICATED: _stalled,
+    Kind.DENIED: _stalled,
+    Kind.EXHAUSTED: Failed,
+    Kind.UNAVAILABLE: Failed,
+    Kind.DEADLINE: Failed,
+    Kind.UNIMPLEMENTED: _stalled,
+    Kind.INTERNAL: Failed,
+}
+"""The reconcile edge of the error kinds: whether time can heal it or only a person."""
+
+
+_Result: TypeAlias = Literal["success", "error", "requeue", "requeue_after"]
+"""What dashboards for controllers know of an outcome."""
+
+
+def _result(outcome: Outcome) -> _Result:
+    match outcome:
+        case Done():
+            return "success"
+        case Again(after_s=seconds) if seconds <= 0:
+            return "requeue"
+        case Again() | Waiting():
+            return "requeue_after"
+        case Stalled() | Failed():
+            return "error"
+
+
+class ReconcileMetrics:
+    """The figures of all reconcilers of one registry and of their queues, by names that dashboards know."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.queue = QueueMetrics(registry)
+        self.runs = Counter(
+            "controller_runtime_reconcile_total", "Runs by result.", ["controller", "result"], registry=registry
+        )
+        self.errors = Counter(
+            "controller_runtime_reconcile_errors_total", "Runs that failed.", ["controller"], registry=registry
+        )
+        self.time_s = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "How long a run took.",
+            ["controller"],
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        self.active = Gauge(
+            "controller_runtime_active_workers", "Workers that run a key now.", ["controller"], registry=registry
+        )
+
+
+class Reconciler(Generic[K]):
+    """Runs ``reconcile`` for each added key on ``workers`` tasks; used from one event loop only."""
+
+    def __init__(
+        self,
+        reconcile: Callable[[K], Awaitable[Outcome]],
+        *,
+        name: str,
+        metrics: ReconcileMetrics,
+        clock: Clock,
+        backoff: Backoff,
+        chance: random.Random | None = None,
+        workers: int = 1,
+        group_of: Callable[[K], Hashable] | None = None,
+        on_outcome: Callable[[K, Outcome], None] | None = None,
+    ) -> None:
+        self._reconcile = reconcile
+        self._clock = clock
+        self._workers = workers
+        self._on_outcome = on_outcome
+        self._queue = Workqueue[K](
+            name, metrics=metrics.queue, clock=clock, backoff=backoff, chance=chance, group_of=group_of
+        )
+        self._runs = {result: metrics.runs.labels(name, result) for result in get_args(_Result)}
+        self._errors = metrics.errors.labels(name)
+        self._time_s = metrics.time_s.labels(name)
+        metrics.active.labels(name).set_function(lambda: self._queue.worked_on)
+
+    def add(self, key: K, priority: Priority = Priority.CHANGE) -> None:
+        """Have ``key`` run soon, once, and after its present run if there is one."""
+        self._queue.add(key, priority)
+
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.CHANGE) -> None:
+        """Have ``key`` added after a time; of several times the earliest counts."""
+        self._queue.add_after(key, seconds, priority)
+
+    def shut_down(self) -> None:
+        """Take no more keys; ``run`` returns when those that are queued have run."""
+        self._queue.shut_down()
+
+    async def run(self) -> None:
+        """Work until cancelled or shut down."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        with contextlib.suppress(QueueEndedError):
+            while True:
+                key = await self._queue.get()
+                try:
+                    began_s = self._clock.monotonic()
+                    outcome = await self._attempt(key)
+                    self._time_s.observe(self._clock.monotonic() - began_s)
+                    self._settle(key, outcome)
+                finally:
+                    self._queue.done(key)
+
+    async def _attempt(self, key: K) -> Outcome:
+        try:
+            return await self._reconcile(key)
+        except GovernorError as error:
+            return OUTCOME_OF_KIND[error.kind](error)
+        except asyncio.CancelledError as error:
+            if _cancelling():
+                raise
+            # Otherwise the worker would end, and nobody would hear of it.
+            _log.error("reconcile waited for something that was cancelled", key=str(key), exc_info=error)
+            return Failed(RuntimeError("something that it waited for was cancelled"))
+        except Exception as error:  # noqa: BLE001 - one key's bug must not stop the others
+            _log.error("reconcile raised", key=str(key), exc_info=error)
+            return Failed(error)
+
+    def _settle(self, key: K, outcome: Outcome) -> None:
+        """Count the run, decide when the key runs again, then tell the observer."""
+        self._count(_result(outcome))
+        match outcome:
+            case Failed():
+                self._queue.retry(key)
+            case Again(after_s=seconds) | Waiting(recheck_s=seconds):
+                self._queue.forget(key)
+                self._queue.add_after(key, seconds, Priority.RETRY)
+            case Done() | Stalled():
+                self._queue.forget(key)
+        if self._on_outcome:
+            self._on_outcome(key, outcome)
+
+    def _count(self, result: _Result) -> None:
+        self._runs[result].inc()
+        if result == "error":
+            self._errors.inc()
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,79 @@
+"""Serves what ``control`` describes on a Unix socket that only the proxy's user can use."""
+
+import asyncio
+import http
+import urllib.parse
+from typing import Final
+
+import msgspec
+
+from governor.errors import GovernorError, Kind, invalid
+from governor.process.telemetry import logging
+from governor.process.telemetry.http_server import Answer, HttpServer, Target, json_answer
+from governor.runtimeproxy.endpoint import Endpoint
+from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, Failure
+from governor.runtimeproxy.ops.explain import Explainer
+from governor.runtimeproxy.ops.tap import Tap
+
+MODE: Final = 0o600
+_CONNECTIONS: Final = 32
+_EXCHANGE_S: Final = 45.0
+"""The runtime may have to be asked, and a hanging one is given up before."""
+
+_STATUS: Final = dict.fromkeys(Kind, http.HTTPStatus.INTERNAL_SERVER_ERROR) | {
+    Kind.INVALID: http.HTTPStatus.BAD_REQUEST,
+    Kind.NOT_FOUND: http.HTTPStatus.NOT_FOUND,
+    Kind.EXHAUSTED: http.HTTPStatus.TOO_MANY_REQUESTS,
+    Kind.UNAVAILABLE: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.DEADLINE: http.HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+_log = logging.get_logger(__name__)
+
+
+class ControlServer:
+    """Answers the commands ``explain`` and ``tap``."""
+
+    def __init__(self, endpoint: Endpoint, explainer: Explainer, tap: Tap) -> None:
+        self._endpoint = endpoint
+        self._explainer = explainer
+        self._tap = tap
+        self._server = HttpServer(
+            "control", endpoint.listener, self._answer, exchange_s=_EXCHANGE_S, most_connections=_CONNECTIONS
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled, and remove the socket before it is closed."""
+        _log.info("control listens", socket=str(self._endpoint.path))
+        serving = asyncio.ensure_future(self._server.run())
+        try:
+            await asyncio.shield(serving)
+        finally:
+            self._endpoint.remove()
+            serving.cancel()
+            await asyncio.wait((serving,))
+
+    async def _answer(self, target: Target) -> Answer:
+        try:
+            return await self._told(target)
+        except GovernorError as error:
+            return json_answer(_STATUS[error.kind], Failure(error.kind, error.code, error.message))
+
+    async def _told(self, target: Target) -> Answer:
+        if target.path == PODS:
+            return json_answer(http.HTTPStatus.OK, await self._explainer.pods())
+        if target.path == CALLS:
+            self._tap.check_room()
+            return Answer(http.HTTPStatus.OK, "application/jsonl", parts=self._tap.lines(_filter(target)))
+        parts = target.path.removeprefix(PODS).split("/")
+        match [urllib.parse.unquote(each) for each in parts] if target.path.startswith(PODS) else []:
+            case ["", namespace, name] if name:
+                return json_answer(http.HTTPStatus.OK, await self._explainer.pod(namespace, name))
+        raise GovernorError(Kind.NOT_FOUND, "no-such-path", f"there is no {target.path} here")
+
+
+def _filter(target: Target) -> CallFilter:
+    try:
+        return msgspec.convert(dict(target.query), CallFilter, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid("filter", f"calls cannot be chosen so: {error}") from error

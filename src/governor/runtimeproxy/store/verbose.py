@@ -1,0 +1,101 @@
+"""What a runtime tells about a sandbox or container that it has: from its status and its verbose JSON to a record.
+
+containerd puts the whole configuration into the JSON; a runtime that does not leaves us what the status itself says.
+"""
+
+import base64
+import binascii
+import copy
+from typing import Any, Final
+
+import msgspec
+
+from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.hooks.resources import overlay
+from governor.runtimeproxy.store.records import Container, Sandbox, created_container, pod_of
+
+_INFO: Final = "info"
+
+
+def sandbox_of(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
+    """The sandbox that a verbose status describes."""
+    status, info = response.status, _info(response.info)
+    config = _parsed(info.get("config"), cri_pb2.PodSandboxConfig())
+    config.metadata.CopyFrom(status.metadata)
+    config.labels.update(status.labels)
+    config.annotations.update(status.annotations)
+    return Sandbox(status.id, pod_of(config, status.runtime_handler))
+
+
+def container_from(listed: cri_pb2.Container, response: cri_pb2.ContainerStatusResponse, pod: Sandbox) -> Container:
+    """The container that a list names and a verbose status describes."""
+    info = _info(response.info)
+    tree = info.get("config")
+    tree = dict(tree) if isinstance(tree, dict) else {}
+    variables = tree.pop("envs", None)
+    request = cri_pb2.CreateContainerRequest(pod_sandbox_id=listed.pod_sandbox_id)
+    request.config.CopyFrom(_parsed(tree, cri_pb2.ContainerConfig()))
+    request.config.metadata.CopyFrom(listed.metadata)
+    request.config.annotations.update(listed.annotations)
+    request.config.envs.extend(_variables(variables, _spec_environment(info)))
+    if response.status.resources.HasField("linux"):
+        overlay(_told(response.status.resources.linux), request.config.linux.resources)
+    request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
+    return created_container(request, listed.id)
+
+
+def _told(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
+    """What the runtime was told: where it is not told of swap, containerd shows the memory limit in its place."""
+    if linux.memory_swap_limit_in_bytes == linux.memory_limit_in_bytes:
+        linux.memory_swap_limit_in_bytes = 0
+    return linux
+
+
+def _info(info: Any) -> dict[str, Any]:
+    try:
+        tree = msgspec.json.decode(info.get(_INFO, "{}"))
+    except msgspec.DecodeError:
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def _parsed(tree: Any, empty: Any) -> Any:
+    """The configuration in the JSON; what of it cannot be read is as if it were not there."""
+    from google.protobuf import json_format  # noqa: PLC0415 - costs memory, and is needed only with plugins
+
+    if not isinstance(tree, dict):
+        return empty
+    message = copy.deepcopy(empty)
+    try:
+        json_format.ParseDict(tree, message, ignore_unknown_fields=True)
+    except json_format.ParseError:
+        return empty
+    return message
+
+
+def _spec_environment(info: dict[str, Any]) -> dict[str, str]:
+    try:
+        lines = info["runtimeSpec"]["process"]["env"]
+        return dict(line.split("=", 1) for line in lines)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _variables(given: Any, in_spec: dict[str, str]) -> list[cri_pb2.KeyValue]:
+    found = given if isinstance(given, list) else []
+    named = [each for each in found if isinstance(each, dict) and isinstance(each.get("key"), str)]
+    return [
+        cri_pb2.KeyValue(key=each["key"], value=_value(str(each.get("value") or ""), in_spec.get(each["key"])))
+        for each in named
+    ]
+
+
+def _value(text: str, in_spec: str | None) -> bytes:
+    """A value that a newer runtime writes in base64 and an older one as it is; what the process really got decides."""
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return text.encode()
+    if in_spec is None or decoded.decode(errors="replace") == in_spec:
+        return decoded
+    return text.encode()

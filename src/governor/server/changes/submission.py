@@ -1,0 +1,123 @@
+"""What a request for a change must satisfy by itself, before anything stored is looked at. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from governor.domain.dapr.validation import validate
+from governor.domain.documents import Document, DocumentRef, Profile, name_of, read_document, ref_of
+from governor.domain.variables import misnamed
+from governor.errors import Detail, GovernorError, invalid
+from governor.server.changes.problems import Refusals
+from governor.values import paths
+from governor.values.secret import SEALED_KEY
+from governor.values.trees import Manifest, Tree
+from governor.wire.rest import ChangeRequest
+from governor.yamltext import Limits
+
+LIMITS: Final = Limits()
+"""The same for JSON and YAML: a document that one of them carries, the other can carry too."""
+
+MESSAGE_CHARS: Final = 4096
+_INTEGERS: Final = range(-(1 << 63), 1 << 64)
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A request whose documents are well-formed; the trees are as written, with sensitive values in plain."""
+
+    trees: dict[DocumentRef, Manifest]
+    deletions: tuple[DocumentRef, ...]
+    request: ChangeRequest
+
+
+def check(request: ChangeRequest) -> Submission:
+    """Refuse a request that is wrong in itself, naming as much of what is wrong as can be told."""
+    refusals = Refusals()
+    _check_message(request.message, refusals)
+    trees: dict[DocumentRef, Manifest] = {}
+    for tree in request.documents:
+        with refusals.collecting():
+            _check_size(tree)
+            document = read_document(tree)
+            _check_document(document, tree)
+            _check_unique(ref_of(document), trees)
+            trees[ref_of(document)] = tree
+    for ref in request.deletions:
+        if ref in trees:
+            refusals.add(_invalid(ref, "document-duplicate", "is both put and deleted; ask for one of them"))
+    if request.rollback is not None and (request.documents or request.deletions):
+        refusals.add(invalid("rollback-mixed", "a rollback is a change of its own: leave out documents and deletions"))
+    refusals.refuse_if_any()
+    return Submission(trees, request.deletions, request)
+
+
+def _check_message(message: str, refusals: Refusals) -> None:
+    if len(message) > MESSAGE_CHARS:
+        refusals.add(invalid("message-long", f"the message of a change has at most {MESSAGE_CHARS} characters"))
+
+
+def _check_size(tree: Tree) -> None:
+    size = len(msgspec.json.encode(tree))
+    if size > LIMITS.document_bytes:
+        reason = f"the document has {size} bytes, the limit is {LIMITS.document_bytes}: split it"
+        raise invalid("document-large", "a document is too large", [Detail(reason=reason, document=name_of(tree))])
+    if _deeper_than(tree, LIMITS.depth):
+        reason = f"the document is nested deeper than {LIMITS.depth} levels"
+        raise invalid("document-deep", "a document is too deep", [Detail(reason=reason, document=name_of(tree))])
+
+
+def _deeper_than(tree: Tree, limit: int) -> bool:
+    """Level by level and not by recursion, since this is what bounds recursion elsewhere."""
+    level = [tree]
+    for _ in range(limit + 1):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Tree) -> Iterable[Tree]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _check_unique(ref: DocumentRef, known: dict[DocumentRef, Manifest]) -> None:
+    if ref in known:
+        raise _invalid(ref, "document-duplicate", "the document is there twice; remove one of them")
+
+
+def _check_document(document: Document, tree: Manifest) -> None:
+    problems = list(_unstorable(tree, ()))
+    if isinstance(document, Profile):
+        problems.extend(_resource_problems(document.spec.resources))
+    if problems:
+        name = str(ref_of(document))
+        details = [msgspec.structs.replace(problem, document=name) for problem in problems]
+        raise invalid("document-invalid", f"{name} is not valid", details)
+
+
+def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
+    """Places with the key under which sealed values are stored, or with a number that YAML text could not hold."""
+    if isinstance(tree, dict):
+        if SEALED_KEY in tree:
+            yield Detail(reason=f"the key {SEALED_KEY} is reserved", path=paths.render(path))
+        for key, value in tree.items():
+            yield from _unstorable(value, (*path, key))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from _unstorable(value, (*path, index))
+    elif isinstance(tree, int) and tree not in _INTEGERS:
+        yield Detail(reason="the integer does not fit into 64 bits", path=paths.render(path))
+
+
+def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
+    for index, manifest in enumerate(resources):
+        for problem in (*validate(manifest, partial=True), *misnamed(manifest)):
+            place = ("spec", "resources", index, *paths.parse(problem.path))
+            yield Detail(reason=problem.reason, path=paths.render(place))
+
+
+def _invalid(ref: DocumentRef, code: str, reason: str) -> GovernorError:
+    return invalid(code, f"{ref}: {reason}", [Detail(reason=reason, document=str(ref))])

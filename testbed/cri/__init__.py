@@ -1,0 +1,1 @@
+"""Both sides of the runtime proxy: real containerds, callers, fake runtimes, and hook plugins."""

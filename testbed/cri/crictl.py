@@ -1,0 +1,91 @@
+"""crictl, the command line that people debug nodes with, as it is: built from its Go module."""
+
+import asyncio
+import re
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.waiting import until
+from toolchain import cache
+from toolchain.errors import TestbedError
+from toolchain.golang import GO, download, environment
+from toolchain.recipe import Recipe
+from toolchain.steps import Argv, Steps
+
+VERSION = "1.36.0"
+_MODULE = "sigs.k8s.io/cri-tools"
+_ANSWER_WITHIN_S = 120.0
+_CALL_WITHIN_S = 60
+"""For each call of the runtime, of which crictl makes some; by itself it gives a call two seconds."""
+
+
+def _build(result: Path, steps: Steps) -> None:
+    go = cache.provide(GO)
+    source = result.with_name("source")
+    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", download(steps, go, _MODULE, VERSION), source])
+    flags = ["-ldflags", f"-s -w -X {_MODULE}/pkg/version.Version={VERSION}"]
+    compilation: Argv = [go, "build", *flags, "-o", result / "crictl", "./cmd/crictl"]
+    steps.run("compile", compilation, cwd=source, environment=environment())
+
+
+CRICTL = Recipe("crictl", VERSION, "crictl", _build, packages=("ca-certificates",))
+
+
+class Crictl:
+    """crictl on one socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def __call__(self, *arguments: str) -> str:
+        """What a command prints; its failure is an error."""
+        process = await self.start(*arguments)
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            printed, complaints = await process.communicate()
+        if process.returncode != 0:
+            raise TestbedError(f"crictl {' '.join(arguments)} failed: {complaints.decode()}{printed.decode()}")
+        return printed.decode()
+
+    async def read_from_port(self, pod_id: str, port: int) -> bytes:
+        """What a connection to a port of a pod reads, made by port-forward, once somebody serves there."""
+        return await until(lambda: self._read_from_port(pod_id, port))
+
+    async def _read_from_port(self, pod_id: str, port: int) -> bytes:
+        forward = await self.start("port-forward", pod_id, f":{port}")
+        if forward.stdout is None:
+            raise TestbedError("crictl port-forward has no output")
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN_S):
+                told = await forward.stdout.readline()
+                local = re.search(rb"127\.0\.0\.1:(\d+)", told)
+                if local is None:
+                    raise TestbedError(f"crictl port-forward does not say where: {told!r}")
+                return await _read(int(local[1]))
+        finally:
+            with suppress(ProcessLookupError):  # it ends itself when it cannot connect to the pod
+                forward.kill()
+            await forward.communicate()
+
+    async def start(self, *arguments: str) -> Process:
+        """A command that is running, with pipes."""
+        endpoint = f"unix://{self._socket}"
+        endpoints = [f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
+        options = ["--config=/dev/null", f"--timeout={_CALL_WITHIN_S}s", *endpoints]
+        binary = str(cache.provide(CRICTL))
+        return await asyncio.create_subprocess_exec(
+            binary, *options, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={}
+        )
+
+
+async def _read(local_port: int) -> bytes:
+    """All that comes; nothing if the connection is refused at its other end."""
+    with suppress(ConnectionError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", local_port)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+    return b""

@@ -1,0 +1,108 @@
+"""A real runtime proxy as a process, before a runtime."""
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from testbed.commands import Outcome, Running
+from testbed.cri.control import Json
+from testbed.server import Server, short_socket
+from testbed.waiting import until
+
+_PLUGIN_WITHIN_S = 30
+"""What plugins get whose files do not say it: the proxy's own two seconds are little on a busy machine."""
+
+
+class RuntimeProxy(Server):
+    """``governor runtime-proxy`` before a runtime; plugins are registered in ``plugins``."""
+
+    def __init__(self, directory: Path, runtime: Path, *arguments: str) -> None:
+        super().__init__("runtime-proxy", directory, ["health"])
+        self.socket = short_socket(directory / "proxy.sock", "-control")
+        self.plugins = directory / "hookserver.d"
+        self._runtime = runtime
+        self._arguments = arguments
+        self.variables: dict[str, str] = {}
+
+    def environment(self) -> dict[str, str]:
+        """What a service manager would set beside the usual."""
+        return {**super().environment(), **self.variables}
+
+    def command(self) -> list[str]:
+        """The program as the operator starts it."""
+        return [
+            *(sys.executable, "-m", "governor.cli.main", "runtime-proxy"),
+            f"--koord-runtimeproxy-endpoint=unix://{self.socket}",
+            f"--remote-runtime-service-endpoint={self._runtime}",
+            f"--hook-server-dir={self.plugins}",
+            f"--plugin-timeout={_PLUGIN_WITHIN_S}",
+            f"--health-listen=127.0.0.1:{self.ports['health']}",
+            *self._arguments,
+        ]
+
+    async def start_command(self, *words: str) -> Running:
+        """Start a command that asks the proxy, with the flags with which it was started."""
+        process = await asyncio.create_subprocess_exec(
+            *(*self.command(), *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self.environment(), "PYTHONUNBUFFERED": "1"},
+        )
+        return Running(process)
+
+    async def run_command(self, *words: str) -> Outcome:
+        """Run such a command to its end."""
+        return await (await self.start_command(*words)).ended()
+
+    async def is_ready(self) -> bool:
+        """Whether it serves; the runtime may be away."""
+        return self.socket.exists() and b'"serving"' in self.log.read_bytes()[self._log_start :]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """What its health server answers."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{self.ports['health']}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def metric(self, name: str) -> float:
+        """The value of a metric, given with its labels as it is shown; 0 while it is not there."""
+        _, text = await self.get("/metrics")
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    async def metric_becomes(self, name: str, value: float) -> None:
+        """Wait until a metric has a value."""
+
+        async def look() -> bool:
+            return await self.metric(name) == value
+
+        await until(look)
+
+    async def knows(self, plugins: int) -> None:
+        """Wait until so many plugins are in force."""
+        await self.metric_becomes("governor_proxy_plugins", plugins)
+
+    def lines(self, event: str) -> list[Json]:
+        """Its log lines of one event."""
+        whole = self.log.read_text().rpartition("\n")[0]  # of the last one only a part may be written
+        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
+
+    def resident_bytes(self) -> int:
+        """The memory that it has now."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+
+    async def wait_for_exit(self) -> int:
+        """The exit code, after a signal that the test has sent."""
+        if self._process is None:
+            raise AssertionError("the proxy does not run")
+        async with asyncio.timeout(120):
+            return await self._process.wait()

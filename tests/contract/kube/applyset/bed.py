@@ -1,0 +1,134 @@
+"""Sets of objects for tests of ``governor.kube.applyset`` on a real server."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, RemovalReport, Settings
+from governor.kube.client.client import Client, Request, Transport
+from governor.kube.config.access import Access
+from governor.kube.objects import ApiResource, Object
+from governor.process.clock import Clock
+
+MANAGER = "set-manager"
+PREFIX = "applyset.example"
+LABEL = f"{PREFIX}/owner"
+INVENTORY = "inventory"
+
+CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+SECRETS = ApiResource("", "v1", "Secret", "secrets", namespaced=True)
+NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
+DEPLOYMENTS = ApiResource("apps", "v1", "Deployment", "deployments", namespaced=True)
+DEFINITIONS = ApiResource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+
+
+class Interposed(Client):
+    """A client that remembers what it sends, and lets a test stand in between."""
+
+    __slots__ = ("around", "sent")
+
+    def __init__(self, transport: Transport, access: Access) -> None:
+        super().__init__(transport, access)
+        self.sent: list[Request] = []
+        self.around: Callable[[Request, Callable[[Request], Awaitable[bytes]]], Awaitable[bytes]] | None = None
+
+    async def send(self, request: Request) -> bytes:
+        self.sent.append(request)
+        return await (self.around(request, super().send) if self.around else super().send(request))
+
+    @property
+    def writes(self) -> list[str]:
+        return [str(request) for request in self.sent if request.method != "GET"]
+
+
+def make_set(
+    client: Client,
+    namespace: str,
+    *,
+    owner: str = "",
+    name: str = INVENTORY,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> ApplySet:
+    """The set of a test, called after its namespace; in this the inventory is kept."""
+    defaults: dict[str, Any] = {"manager": MANAGER, "prefix": PREFIX, "default_namespace": namespace}
+    return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock)
+
+
+def config_map(name: str, namespace: str = "", **data: str) -> Object:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def namespace_of(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def deployment(name: str, replicas: int = 1, **more: Any) -> Object:
+    pod = {"containers": [{"name": "main", "image": "example/one", "args": ["a"]}]}
+    labels = {"app": name}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {**spec, "template": template, **more},
+    }
+
+
+def definition(kind: str, group: str, *, scope: str = "Namespaced") -> Object:
+    """A kind of the test's own, with any fields."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
+    }
+
+
+def custom(kind: str, group: str, name: str, **spec: Any) -> Object:
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def kind_of(manifest: Object) -> ApiResource:
+    """The kind that a definition defines."""
+    spec = manifest["spec"]
+    names = spec["names"]
+    return ApiResource(spec["group"], "v1", names["kind"], names["plural"], spec["scope"] == "Namespaced")
+
+
+def outcomes(report: ApplyReport) -> dict[str, Outcome]:
+    return {result.ref.name: result.outcome for result in report.results}
+
+
+def removals(report: RemovalReport) -> dict[str, str]:
+    return {result.ref.name: result.outcome.value for result in report.results}
+
+
+async def exists(
+    client: Client, resource: ApiResource, name: str, namespace: str = "", *, terminating: bool = False
+) -> bool:
+    """Whether it is there to stay, or with ``terminating`` whether it is there at all."""
+    try:
+        live = await client.get(resource, name, namespace)
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        return False
+    return terminating or not live["metadata"].get("deletionTimestamp")
+
+
+async def refused(act: Awaitable[Any]) -> GovernorError:
+    """The error that an act ends with."""
+    try:
+        await act
+    except GovernorError as error:
+        return error
+    raise AssertionError("nothing was refused")

@@ -1,0 +1,233 @@
+"""Drift: found field by field, without what may differ and without secrets; set back only if that is wanted."""
+
+import datetime
+import json
+
+from governor.kube.applyset import DriftMode, Ignored, ObjectDrift, Outcome, Repair
+from governor.kube.client.client import Client, Transport
+from governor.kube.objects import ObjectRef
+from governor.process.clock import VirtualClock
+from governor.values.treediff import Difference, Operation
+from testbed.kube.control_plane import ControlPlane
+from testbed.waiting import until
+from tests.contract.kube.applyset.bed import (
+    CONFIG_MAPS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LABEL,
+    SECRETS,
+    Interposed,
+    config_map,
+    custom,
+    definition,
+    deployment,
+    exists,
+    kind_of,
+    make_set,
+    removals,
+)
+from tests.contract.kube.bed import admin_of
+
+
+def paths(drift: ObjectDrift) -> dict[str, tuple[str, ...]]:
+    return {field.difference.path: field.managers for field in drift.fields}
+
+
+async def test_nothing_drifts_after_an_apply(client: Client, namespace: str) -> None:
+    group = f"{namespace}.example"
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}},
+    }
+    manifests = [config_map("a", x="1"), deployment("d"), service, definition("Thing", group)]
+    manifests.append(custom("Thing", group, "one", deep={"list": [1, 2]}))
+    objects = make_set(client, namespace)
+    assert (await objects.apply(manifests)).ok
+    report = await objects.drift(manifests, DriftMode.ENFORCE)
+    assert (report.checked, report.objects, report.repairs) == (5, (), ())
+
+
+async def test_off_asks_nothing(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = Interposed(transport, admin_of(api))
+    report = await make_set(client, namespace).drift([config_map("a")], DriftMode.OFF)
+    assert (report.checked, report.objects) == (0, ())
+    assert client.sent == []
+
+
+async def test_a_changed_field_is_named_with_its_manager_and_only_warned_about(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = Interposed(transport, admin_of(api))
+    manifests = [deployment("d", 2), config_map("a", x="1")]
+    objects = make_set(client, namespace)
+    await objects.apply(manifests)
+    await api.kubectl("-n", namespace, "set", "image", "deployment/d", "main=example/other")
+    await api.kubectl("-n", namespace, "scale", "deployment/d", "--replicas=7")
+    client.sent.clear()
+    report = await objects.drift(manifests, DriftMode.WARN)
+    assert [each.ref.name for each in report.objects] == ["d"]
+    (drift,) = report.objects
+    image = "spec.template.spec.containers[main].image"
+    assert paths(drift) == {image: ("kubectl-set",), "spec.replicas": ("kubectl",)}
+    by_path = {field.difference.path: field.difference for field in drift.fields}
+    assert by_path[image] == Difference(image, Operation.CHANGED, "example/other", "example/one")
+    assert drift.repair is None
+    assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 7
+    dry = {request.query.get("dryRun") for request in client.sent if request.method != "GET"}
+    assert dry == {"All"}
+
+
+async def test_enforcing_writes_only_what_drifted(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = Interposed(transport, admin_of(api))
+    manifests = [config_map("a", x="1"), config_map("b", x="1")]
+    objects = make_set(client, namespace)
+    await objects.apply(manifests)
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"x": "2", "more": "1"}}, manager="somebody")
+    client.sent.clear()
+    report = await objects.drift(manifests, DriftMode.ENFORCE)
+    (drift,) = report.objects
+    assert paths(drift) == {"data.x": ("somebody",)}
+    assert drift.repair is not None
+    assert drift.repair.outcome is Outcome.CHANGED
+    # What somebody added beside our fields is theirs.
+    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "more": "1"}
+    written = [request for request in client.sent if request.method != "GET" and "dryRun" not in request.query]
+    assert [str(request) for request in written] == [f"PATCH {CONFIG_MAPS.path(namespace, 'a')}"]
+    assert (await objects.drift(manifests, DriftMode.WARN)).objects == ()
+
+
+async def test_a_removed_field_and_a_deleted_object_are_drift(client: Client, namespace: str) -> None:
+    manifests = [config_map("a", x="1", y="1"), config_map("b", x="1")]
+    objects = make_set(client, namespace)
+    await objects.apply(manifests)
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": None}}, manager="somebody")
+    await client.delete(CONFIG_MAPS, "b", namespace)
+    warned = await objects.drift(manifests, DriftMode.WARN)
+    assert {each.ref.name: each.deleted for each in warned.objects} == {"a": False, "b": True}
+    assert [field.difference.operation for field in warned.objects[0].fields] == [Operation.ADDED]
+    assert not await exists(client, CONFIG_MAPS, "b", namespace)
+    enforced = await objects.drift(manifests, DriftMode.ENFORCE)
+    assert [each.repair.outcome for each in enforced.objects if each.repair] == [Outcome.CHANGED, Outcome.CREATED]
+    assert (await objects.drift(manifests, DriftMode.WARN)).objects == ()
+    # The new object is as much ours as the old one was.
+    assert removals(await objects.remove_all()) == {"a": "removed", "b": "removed"}
+
+
+async def test_a_deleted_definition_is_drift_with_all_its_objects(client: Client, namespace: str) -> None:
+    group = f"{namespace}.example"
+    manifests = [definition("Thing", group), custom("Thing", group, "one")]
+    objects = make_set(client, namespace)
+    await objects.apply(manifests)
+    await client.delete(DEFINITIONS, f"things.{group}")
+
+    async def gone() -> bool:
+        return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
+
+    await until(gone)
+    report = await objects.drift(manifests, DriftMode.ENFORCE)
+    assert [(each.deleted, each.repair and each.repair.outcome) for each in report.objects] == [
+        (True, Outcome.CREATED),
+        (True, Outcome.CREATED),
+    ]
+    assert await exists(client, kind_of(manifests[0]), "one", namespace)
+
+
+async def test_ignored_fields_are_left_as_they_are(api: ControlPlane, client: Client, namespace: str) -> None:
+    ignored = (
+        Ignored(("spec.replicas",), kind="Deployment"),
+        Ignored(('spec.template.metadata.annotations["*"]',), name="d"),
+        Ignored(("data",), name="never"),
+    )
+    wanted = deployment("d", 2)
+    wanted["spec"]["template"]["metadata"]["annotations"] = {"a": "1"}
+    objects = make_set(client, namespace, ignored=ignored)
+    await objects.apply([wanted])
+    await api.kubectl("-n", namespace, "scale", "deployment/d", "--replicas=7")
+    template = {"metadata": {"annotations": {"a": "2"}}}
+    await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"template": template}}, manager="somebody")
+    assert (await objects.drift([wanted], DriftMode.ENFORCE)).objects == ()
+    await api.kubectl("-n", namespace, "set", "image", "deployment/d", "main=example/other")
+    report = await objects.drift([wanted], DriftMode.ENFORCE)
+    assert paths(report.objects[0]) == {"spec.template.spec.containers[main].image": ("kubectl-set",)}
+    spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
+    assert spec["replicas"] == 7
+    assert spec["template"]["metadata"]["annotations"] == {"a": "2"}
+    assert spec["template"]["spec"]["containers"][0]["image"] == "example/one"
+    # A changed manifest does not run into a conflict over them either, nor does it reset them.
+    changed = json.loads(json.dumps(wanted).replace("example/one", "example/two"))
+    assert (await objects.apply([changed])).ok
+    spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
+    assert (spec["replicas"], spec["template"]["spec"]["containers"][0]["image"]) == (7, "example/two")
+
+
+async def test_an_ignored_field_that_nobody_else_set_is_not_lost(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace, ignored=(Ignored(("spec.replicas",)),))
+    await objects.apply([deployment("d", 3)])
+    await client.patch(DEPLOYMENTS, "d", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="somebody")
+    await objects.apply([deployment("d", 4, minReadySeconds=1)])
+    assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 3
+
+
+async def test_secrets_are_never_shown(client: Client, namespace: str) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "cGxhbg=="}},
+        "data": {"password": "cGxhbg=="},
+    }
+    objects = make_set(client, namespace)
+    await objects.apply([secret])
+    theirs = {
+        "data": {"password": "YmFk"},
+        "metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "YmFk"}},
+    }
+    await client.patch(SECRETS, "s", namespace, theirs, manager="somebody")
+    report = await objects.drift([secret], DriftMode.WARN)
+    plan = await make_set(client, namespace, force=True).plan([secret])
+    assert set(paths(report.objects[0])) == {
+        "data.password",
+        'metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]',
+    }
+    for shown in (report, plan, await objects.drift([secret], DriftMode.ENFORCE)):
+        for text in ("cGxhbg", "YmFk", "plan\\n", "bad"):
+            assert text not in repr(shown)
+        assert "***" in repr(shown)
+    assert (await client.get(SECRETS, "s", namespace))["data"] == {"password": "cGxhbg=="}
+
+
+async def test_a_field_that_is_set_back_again_and_again_is_left(client: Client, namespace: str) -> None:
+    manifests = [config_map("a", x="1", y="1")]
+    clock = VirtualClock(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+    objects = make_set(client, namespace, clock=clock, repair_limit=2)
+    await objects.apply(manifests)
+    repairs: tuple[Repair, ...] = ()
+    counts = []
+    for value in range(4):
+        change = {"data": {"x": f"other {value}"}}
+        await client.patch(CONFIG_MAPS, "a", namespace, change, manager="stubborn")
+        report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
+        repairs = report.repairs
+        field = report.objects[0].fields[0]
+        counts.append((field.repairs, field.left, field.managers))
+    stubborn = ("stubborn",)
+    assert counts == [(0, False, stubborn), (1, False, stubborn), (2, True, stubborn), (2, True, stubborn)]
+    assert repairs == (Repair(ObjectRef("", "ConfigMap", namespace, "a"), "data.x", 2, clock.now()),)
+    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"]["x"] == "other 3"
+    # Other fields of the object are still set back, and that one is not.
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": "2"}}, manager="somebody")
+    report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
+    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "other 3", "y": "1"}
+    # Later it is tried again.
+    await clock.advance(3601)
+    await objects.drift(manifests, DriftMode.ENFORCE, report.repairs)
+    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "y": "1"}
+
+
+async def test_an_object_that_cannot_be_compared_is_told(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace)
+    await objects.apply([config_map("a")])
+    report = await objects.drift([config_map("a", **{"not a key!": "1"})], DriftMode.ENFORCE)
+    assert "not a key!" in report.objects[0].error
+    assert report.objects[0].repair is None

@@ -1,0 +1,126 @@
+"""Intruders and moments at which a real server says less than it has: nothing of others is touched or forgotten."""
+
+import msgspec
+import pytest
+
+from governor.errors import Kind
+from governor.kube.applyset import Entry
+from governor.kube.applyset.inventory import FORMAT, seal
+from governor.kube.client.client import Client, Request, Transport
+from governor.kube.objects import ObjectRef
+from testbed.kube.control_plane import ControlPlane
+from tests.contract.kube.applyset.bed import (
+    CONFIG_MAPS,
+    INVENTORY,
+    LABEL,
+    MANAGER,
+    NAMESPACES,
+    Interposed,
+    config_map,
+    custom,
+    definition,
+    exists,
+    kind_of,
+    make_set,
+    namespace_of,
+    refused,
+    removals,
+)
+from tests.contract.kube.applyset.test_intruders import smuggle
+from tests.contract.kube.bed import FaultyApi, admin_of
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_an_entry_with_a_namespace_that_its_kind_has_not_is_refused(
+    client: Client, namespace: str, *, labelled: bool
+) -> None:
+    """It would pass for one inside of the allowed namespaces, and lead to something that belongs to none."""
+    victim = namespace_of(f"{namespace}-victim")
+    victim["metadata"]["labels"] = {"guard": "on"} | ({LABEL: namespace} if labelled else {})
+    await client.apply(NAMESPACES, victim, manager=MANAGER)
+    objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
+    await objects.apply([config_map("a")])
+    name = victim["metadata"]["name"]
+    await smuggle(
+        client,
+        namespace,
+        Entry(ObjectRef("", "Namespace", namespace, name)),
+        Entry(ObjectRef("", "ConfigMap", "", "a")),
+    )
+    report = await objects.prune([config_map("a")])
+    assert removals(report) == {name: "refused", "a": "refused"}
+    live = await client.get(NAMESPACES, name)
+    assert live["metadata"]["labels"]["guard"] == "on"
+    assert "deletionTimestamp" not in live["metadata"]
+    assert await exists(client, CONFIG_MAPS, "a", namespace)
+
+
+@pytest.mark.parametrize("left_out", ["entries", "chunks"])
+async def test_a_sealed_inventory_without_a_part_of_it_is_damage(client: Client, namespace: str, left_out: str) -> None:
+    objects = make_set(client, namespace)
+    await objects.apply([config_map("a")])
+    head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
+    data = {key: value for key, value in head["data"].items() if key not in (left_out, "digest")}
+    head["data"] = data | {"digest": seal(data)}
+    await client.replace(CONFIG_MAPS, head, manager="intruder")
+    error = await refused(objects.prune([config_map("b")]))
+    assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
+    assert await exists(client, CONFIG_MAPS, "a", namespace)
+
+
+async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = Interposed(transport, admin_of(api))
+    parts = ",".join(f'["{INVENTORY}.x{number}","{number}"]' for number in range(1000))
+    data = {"format": FORMAT, "owner": namespace, "entries": "[]", "chunks": f"[{parts}]"}
+    await client.create(CONFIG_MAPS, config_map(INVENTORY, namespace, **data, digest=seal(data)), manager="intruder")
+    client.sent.clear()
+    error = await refused(make_set(client, namespace).inventory())
+    assert error.code == "inventory-damaged"
+    assert len(client.sent) < 10
+
+
+async def seem_starting(faults: FaultyApi, group: str) -> None:
+    """Answer as a real server does in its first second: not ready, and without the kinds of its definitions."""
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    known = msgspec.json.decode(await faults.client.send(Request("GET", "/apis", accept=accept)))
+    known["items"] = [each for each in known["items"] if each["metadata"]["name"] != group]
+    faults.answer(200, times=100, which=lambda asked: asked.path == "/apis", content=msgspec.json.encode(known))
+    faults.answer(500, times=100, which=lambda asked: asked.path == "/readyz", content=b"[-]poststarthook failed")
+
+
+async def test_a_server_that_has_just_started_makes_us_forget_no_object_and_remove_no_namespace(
+    client: Client, faults: FaultyApi, namespace: str
+) -> None:
+    group = f"{namespace}.example.dev"
+    thing, space = definition("Thing", group), namespace_of(f"{namespace}-shared")
+    await make_set(client, namespace, owner="definitions", name="definitions").apply([thing])
+    assert (await make_set(client, namespace).apply([custom("Thing", group, "ours"), space])).ok
+    theirs = custom("Thing", group, "theirs")
+    theirs["metadata"]["namespace"] = space["metadata"]["name"]
+    await client.apply(kind_of(thing), theirs, manager="somebody")
+
+    await seem_starting(faults, group)
+    starting = make_set(faults.client, namespace)
+    report = await starting.prune([config_map("a")])
+    assert removals(report)["ours"] == "failed"
+    only_space = make_set(faults.client, namespace, owner="space", name="space")
+    assert (await only_space.apply([namespace_of(f"{namespace}-second")])).ok
+    removal = await only_space.remove_all()
+
+    assert removals(removal) == {f"{namespace}-second": "held"}
+    assert "cannot be seen" in removal.results[0].reason
+    assert {ref.name for ref in await make_set(client, namespace).inventory()} == {"ours", space["metadata"]["name"]}
+    assert await exists(client, NAMESPACES, space["metadata"]["name"])
+    assert await exists(client, NAMESPACES, f"{namespace}-second")
+
+
+async def test_a_kind_that_a_starting_server_does_not_know_yet_is_not_called_a_mistake_of_the_manifest(
+    client: Client, faults: FaultyApi, namespace: str
+) -> None:
+    group = f"{namespace}.example.dev"
+    await make_set(client, namespace).apply([definition("Thing", group)])
+    await seem_starting(faults, group)
+    error = await refused(make_set(faults.client, namespace, name="other").apply([custom("Thing", group, "one")]))
+    assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-not-ready")

@@ -1,0 +1,141 @@
+"""Which kinds an API server says it serves, in both of its ways of saying it, and when that changes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client import discovery
+from governor.kube.client.client import Client, Transport
+from governor.kube.objects import ApiResource
+from governor.process.telemetry.instruments import Registry
+from testbed.kube.control_plane import ControlPlane
+from testbed.pytest_plugin import StartControlPlane
+from testbed.waiting import until
+from tests.contract.kube.bed import FaultyApi, admin_of
+
+DEFINITIONS = ApiResource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+API_SERVICES = ApiResource("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
+
+
+def definition(group: str) -> dict[str, Any]:
+    """A kind with two versions, the newer one with a status of its own."""
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [
+        {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}},
+        {"name": "v1beta1", "served": True, "storage": False, "schema": anything},
+    ]
+    spec = {
+        "group": group,
+        "scope": "Namespaced",
+        "names": {"kind": "Ship", "plural": "ships", "singular": "ship"},
+        "versions": versions,
+    }
+    metadata = {"name": f"ships.{group}"}
+    return {"apiVersion": DEFINITIONS.api_version, "kind": DEFINITIONS.kind, "metadata": metadata, "spec": spec}
+
+
+async def served(client: Client, group: str) -> ApiResource | None:
+    """The kind once it is there."""
+    client.discovery.forget()
+    try:
+        return await client.discovery.find(group, "Ship")
+    except GovernorError as error:
+        assert error.kind is Kind.NOT_FOUND  # noqa: PT017 - or it is not raised any more
+        return None
+
+
+async def test_the_kinds_of_kubernetes_are_found(client: Client) -> None:
+    deployment = await client.discovery.find("apps", "Deployment")
+    assert (deployment.version, deployment.plural, deployment.namespaced) == ("v1", "deployments", True)
+    assert {"status", "scale"} <= deployment.subresources
+    assert {"get", "list", "watch", "patch", "delete"} <= deployment.verbs
+    node = await client.discovery.find("", "Node", "v1")
+    assert (node.api_version, node.namespaced) == ("v1", False)
+
+
+async def test_two_requests_are_enough_and_what_did_not_change_is_not_sent_again(
+    api: ControlPlane,
+) -> None:
+    registry = Registry()
+    async with Transport(registry=registry) as transport:
+        client = Client(transport, admin_of(api))
+        before = await client.discovery.all()
+        client.discovery.forget()
+        assert await client.discovery.all() == before
+    counts = {
+        code: registry.value("rest_client_requests_total", {"code": code, "method": "GET"}) for code in ("200", "304")
+    }
+    assert counts == {"200": 2.0, "304": 2.0}
+
+
+async def test_the_older_way_says_the_same(
+    api: ControlPlane, transport: Transport, faults: FaultyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
+    older = set(await faults.client.discovery.all())
+    assert faults.count(lambda asked: asked.path == "/apis/apps/v1") == 1
+    monkeypatch.undo()
+    assert older == set(await Client(transport, admin_of(api)).discovery.all())
+
+
+async def test_a_kind_comes_and_goes_with_its_definition(client: Client, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    assert await served(client, group) is None
+    await client.apply(DEFINITIONS, definition(group), manager="tests")
+
+    found = await until(lambda: served(client, group))
+    assert found is not None
+    assert (found.version, found.namespaced, found.subresources) == ("v1", True, frozenset({"status"}))
+    assert (await client.discovery.find(group, "Ship", "v1beta1")).version == "v1beta1"
+    assert found in await client.discovery.all()
+    ship = {"apiVersion": f"{group}/v1", "kind": "Ship", "metadata": {"name": "a", "namespace": namespace}, "masts": 3}
+    assert (await client.apply(found, ship, manager="tests"))["masts"] == 3
+    await client.delete(found, "a", namespace)
+
+    await client.delete(DEFINITIONS, f"ships.{group}")
+    await until(lambda: is_gone(client, group))
+
+
+async def is_gone(client: Client, group: str) -> bool:
+    return await served(client, group) is None
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_group_whose_own_server_is_away_hides_no_other(
+    start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
+    plane = await start_api()
+    client = Client(transport, admin_of(plane))
+    everything = set(await client.discovery.all())
+    spec = {
+        "group": "metrics.example.com",
+        "version": "v1",
+        "service": {"name": "away", "namespace": "default"},
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+    }
+    metadata = {"name": "v1.metrics.example.com"}
+    manifest = {"apiVersion": API_SERVICES.api_version, "kind": "APIService", "metadata": metadata, "spec": spec}
+    await client.create(API_SERVICES, manifest, manager="tests")
+    if older:
+        monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
+
+    async def is_stale() -> bool:
+        client.discovery.forget()
+        return "metrics.example.com" in await client.discovery.stale()
+
+    await until(is_stale)
+    assert set(await client.discovery.all()) == everything
+    with pytest.raises(GovernorError) as caught:
+        await client.discovery.find("metrics.example.com", "PodMetrics")
+    assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
+
+
+async def test_many_who_ask_at_once_ask_the_server_once(faults: FaultyApi) -> None:
+    await asyncio.gather(*(faults.client.discovery.find("apps", "Deployment") for _ in range(50)))
+    assert [asked.path for asked in faults.requests] == ["/api", "/apis"]

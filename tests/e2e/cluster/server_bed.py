@@ -1,0 +1,191 @@
+"""The server's chart installed in a real cluster, a person in front of it, and an agent that has joined it."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.client import Client
+from governor.domain.bundles import Delivery
+from governor.values.secret import Secret
+from governor.wire.credentials import (
+    JoinToken,
+    encode_public_key,
+    mint,
+    open_delivery,
+    read_join_token,
+    read_public_key,
+)
+from governor.wire.rest import Enrolment, EnrolRequest
+from testbed.cluster.cluster import Cluster, run
+from testbed.cluster.dapr import helm
+from testbed.cluster.workloads import Manifest, apply, manifest
+from testbed.server import free_ports
+from testbed.waiting import until
+from toolchain.oci import LOCAL
+from toolchain.wheels import REPOSITORY
+
+CHART = REPOSITORY / "charts" / "governor-server"
+NAME = "governor-server"
+POD = f"{NAME}-0"
+PORT = 8420
+WITHIN_S = 120.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A release of the chart in the test's namespace, its volume, and a person in front of it."""
+
+    cluster: Cluster
+    namespace: str
+    home: Path
+
+    @property
+    def volume(self) -> Path:
+        """What the server's claim is bound to, as the node sees it."""
+        return self.cluster.state / "volumes" / self.namespace
+
+    async def offer_volume(self) -> None:
+        """A disk as a cluster gives it: of root alone. Unlike a hostPath, kubelet hands it to the pod's group."""
+        self.volume.mkdir(parents=True)
+        node = {"key": "kubernetes.io/hostname", "operator": "Exists"}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": self.namespace,
+            "local": {"path": str(self.volume)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [node]}]}},
+        }
+        await apply(self.cluster, "default", manifest("v1", "PersistentVolume", self.namespace, spec=spec))
+
+    async def install(self, *values: str, wait: bool = True) -> str:
+        """Install or upgrade the release, wait until it is ready, and return what people are told."""
+        given = (f"image.repository={LOCAL}/governor", f"persistence.storageClassName={self.namespace}", *values)
+        settings = [f"--set={value}" for value in given]
+        place = [NAME, str(CHART), f"--namespace={self.namespace}"]
+        patience = ["--wait", "--timeout=120s"] if wait else []
+        told = await helm(self.cluster, "upgrade", "--install", *place, *settings, *patience)
+        if wait:
+            await until(self.is_reached, within_s=WITHIN_S)
+        return told.partition("NOTES:\n")[2]
+
+    async def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """What kubectl prints about the namespace."""
+        return await self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
+
+    async def exec(self, *command: str) -> str:
+        """What a command beside the server prints."""
+        return await self.kubectl("exec", POD, "--", *command)
+
+    async def pod(self) -> Manifest:
+        """The server's pod; nothing unless it is ready."""
+        listed = json.loads(await self.kubectl("get", "pods", "--output=json"))["items"]
+        pods = [each for each in listed if each["metadata"]["name"] == POD]
+        return next((each for each in pods if is_ready(each)), {})
+
+    async def address(self) -> str:
+        """Where the Service is reached from this machine."""
+        return await self.kubectl("get", "service", NAME, "--output=jsonpath={.spec.clusterIP}")
+
+    async def is_reached(self) -> bool:
+        """Whether the Service leads to a pod: kube-proxy learns that one is ready later than everybody else."""
+        try:
+            _, writer = await asyncio.open_connection(await self.address(), PORT)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def governor(self, *words: str, **environment: str) -> str:
+        """What the command line prints to the person, who has followed the notes."""
+        files = {"GOVERNOR_TOKEN_FILE": "admin.token", "GOVERNOR_CA_FILE": "authority.crt"}
+        server = f"https://{await self.address()}:{PORT}"
+        surroundings = {"PATH": os.environ["PATH"], "GOVERNOR_SERVER": server, **files, **environment}
+        command = ["env", f"--chdir={self.home}", sys.executable, "-m", "governor.cli.main", *words]
+        return await run(command, environment=surroundings)
+
+
+def is_ready(pod: Manifest) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+@dataclass
+class JoinedAgent:
+    """The hands of an agent that has joined with a token as `governor token join` prints it."""
+
+    join: JoinToken
+    key: Ed25519PrivateKey
+    enrolment: Enrolment
+
+    @classmethod
+    async def joining(cls, token: str) -> "JoinedAgent":
+        """Trusts what the token says and nothing else."""
+        join, key = read_join_token(Secret(token.strip())), Ed25519PrivateKey.generate()
+        async with Client(join.server, None, ca_fingerprint=join.ca) as client:
+            request = EnrolRequest(join.runtime, join.secret, encode_public_key(key.public_key()))
+            return cls(join, key, await client.enrol(request))
+
+    async def newest(self) -> Delivery:
+        """What the server wants of the runtime now, signed by the key that was pinned when it joined."""
+        credential = partial(mint, self.join.runtime, self.key)
+        async with (
+            Client(self.join.server, lambda: credential(datetime.now(UTC)), ca_fingerprint=self.join.ca) as client,
+            aclosing(client.watch(self.join.runtime, 0)) as deliveries,
+        ):
+            async with asyncio.timeout(WITHIN_S):
+                return open_delivery(await anext(deliveries), read_public_key(self.enrolment.delivery_key))
+
+
+def processes_of(pod: Manifest) -> list[int]:
+    """The processes of a pod's containers, as this machine numbers them."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_inside = pod["metadata"]["uid"] in (process / "cgroup").read_text()
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_inside and b"governor" in command:
+            found.append(int(process.name))
+    return found
+
+
+@asynccontextmanager
+async def forwarded(installation: Installation, line: str) -> AsyncIterator[int]:
+    """Run the port-forward that people are told, on a port that is free here."""
+    (port,) = free_ports(1)
+    words = re.sub(rf" {PORT}$", f" {port}:{PORT}", line).split()[1:]
+    kubectl = [installation.cluster.facts["kubectl"], f"--kubeconfig={installation.cluster.kubeconfig}"]
+    process = await asyncio.create_subprocess_exec(*kubectl, *words, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            assert b"Forwarding from" in await process.stdout.readline()
+        yield port
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def follow(installation: Installation, notes: str) -> str:
+    """Do what the notes tell people to do, word for word but for the local port; what the last command printed."""
+    lines = [line.strip() for line in notes.splitlines() if line.startswith("  ")]
+    (forward,) = (line for line in lines if "port-forward" in line)
+    programs = installation.home / "bin"
+    programs.mkdir()
+    (programs / "kubectl").symlink_to(installation.cluster.facts["kubectl"])
+    (programs / "governor").symlink_to(Path(sys.executable).with_name("governor"))
+    surroundings = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(installation.cluster.kubeconfig)}
+    async with forwarded(installation, forward) as port:
+        script = "\n".join(line for line in lines if line != forward).replace(f"localhost:{PORT}", f"localhost:{port}")
+        return await run(["env", f"--chdir={installation.home}", "sh", "-euc", script], environment=surroundings)

@@ -1,0 +1,255 @@
+"""The server in a real cluster, installed by its chart: used from outside, killed, and found again with everything."""
+
+import json
+import os
+import re
+import secrets
+import signal
+import ssl
+import stat
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from governor import __version__
+from governor.domain.bundles import Delivery
+from governor.errors import Kind
+from governor.process.exit_codes import EXIT_CODE
+from governor.process.tls import fingerprint_of
+from testbed import images
+from testbed.cluster.cluster import Cluster
+from testbed.cluster.dapr import helm
+from testbed.cluster.workloads import Manifest, apply, manifest
+from testbed.kube.pki import Authority, Pair
+from testbed.waiting import until
+from tests.e2e.cluster.server_bed import NAME, POD, PORT, WITHIN_S, Installation, JoinedAgent, follow, processes_of
+from toolchain.oci import NONROOT, Archive
+
+EMPTY_TABLE = ["NAME", "PLATFORM", "STATE", "REVISION", "FOR", "MESSAGE"]
+DOCUMENTS = """
+apiVersion: runtime-governor.dev/v1alpha1
+kind: Runtime
+metadata: {name: r1}
+spec: {platform: local}
+---
+apiVersion: runtime-governor.dev/v1alpha1
+kind: Profile
+metadata: {name: orders}
+spec:
+  selector: {}
+  resources:
+  - apiVersion: dapr.io/v1alpha1
+    kind: Component
+    metadata: {name: statestore}
+    spec:
+      type: state.redis
+      version: v1
+      metadata:
+      - {name: redisHost, value: "redis:6379"}
+      - {name: redisPassword, value: "sesame"}
+"""
+# What a process of the server sees of its own limits.
+SURROUNDINGS = """
+import json, os
+def refusal(path):
+    try:
+        open(path, "w")
+    except OSError as error:
+        return error.strerror
+status = dict(line.split(":\\t", 1) for line in open("/proc/1/status").read().splitlines())
+print(json.dumps({
+    "user": [os.getuid(), os.getgid()],
+    "root": refusal("/opt/venv/written"),
+    "tmp": refusal("/tmp/written"),
+    "capabilities": status["CapEff"],
+    "seccomp": status["Seccomp"],
+    "account": os.path.exists("/var/run/secrets/kubernetes.io"),
+    "settings": [name for name in os.environ if name.startswith("GOVERNOR_")],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def governor_image(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """The product as it is now."""
+    return images.governor(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+async def installation(
+    cluster: Cluster, cluster_namespace: str, governor_image: Archive, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    await cluster.import_image(governor_image.file)
+    enforce = "pod-security.kubernetes.io/enforce=restricted"
+    await cluster.kubectl("label", "namespace", cluster_namespace, enforce)
+    installation = Installation(cluster, cluster_namespace, tmp_path)
+    await installation.offer_volume()
+    yield installation
+    await helm(cluster, "uninstall", NAME, f"--namespace={cluster_namespace}", "--ignore-not-found")
+    await cluster.kubectl("delete", "persistentvolume", cluster_namespace, "--wait=false")
+
+
+async def test_governor_runs_in_a_pod(cluster: Cluster, cluster_namespace: str, governor_image: Archive) -> None:
+    await cluster.import_image(governor_image.file)
+    place = ("--namespace", cluster_namespace)
+    await cluster.kubectl(
+        "run", "version", *place, f"--image={governor_image.name}", "--restart=Never", "--", "--version"
+    )
+    await cluster.kubectl("wait", "pod/version", *place, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
+
+    assert await cluster.kubectl("logs", "version", *place) == f"governor, version {__version__}\n"
+
+
+async def test_the_server_is_installed_used_killed_and_found_again_with_everything(installation: Installation) -> None:
+    key = secrets.token_hex(32)
+    secret = manifest("v1", "Secret", "sealing", stringData={"sealing.key": key})
+    await apply(installation.cluster, installation.namespace, secret)
+    notes = await installation.install("sealingKey.existingSecret=sealing")
+    assert (await follow(installation, notes)).splitlines()[-1].split() == EMPTY_TABLE
+    authority = (installation.home / "authority.crt").read_bytes()
+
+    url = f"https://{await installation.address()}:{PORT}"
+    await installation.install("sealingKey.existingSecret=sealing", f"publicUrl={url}")
+    (installation.home / "fleet.yaml").write_text(DOCUMENTS)
+    await installation.governor("apply", "-f", "fleet.yaml", "-m", "first", "--no-wait")
+    agent = await JoinedAgent.joining(await installation.governor("token", "join", "r1"))
+    assert (agent.join.server, agent.join.ca) == (url, fingerprint_of(installation.home / "authority.crt"))
+    before = await everything(installation, agent)
+    assert before["password"] == "sesame"
+
+    await killed_by_the_kernel(installation)
+    assert await everything(installation, agent) == before
+    await killed_by_the_cluster(installation)
+    assert await everything(installation, agent) == before
+
+    assert (await installation.exec("governor", "server", "authority")).encode() == authority
+    assert json.loads(await installation.exec("python3", "-c", SURROUNDINGS)) == {
+        "user": [NONROOT, NONROOT],
+        "root": "Read-only file system",
+        "tmp": None,
+        "capabilities": "0000000000000000",
+        "seccomp": "2",
+        "account": False,
+        "settings": ["GOVERNOR_SERVER_CONFIG"],
+    }
+    assert await metrics(installation) >= {"governor_build_info"}
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (installation.volume / "data").iterdir()}
+    assert {name: mode for name, mode in files.items() if mode & 0o077 and name != "server.url"} == {}
+    assert key not in "".join(file.read_text(errors="replace") for file in (installation.volume / "data").iterdir())
+
+
+async def everything(installation: Installation, agent: JoinedAgent) -> dict[str, Any]:
+    """What must be the same before and after."""
+    delivery = await agent.newest()
+    return {
+        "documents": json.loads(await installation.governor("get", "profiles", "orders", "--output=json")),
+        "revisions": json.loads(await installation.governor("get", "revisions", "--output=json")),
+        "delivery": (delivery.sequence, delivery.digest),
+        "password": redis_password(delivery),
+    }
+
+
+def redis_password(delivery: Delivery) -> str:
+    (resource,) = delivery.resources
+    items: list[Mapping[str, str]] = resource["spec"]["metadata"]
+    return next(each["value"] for each in items if each["name"] == "redisPassword")
+
+
+async def killed_by_the_cluster(installation: Installation) -> None:
+    """Delete the pod without any grace, and wait for the next one.
+
+    That may start while the old server still runs; then it finds the data directory in use, and is started again.
+    """
+    before = await until(installation.pod, within_s=WITHIN_S)
+    await installation.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
+
+    async def is_replaced() -> bool:
+        pod = await installation.pod()
+        return bool(pod) and pod["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await until(is_replaced, within_s=WITHIN_S)
+    after = container(await until(installation.pod, within_s=WITHIN_S))
+    await until(installation.is_reached, within_s=WITHIN_S)
+    if after["restartCount"]:
+        assert after["lastState"]["terminated"]["exitCode"] == EXIT_CODE[Kind.CONFLICT]
+
+
+async def killed_by_the_kernel(installation: Installation) -> None:
+    """Kill the server's process, and wait until kubelet has started it again in the same pod."""
+    before = await until(installation.pod, within_s=WITHIN_S)
+    (process,) = processes_of(before)
+    os.kill(process, signal.SIGKILL)
+
+    async def is_started_again() -> bool:
+        pod = await installation.pod()
+        return bool(pod) and container(pod)["restartCount"] == container(before)["restartCount"] + 1
+
+    await until(is_started_again, within_s=WITHIN_S)
+    after = await until(installation.pod, within_s=WITHIN_S)
+    await until(installation.is_reached, within_s=WITHIN_S)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert container(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+def container(pod: Manifest) -> Manifest:
+    (status,) = pod["status"]["containerStatuses"]
+    return dict(status)
+
+
+async def metrics(installation: Installation) -> set[str]:
+    """The names of what a Prometheus that goes by the pod's annotations would find."""
+    pod = await until(installation.pod, within_s=WITHIN_S)
+    wanted = {key.removeprefix("prometheus.io/"): value for key, value in pod["metadata"]["annotations"].items()}
+    assert wanted["scrape"] == "true"
+    url = f"http://{pod['status']['podIP']}:{wanted['port']}{wanted['path']}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
+        return set(re.findall(r"^# TYPE (\S+)", await answer.text(), re.MULTILINE))
+
+
+async def test_a_wrong_image_is_corrected_a_given_certificate_shown_and_the_data_outlive_the_release(
+    installation: Installation,
+) -> None:
+    authority = Authority()
+    await apply(installation.cluster, installation.namespace, tls_secret(authority.issue(NAME, hosts=[NAME])))
+    await installation.install("tls.existingSecret=tls", "image.tag=none", wait=False)
+    await until(partial(cannot_start, installation), within_s=WITHIN_S)
+    await installation.install("tls.existingSecret=tls")
+    trust = authority.client_context()
+    assert await status(installation, trust) == 200
+    token = await installation.exec("governor", "server", "admin-token")
+    key = (installation.volume / "data" / "sealing.key").read_bytes()
+
+    await helm(installation.cluster, "uninstall", NAME, f"--namespace={installation.namespace}", "--wait")
+    await installation.install("tls.existingSecret=tls")
+
+    assert await installation.exec("governor", "server", "admin-token") == token
+    assert (installation.volume / "data" / "sealing.key").read_bytes() == key
+    assert await status(installation, trust) == 200
+
+
+async def cannot_start(installation: Installation) -> bool:
+    reason = "{.status.containerStatuses[0].state.waiting.reason}"
+    found = await installation.kubectl("get", "pod", POD, "--ignore-not-found", f"--output=jsonpath={reason}")
+    return found in ("ErrImagePull", "ImagePullBackOff")
+
+
+def tls_secret(pair: Pair) -> Manifest:
+    files = {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}
+    return manifest("v1", "Secret", "tls", type="kubernetes.io/tls", stringData=files)
+
+
+async def status(installation: Installation, trust: ssl.SSLContext) -> int:
+    """The server's answer to its first administrator through the Service, its certificate verified for its name."""
+    token = (await installation.exec("governor", "server", "admin-token")).strip()
+    url = f"https://{await installation.address()}:{PORT}/api/v1alpha1/runtimes"
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(url, ssl=trust, server_hostname=NAME) as answer,
+    ):
+        return answer.status

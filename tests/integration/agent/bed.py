@@ -1,0 +1,240 @@
+"""An agent without a server: its real parts, a real daprd, and deliveries signed as a server signs them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.agent.inbox import Inbox
+from governor.agent.ledger import Ledger
+from governor.agent.loop import KEY, Loop
+from governor.agent.outbox import Outbox
+from governor.agent.platforms.local import daprd
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.external import ExternalSidecar
+from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platforms.local.prover import AnySidecar
+from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.platforms.local.throwaway import ThrowAway
+from governor.agent.settings import SidecarSettings
+from governor.agent.storage import Membership, Storage
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strategy, Unproven, resource_ref
+from governor.domain.reports import Report, ResourceReport, State, overall
+from governor.process.clock import SystemClock
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.reconciler import Outcome, ReconcileMetrics, Reconciler
+from governor.process.telemetry.instruments import Registry
+from governor.values.digest import digest
+from governor.wire.credentials import encode_public_key, key_id, sign_delivery
+from governor.wire.rest import Enrolment, SignedDelivery
+from testbed.waiting import until
+
+RUNTIME = "r1"
+FINAL = (State.VERIFIED, State.FAILED, State.UNPROVEN)
+WINDOW_S = 120
+"""Longer than any proof takes on a busy machine, also as the half that a live one gets and a preflight may take."""
+_PATIENCE_S = 240
+
+
+def is_final(report: Report) -> bool:
+    """Whether the agent has done what it can, a return included."""
+    return overall(report) in FINAL and "not verified yet" not in repr(report.workloads)
+
+
+def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: str) -> dict[str, Any]:
+    """A Component of version v1."""
+    items = [{"name": key, "value": value} for key, value in metadata.items()]
+    scoped = {"scopes": list(scopes)} if scopes else {}
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": kind, "version": "v1", "metadata": items},
+        **scoped,
+    }
+
+
+def written(file: Path) -> tuple[int, ...]:
+    """What tells one state of a file from another; when it was last read does not."""
+    found = file.stat()
+    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io/v1alpha1") -> dict[str, Any]:
+    """A resource of any kind."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, whose wall clock a test may set, and which it may let go on."""
+
+    def __init__(self) -> None:
+        self._offset = timedelta()
+        self._passed_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._passed_s
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back."""
+        self._offset += timedelta(seconds=seconds)
+
+    def go_on(self, seconds: float) -> None:
+        """Have time pass for which nobody waits; who sleeps is not woken."""
+        self._passed_s += seconds
+        self.jump(seconds)
+
+
+class AgentBed:
+    """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        program: Path,
+        session: aiohttp.ClientSession,
+        membership: Membership | None,
+        sidecars: Sequence[SidecarSettings],
+        *,
+        leave: bool,
+    ) -> None:
+        self.preflight = Preflight.OFF
+        self._signer = Ed25519PrivateKey.generate()
+        public = self._signer.public_key()
+        enrolment = Enrolment(RUNTIME, key_id(public), encode_public_key(public))
+        self.membership = membership or Membership("http://127.0.0.1:1", "", enrolment)
+        self.session = session
+        self.storage = Storage(directory / "state")
+        self.storage.prepare()
+        self.resources = directory / "resources"
+        self.clock = clock = JumpingClock()
+        resources = ResourceDirectory(self.resources, self.storage)
+        resources.prepare()
+        launch = daprd.Launch(program, self.resources, "default", self.storage.directory, ends_with_agent=not leave)
+        self.sidecars: list[AnySidecar] = [
+            ExternalSidecar(each, self.resources, session, clock, on_change=self._wake)
+            if each.external
+            else Sidecar(each, launch, self.storage, session, clock, on_change=self._wake)
+            for each in sidecars
+        ]
+        self.inbox = Inbox(self.storage, clock, self._wake)
+        self.inbox.restore(membership)
+        self.outbox = Outbox(clock)
+        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
+        self.platform = LocalPlatform("default", resources, self.sidecars, throw_away, clock)
+        self.ledger = Ledger(self.storage)
+        self.ledger.restore(membership)
+        loop = Loop(self.inbox, self.outbox, self.platform, self.ledger, clock)
+        self.reconciler = Reconciler[str](
+            loop.reconcile,
+            name="agent",
+            metrics=ReconcileMetrics(Registry()),
+            clock=clock,
+            backoff=Backoff(0.1, 1.0),
+            on_outcome=lambda _key, outcome: self.outcomes.put_nowait(outcome),
+        )
+        self._sequence = 0
+        self._resources: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def sidecar(self) -> Sidecar:
+        """The first sidecar."""
+        first = self.sidecars[0]
+        assert isinstance(first, Sidecar)
+        return first
+
+    def _wake(self) -> None:
+        self.reconciler.add(KEY)
+
+    async def deliver(self, *resources: dict[str, Any], attempt: int = 1, **policy: Any) -> Report:
+        """Deliver these resources in place of those before, and wait for the final report."""
+        await self.inbox.take(self.sign(resources, attempt=attempt, **policy), self.membership)
+        return await self.concluded(self._sequence)
+
+    def sign(
+        self,
+        resources: Iterable[dict[str, Any]],
+        window_s: int = WINDOW_S,
+        unproven: Unproven = Unproven.RESTART,
+        strategy: Strategy = Strategy.RELOAD,
+        attempt: int = 1,
+    ) -> SignedDelivery:
+        """The next delivery, signed."""
+        wanted = tuple(resources)
+        gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
+        self._sequence += 1
+        self._resources = wanted
+        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s)
+        content = digest(list(wanted))
+        delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, wanted, tuple(sorted(gone)), policy)
+        return sign_delivery(delivery, self._signer)
+
+    async def concluded(self, sequence: int) -> Report:
+        """The final report about a delivery."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                await self.outcomes.get()
+                report = self.outbox.newest
+                if report is not None and report.sequence == sequence and is_final(report):
+                    return report
+
+    async def said(self, judge: Callable[[Report], bool]) -> Report:
+        """The newest report, once it is as ``judge`` wants it."""
+
+        async def look() -> Report | None:
+            return self.outbox.newest if self.outbox.newest and judge(self.outbox.newest) else None
+
+        report = await until(look, within_s=_PATIENCE_S)
+        assert report is not None
+        return report
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Ask the sidecar as its application does."""
+        async with self.session.get(f"http://127.0.0.1:{self.sidecar.ports.http}{path}") as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def running_agent(
+    directory: Path,
+    program: Path,
+    *,
+    membership: Membership | None = None,
+    sidecars: Sequence[SidecarSettings] = (SidecarSettings(app_id="app"),),
+    leave: bool = False,
+) -> AsyncIterator[AgentBed]:
+    """An agent with one sidecar, ``app``, until the block ends; with a membership it takes up what was stored.
+
+    With ``leave`` its sidecars go on when it ends.
+    """
+    async with aiohttp.ClientSession() as session:
+        bed = AgentBed(directory, program, session, membership, sidecars, leave=leave)
+        await bed.platform.take_over(bed.storage.directory)
+        bed.reconciler.add(KEY)
+        tasks = [asyncio.create_task(bed.platform.run()), asyncio.create_task(bed.reconciler.run())]
+        try:
+            yield bed
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def said_of(report: Report, name: str) -> ResourceReport:
+    """What a report says of the resource of this name."""
+    return next(each for each in report.resources if each.resource.name == name)
+
+
+def ref(kind: str, name: str) -> ResourceRef:
+    """A reference in the bed's namespace."""
+    return ResourceRef(kind, "default", name)

@@ -1,0 +1,158 @@
+"""Sidecars outlive their agent, and the next agent goes on with them: real processes, real kills."""
+
+import os
+import signal
+from pathlib import Path
+
+from demo.programs import GovernorServer
+from governor.agent.platforms.local.daprd import OWNER_VARIABLE
+from governor.agent.settings import SidecarSettings
+from governor.domain.documents import Unproven
+from governor.domain.reports import acknowledged
+from governor.process.child import child, detached
+from governor.wire.rest import ChangeRequest
+from testbed.pytest_plugin import StartServer
+from testbed.waiting import until
+from tests.integration.agent.bed import AgentBed, component, running_agent, said_of
+from tests.integration.agent.test_server import AgentProgram, store, verified
+from tests.integration.server.bed import runtime
+
+ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memory")
+
+
+def pid_of(bed: AgentBed) -> int:
+    assert bed.sidecar.process is not None
+    return bed.sidecar.process.pid
+
+
+def marked(bed: AgentBed) -> list[int]:
+    return list(detached.with_variable(OWNER_VARIABLE, str(bed.storage.directory)))
+
+
+async def test_the_next_agent_goes_on_with_a_running_sidecar_and_what_it_has_shown(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        before = await first.deliver(ONE, TWO)
+        pid = pid_of(first)
+    assert marked(first) == [pid]
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        after = await second.concluded(2)
+
+        assert acknowledged(after)
+        assert pid_of(second) == pid
+        assert second.sidecar.starts == 0
+        assert said_of(after, "two").evidence[-1] == said_of(before, "two").evidence[-1]
+        assert "same process" in said_of(after, "two").evidence[-1].text
+    assert marked(first) == []
+
+
+async def test_a_change_is_proven_live_by_a_sidecar_that_was_gone_on_with(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        pid = pid_of(first)
+        following = first.sign([ONE, TWO])
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        await second.concluded(1)
+        await second.inbox.take(following, first.membership)
+        report = await second.concluded(2)
+
+        assert acknowledged(report)
+        assert f"same process {pid} before and after" in said_of(report, "two").evidence[-1].text
+
+
+async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothing_by_its_counters(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        before = await first.sidecar.read()
+        following = first.sign([ONE, TWO], unproven=Unproven.REPORT)
+    # A Resiliency makes Dapr restart itself inside its process.
+    (first.resources / "foreign.yaml").write_text(
+        "apiVersion: dapr.io/v1alpha1\nkind: Resiliency\nmetadata: {name: calm}\nspec: {policies: {}, targets: {}}\n"
+    )
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+
+        async def has_restarted() -> bool:
+            now = await second.sidecar.read()
+            return now.said is not None and now.said.healthy and now.listener not in (0, before.listener)
+
+        await until(has_restarted)
+        await second.inbox.take(following, first.membership)
+        report = await second.concluded(2)
+
+        assert not acknowledged(report)
+        assert "counters are no evidence" in said_of(report, "two").evidence[-1].text
+
+
+async def test_a_sidecar_whose_settings_have_changed_is_replaced(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        pid = pid_of(first)
+
+    chatty = [SidecarSettings(app_id="app", argv=("--log-level=debug",))]
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership, sidecars=chatty) as second:
+        assert acknowledged(await second.concluded(1))
+        assert pid_of(second) != pid
+        assert marked(second) == [pid_of(second)]
+
+
+async def test_a_sidecar_without_a_record_is_ended_and_another_started(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        pid = pid_of(first)
+    # As after a kill between the start of the process and its record.
+    (first.storage.directory / "sidecars" / "app.json").unlink()
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        assert acknowledged(await second.concluded(1))
+        assert marked(second) == [pid_of(second)]
+        assert pid_of(second) != pid
+
+
+async def test_a_sidecar_that_was_gone_on_with_is_started_again_when_it_ends(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+        await first.deliver(ONE)
+        pid = pid_of(first)
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        await second.concluded(1)
+        os.kill(pid, signal.SIGKILL)
+
+        async def is_another() -> bool:
+            return second.sidecar.process is not None and pid_of(second) != pid
+
+        await until(is_another)
+        assert acknowledged(await second.said(lambda it: "started after the write" in repr(it.resources)))
+        assert second.storage.trials() == {}
+
+
+async def test_a_killed_agent_takes_no_application_down_and_its_successor_goes_on(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    server = await start_server(GovernorServer(tmp_path / "server"))
+    agent = AgentProgram(tmp_path / "agent", daprd_binary)
+    async with server.client() as admin:
+        await admin.change(ChangeRequest((runtime("r1"), store("orders", "one"))))
+        await agent.join(server, "r1")
+        await start_server(agent)
+        await verified(server, 1)
+        mark = str(agent.state_dir)
+        [pid] = detached.with_variable(OWNER_VARIABLE, mark)
+        await agent.kill()
+        assert await agent.status(agent.ports["http"], "/v1.0/state/orders/key") == 204
+
+        await agent.start()
+        await admin.change(ChangeRequest((store("orders", "two"),)))
+        await verified(server, 2)
+
+        assert list(detached.with_variable(OWNER_VARIABLE, mark)) == [pid]
+        await agent.stop()
+        assert not child.start_time(pid)

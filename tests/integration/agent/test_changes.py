@@ -1,0 +1,212 @@
+"""Good changes on a real sidecar: each is in use when the agent says so."""
+
+import json
+from pathlib import Path
+
+from governor.agent.verification.verdicts import Reading
+from governor.domain.documents import Unproven
+from governor.domain.reports import State, acknowledged
+from testbed.pytest_plugin import StartRedis
+from testbed.redis import Redis
+from testbed.waiting import until
+from tests.integration.agent.bed import AgentBed, component, resource, running_agent, said_of, written
+
+RESILIENCY = {"policies": {"timeouts": {"short": "3s"}}, "targets": {}}
+
+
+def store(redis: Redis) -> dict[str, object]:
+    return component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password)
+
+
+async def restarted_inside(bed: AgentBed, before: Reading) -> Reading | None:
+    now = await bed.sidecar.read()
+    healthy = now.said is not None and now.said.healthy
+    return now if healthy and now.listener not in (0, before.listener) else None
+
+
+async def remember(redis: Redis, value: str) -> None:
+    await redis.ask("HSET", "app||who", "data", json.dumps(value), "version", "1")
+
+
+async def test_a_repointed_component_is_verified_by_the_running_process_and_really_used(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    one, two = await start_redis(), await start_redis()
+    await remember(one, "one")
+    await remember(two, "two")
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        assert acknowledged(await bed.deliver(store(one)))
+        assert await bed.get("/v1.0/state/statestore/who") == (200, '"one"')
+        process = bed.sidecar.process
+
+        report = await bed.deliver(store(two))
+
+        assert acknowledged(report)
+        assert await bed.get("/v1.0/state/statestore/who") == (200, '"two"')
+        assert bed.sidecar.process == process
+        assert "state.redis initialised 1 -> 2 times" in said_of(report, "statestore").evidence[-1].text
+        assert [each.state for each in report.workloads] == [State.VERIFIED]
+
+
+async def test_a_new_component_beside_an_unchanged_one_is_verified_and_the_other_stays_so(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        first = await bed.deliver(component("one", "state.in-memory"))
+        file = bed.resources / "component.one.yaml"
+        before = written(file)
+
+        report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
+
+        assert acknowledged(report)
+        assert said_of(report, "one").evidence[-1] == said_of(first, "one").evidence[-1]
+        assert written(file) == before
+        assert sorted(path.name for path in bed.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
+        assert {path.stat().st_mode & 0o777 for path in bed.resources.iterdir()} == {0o600}
+
+
+async def test_a_removed_component_is_gone_from_the_sidecar_and_from_the_directory(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
+        process = bed.sidecar.process
+
+        report = await bed.deliver(component("one", "state.in-memory"))
+
+        assert acknowledged(report)
+        assert "not listed any more" in said_of(report, "two").evidence[-1].text
+        assert bed.sidecar.process == process
+        assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
+        assert (await bed.get("/v1.0/state/two/key"))[0] == 400
+
+
+async def test_a_changed_subscription_is_verified_by_what_the_running_sidecar_lists(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    def subscription(path: str) -> dict[str, object]:
+        spec = {"pubsubname": "pubsub", "topic": "orders", "routes": {"default": path}}
+        return resource("Subscription", "orders", spec, "dapr.io/v2alpha1")
+
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("pubsub", "pubsub.in-memory"), subscription("/old"))
+        process = bed.sidecar.process
+
+        report = await bed.deliver(component("pubsub", "pubsub.in-memory"), subscription("/new"))
+
+        assert acknowledged(report)
+        assert bed.sidecar.process == process
+        assert '"path":"/new"' in (await bed.get("/v1.0/metadata"))[1]
+
+
+async def test_a_kind_that_only_a_fresh_process_can_prove_restarts_the_sidecar_once(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("one", "state.in-memory"))
+
+        report = await bed.deliver(component("one", "state.in-memory"), resource("Resiliency", "calm", RESILIENCY))
+
+        assert acknowledged(report)
+        assert bed.sidecar.starts == 2
+        assert "started after the write" in said_of(report, "calm").evidence[-1].text
+        assert "started after the write" in said_of(report, "one").evidence[-1].text
+
+
+async def test_the_same_change_is_reported_as_unproven_where_the_policy_forbids_the_restart(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        one = component("one", "state.in-memory")
+        await bed.deliver(one)
+
+        report = await bed.deliver(one, resource("Resiliency", "calm", RESILIENCY), unproven=Unproven.REPORT)
+
+        assert not acknowledged(report)
+        assert (said_of(report, "calm").state, said_of(report, "one").state) == (State.UNPROVEN, State.VERIFIED)
+        assert "does not show which content" in said_of(report, "calm").evidence[-1].text
+        assert bed.sidecar.starts == 1
+        assert (bed.resources / "resiliency.calm.yaml").exists()
+
+
+async def test_the_counters_of_a_sidecar_that_restarted_itself_are_no_proof(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        calm = resource("Resiliency", "calm", RESILIENCY)
+        await bed.deliver(component("one", "state.in-memory"))
+        before = await bed.sidecar.read()
+        await bed.deliver(component("one", "state.in-memory"), calm, unproven=Unproven.REPORT)
+        after = await until(lambda: restarted_inside(bed, before))
+        assert after is not None
+        assert (after.process, after.reused) == (before.process, True)
+
+        report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
+
+        assert said_of(report, "one").state is State.UNPROVEN
+        assert "counters are no evidence" in said_of(report, "one").evidence[-1].text
+        assert bed.sidecar.starts == 1
+
+
+async def test_a_configuration_becomes_the_config_file_of_a_new_process(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver()
+
+        report = await bed.deliver(resource("Configuration", "calm", {"features": [{"name": "Mine", "enabled": True}]}))
+
+        assert acknowledged(report)
+        assert "listed as the marker of its content" in said_of(report, "calm").evidence[-1].text
+        assert '"Mine"' in (await bed.get("/v1.0/metadata"))[1]
+        assert list(bed.resources.iterdir()) == []
+
+
+async def test_a_new_label_is_written_and_changes_nothing_that_was_proven(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        one = component("one", "state.in-memory")
+        await bed.deliver(one)
+        one["metadata"] = {**one["metadata"], "labels": {"team": "blue"}}
+
+        report = await bed.deliver(one)
+
+        assert acknowledged(report)
+        assert "team: blue" in (bed.resources / "component.one.yaml").read_text()
+        assert bed.sidecar.starts == 1
+
+
+async def test_what_no_sidecar_is_meant_to_load_has_nothing_to_prove(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        report = await bed.deliver(component("one", "state.in-memory", scopes=["another"]))
+
+        assert acknowledged(report)
+        assert "no sidecar is in its scope" in said_of(report, "one").evidence[-1].text
+
+
+async def test_two_changed_bindings_of_one_type_are_told_apart_by_a_fresh_process(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    def bindings(port: int) -> list[dict[str, object]]:
+        return [component(name, "bindings.http", url=f"http://127.0.0.1:{port}") for name in ("one", "two")]
+
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(*bindings(1))
+
+        report = await bed.deliver(*bindings(2))
+
+        assert acknowledged(report)
+        assert bed.sidecar.starts == 2
+
+
+async def test_a_change_that_overtakes_another_is_acknowledged_only_when_it_is_used_itself(
+    tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
+) -> None:
+    one, two = await start_redis(), await start_redis()
+    await remember(one, "one")
+    await remember(two, "two")
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(store(one))
+        for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
+            # Another one is on its way when this one comes: it may be written, and loaded, at any moment.
+            other = one if redis is two else two
+            await bed.inbox.take(bed.sign([store(other)]), bed.membership)
+            report = await bed.deliver(store(redis))
+
+            assert acknowledged(report)
+            assert await bed.get("/v1.0/state/statestore/who") == (200, answer)

@@ -1,0 +1,107 @@
+"""What an agent finds when it starts again, and what it does without a server: real files, real sidecars."""
+
+import os
+import signal
+from pathlib import Path
+
+from governor.agent.storage import Intent, ProcessRecord, SidecarRecord
+from governor.domain.reports import acknowledged
+from governor.process.child import detached
+from governor.process.child.child import same_process
+from governor.process.files import stage
+from testbed.waiting import until
+from tests.integration.agent.bed import component, running_agent, said_of
+
+
+async def test_an_agent_that_starts_without_its_server_applies_the_delivery_it_has_stored(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        before = await first.deliver(component("one", "state.in-memory"))
+    (first.resources / "component.one.yaml").unlink()
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        report = await second.concluded(1)
+
+        assert acknowledged(report)
+        assert (second.resources / "component.one.yaml").exists()
+        assert (await second.get("/v1.0/state/one/key"))[0] == 204
+        assert second.sidecar.ports == first.sidecar.ports
+        assert report.boot != before.boot
+
+
+async def test_a_change_that_was_cut_off_between_two_files_is_carried_on(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        await first.deliver(component("old", "state.in-memory"))
+    # As after a kill: the journal is on disk, one of two files is written, nothing is removed yet.
+    signed = first.sign([component("one", "state.in-memory"), component("two", "state.in-memory")])
+    first.storage.save_newest(signed)
+    names = ["resources/component.one.yaml", "resources/component.two.yaml"]
+    intent = Intent(2, dict.fromkeys(names, "sha256:?"), ("resources/component.old.yaml",))
+    first.storage.save_journal(first.storage.journal().begun(intent))
+    (first.resources / "component.one.yaml").write_text("half of a file that the agent began to w")
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        assert acknowledged(await second.concluded(2))
+
+        assert sorted(path.name for path in second.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
+        journal = second.storage.journal()
+        assert (sorted(journal.owned), journal.intent) == (names, None)
+
+
+async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        await first.deliver(component("one", "state.in-memory"))
+    left = await detached.start(["sleep", "1000"], env={"PATH": os.environ["PATH"]}, log_file=tmp_path / "log")
+    left.let_go()
+    record = first.storage.sidecar("app")
+    assert record is not None
+    first.storage.save_sidecar("app", SidecarRecord(record.ports, ProcessRecord(left.pid, left.start_time)))
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        await second.concluded(1)
+
+        assert not same_process(left.pid, left.start_time)
+
+
+async def test_a_sidecar_that_died_is_started_again_and_must_show_everything_anew(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        first = await bed.deliver(component("one", "state.in-memory"))
+        process = bed.sidecar.process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+
+        async def again() -> bool:
+            newest = bed.outbox.newest
+            return newest is not None and newest.n > first.n and acknowledged(newest)
+
+        await until(again)
+        newest = bed.outbox.newest
+        assert newest is not None
+        assert bed.sidecar.starts == 2
+        assert said_of(newest, "one").evidence[-1].time > said_of(first, "one").evidence[-1].time
+
+
+async def test_half_written_files_of_a_killed_agent_are_swept_and_foreign_ones_are_not(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as first:
+        await first.deliver(component("one", "state.in-memory"))
+    state = first.storage.directory
+    for place in (first.resources / "component.one.yaml", state / "newest.json", state / "sidecars" / "app.json"):
+        stage(place, b"half of a secr")
+    foreign = first.resources / ".mine.tmp"
+    foreign.write_text("of somebody else")
+
+    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+        assert acknowledged(await second.concluded(1))
+
+        async def is_swept() -> bool:  # the second agent writes too, and its files are half-written for a moment
+            left = [path.name for place in (first.resources, state) for path in place.rglob("*.tmp")]
+            return left == [".mine.tmp"]
+
+        await until(is_swept)

@@ -1,0 +1,201 @@
+"""The agent as a program of its own, against a real server: it joins, watches, proves, reports, and does without it."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import aiohttp
+
+from demo.programs import GovernorServer
+from governor import yamltext
+from governor.agent.storage import Storage
+from governor.domain.conditions import Status
+from governor.domain.reports import Report, State, overall
+from governor.wire.rest import ChangeRequest, RuntimeView, TokenRequest
+from testbed.pytest_plugin import StartRedis, StartServer
+from testbed.server import Server
+from testbed.waiting import until
+from tests.integration.agent.bed import component
+from tests.integration.server.bed import ServerBed, profile, running, runtime
+
+AnyServer: TypeAlias = ServerBed | GovernorServer
+DECIDED_WITHIN_S = 200.0
+"""A preflight, a proof, and on a busy machine the waits of who could not reach the server for a while."""
+CANARY = "canary-6f1d"
+
+
+class AgentProgram(Server):
+    """``governor agent`` with one sidecar that has no application."""
+
+    def __init__(self, directory: Path, daprd: Path) -> None:
+        super().__init__("governor-agent", directory, ["health", "http"])
+        self._daprd = daprd
+        self.token_file = directory / "join.token"
+        self.state_dir = directory / "state"
+        self.stops_sidecars = True
+
+    async def join(self, bed: AnyServer, name: str) -> None:
+        async with bed.client() as admin:
+            created = await admin.create_token(TokenRequest(runtime=name))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.token_file.write_text(created.text)
+
+    def command(self) -> list[str]:
+        settings: dict[str, Any] = {
+            "state-dir": str(self.state_dir),
+            "join-token-file": str(self.token_file),
+            "daprd": str(self._daprd),
+            "health-listen": f"127.0.0.1:{self.ports['health']}",
+            "sidecars": [{"app-id": "app", "http-port": self.ports["http"]}],
+            "stop-sidecars-on-exit": self.stops_sidecars,
+        }
+        file = self.directory / "agent.yaml"
+        file.write_text(yamltext.dump(settings))
+        return [sys.executable, "-m", "governor.cli.main", "agent", f"--config={file}"]
+
+    async def is_ready(self) -> bool:
+        return await self.status(self.ports["health"], "/readyz") == 200
+
+    async def has_joined(self) -> bool:
+        return Storage(self.state_dir).membership() is not None
+
+    async def status(self, port: int, path: str) -> int:
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+
+def store(name: str, note: str) -> dict[str, Any]:
+    return profile("orders", component(name, "state.in-memory", note=note))
+
+
+async def verified(bed: AnyServer, sequence: int) -> RuntimeView:
+    async def look() -> RuntimeView | None:
+        async with bed.client() as admin:
+            view = await admin.runtime("r1")
+        done = view.report is not None and view.report.sequence == sequence and is_verified(view.report)
+        return view if done else None
+
+    view = await until(look, within_s=DECIDED_WITHIN_S)
+    assert view is not None
+    return view
+
+
+def is_verified(report: Report) -> bool:
+    return overall(report) is State.VERIFIED
+
+
+async def test_an_agent_joins_with_a_token_proves_its_delivery_and_follows_the_next_one(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), store("orders", "one"))
+        agent = AgentProgram(tmp_path / "agent", daprd_binary)
+        await agent.join(bed, "r1")
+        await start_server(agent)
+
+        first = await verified(bed, 1)
+        await bed.apply(store("orders", "two"))
+        second = await verified(bed, 2)
+
+        assert [condition.status for condition in second.conditions] == [Status.TRUE, Status.TRUE]
+        assert first.report is not None
+        assert second.report is not None
+        assert (first.report.boot, first.report.n) < (second.report.boot, second.report.n)
+        assert [each.workload for each in second.report.workloads] == ["app"]
+        sources = [item.source.split()[0] for item in second.report.resources[0].evidence]
+        assert sources == ["agent", "preflight", "file", "sidecar"]
+
+
+async def test_a_runtime_works_on_without_its_server_and_catches_up_when_it_is_back(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    server = await start_server(GovernorServer(tmp_path / "server"))
+    agent = AgentProgram(tmp_path / "agent", daprd_binary)
+    async with server.client() as admin:
+        await admin.change(ChangeRequest((runtime("r1"), store("orders", "one"))))
+        await agent.join(server, "r1")
+        await start_server(agent)
+        await verified(server, 1)
+    await agent.stop()
+    await server.stop()
+
+    await agent.start()
+
+    assert await agent.status(agent.ports["http"], "/v1.0/state/orders/key") == 204
+    await server.start()
+    async with server.client() as admin:
+        await admin.change(ChangeRequest((store("orders", "two"),)))
+    await verified(server, 2)
+
+
+async def test_delivered_secrets_are_in_no_log_and_in_no_file_that_others_can_read(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer, start_redis: StartRedis
+) -> None:
+    redis = await start_redis()
+    secret = component("orders", "state.redis", redisHost=redis.address, redisPassword=CANARY)
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), profile("orders", secret, apply={"verifyWindowSeconds": 60}))
+        agent = AgentProgram(tmp_path / "agent", daprd_binary)
+        await agent.join(bed, "r1")
+        await start_server(agent)
+
+        async def failed() -> Report | None:
+            async with bed.client() as admin:
+                report = (await admin.runtime("r1")).report
+            return report if report is not None and overall(report) is State.FAILED else None
+
+        report = await until(failed, within_s=DECIDED_WITHIN_S)
+        await agent.stop()
+        assert "WRONGPASS" in repr(report)
+        assert CANARY not in repr(report)
+        holders = [path for path in (tmp_path / "agent").rglob("*") if path.is_file() and CANARY in path.read_text()]
+        assert {path.name for path in holders} == {"newest.json"}
+        assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
+
+
+async def test_a_join_token_that_was_used_already_ends_the_agent_with_a_clear_reason(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"))
+        first = AgentProgram(tmp_path / "first", daprd_binary)
+        await first.join(bed, "r1")
+        await start_server(first)
+        await until(first.has_joined)
+        second = AgentProgram(tmp_path / "second", daprd_binary)
+        second.directory.mkdir()
+        second.token_file.write_text(first.token_file.read_text())
+        second.ports = {"health": 0, "http": 0}
+
+        code, output = await run_to_end(second)
+
+        assert code == 1
+        assert "join token" in output
+
+
+async def test_a_second_agent_in_the_same_state_directory_is_refused(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"))
+        first = AgentProgram(tmp_path / "agent", daprd_binary)
+        await first.join(bed, "r1")
+        await start_server(first)
+
+        code, output = await run_to_end(first)
+
+        assert code != 0
+        assert "another agent uses the state directory" in output
+
+
+async def run_to_end(agent: AgentProgram) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        *agent.command(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()

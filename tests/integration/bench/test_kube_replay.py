@@ -1,0 +1,57 @@
+"""The server that plays recorded clusters answers as the recorded one did, with an authority for each cluster."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.kube.ours import CONFIG_MAP, DEPLOYMENT
+from bench.kube.replay import Recording, Replay
+from governor.errors import GovernorError, Kind
+from governor.kube.client.client import Client, Request, Transport
+from governor.kube.config.kubeconfig import own
+
+RECORDING = Recording(
+    b'{"kind":"ConfigMap","metadata":{}}', b'{"kind":"DeploymentList"}', (b'{"type":"ADDED"}', b'{"type":"MODIFIED"}')
+)
+
+
+@pytest.fixture
+async def replay(tmp_path: Path) -> AsyncIterator[Replay]:
+    async with Replay(RECORDING, tmp_path, clusters=2) as replay:
+        yield replay
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    async with Transport() as transport:
+        yield transport
+
+
+async def test_it_answers_with_what_was_recorded(replay: Replay, transport: Transport) -> None:
+    client = Client(transport, own(replay.kubeconfigs[0]))
+
+    assert await client.get(CONFIG_MAP, "any", "any") == {"kind": "ConfigMap", "metadata": {}}
+    assert await client.send(Request("GET", DEPLOYMENT.path("any"))) == RECORDING.deployments
+
+
+async def test_it_repeats_the_recorded_events(replay: Replay, transport: Transport) -> None:
+    client = Client(transport, own(replay.kubeconfigs[0]))
+
+    async with aclosing(client.lines(Request("GET", DEPLOYMENT.path("any"), {"watch": "true"}))) as lines:
+        assert tuple([await anext(lines) for _ in range(5)]) == (
+            *RECORDING.events,
+            *RECORDING.events,
+            RECORDING.events[0],
+        )
+
+
+async def test_a_cluster_is_not_trusted_with_the_authority_of_another(replay: Replay, transport: Transport) -> None:
+    first, second = map(own, replay.kubeconfigs)
+    mixed = Client(transport, msgspec.structs.replace(first, server=second.server))
+
+    with pytest.raises(GovernorError) as caught:
+        await mixed.get(CONFIG_MAP, "any", "any")
+    assert caught.value.kind is Kind.UNAUTHENTICATED

@@ -1,0 +1,179 @@
+"""The real command line against the real server; agents are played, because what counts here is what people see."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from demo.programs import GovernorServer
+from governor import yamltext
+from governor.client import Client
+from governor.domain.bundles import Delivery, refs
+from governor.domain.documents import API_VERSION
+from governor.domain.reports import Evidence, Report, ResourceReport, State
+from governor.process.exit_codes import DONE
+from governor.values.secret import Secret
+from governor.wire.credentials import encode_public_key, mint, read_join_token
+from governor.wire.rest import EnrolRequest, TokenRequest
+from testbed.commands import Outcome, Running
+
+WITHIN_S = 60
+NOBODY = "http://127.0.0.1:1"
+"""Where no server is, whatever else runs on this machine."""
+
+
+class CommandLine:
+    """Runs ``governor`` in a directory, as a person with a token would."""
+
+    def __init__(self, server: GovernorServer, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self.token_file = server.admin_token_file
+
+    def write(self, name: str, *documents: Mapping[str, Any]) -> Path:
+        """Write documents into one file."""
+        file = self.directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("---\n".join(yamltext.dump(dict(each)) for each in documents))
+        return file
+
+    async def start(self, *words: str, **environment: str) -> Running:
+        """Start one command."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "governor.cli.main", *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.directory,
+            env=self._environment(environment),
+        )
+        return Running(process)
+
+    async def run(self, *words: str, **environment: str) -> Outcome:
+        """Run one command to its end; a variable that is empty is not set."""
+        return await (await self.start(*words, **environment)).ended()
+
+    async def run_on_terminal(self, *words: str) -> tuple[int, str]:
+        """Run one command on a terminal of its own; its exit code and all that appeared there."""
+        return await asyncio.to_thread(self._on_terminal, words)
+
+    def _on_terminal(self, words: Iterable[str]) -> tuple[int, str]:
+        ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (24, 100))
+        command = [sys.executable, "-m", "governor.cli.main", *words]
+        environment = self._environment({"TERM": "xterm"})
+        with subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=self.directory, env=environment
+        ) as process:
+            os.close(theirs)
+            shown = b"".join(iter(lambda: _read_terminal(ours), b""))
+            os.close(ours)
+            return process.wait(WITHIN_S), shown.decode()
+
+    def _environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        settings = {"GOVERNOR_SERVER": self.server.url, "GOVERNOR_TOKEN_FILE": str(self.token_file), **given}
+        told = {name: value for name, value in settings.items() if value}
+        return {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **told}
+
+
+def _read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # how a terminal says that nobody writes to it any more
+        return b""
+
+
+class PlayedAgent:
+    """Holds a runtime's key and says of each delivery what it was told to say."""
+
+    def __init__(self, server: GovernorServer, runtime: str) -> None:
+        self.runtime = runtime
+        self._server = server
+        self._key = Ed25519PrivateKey.generate()
+        self._reports = 0
+
+    @asynccontextmanager
+    async def saying(self, *states: State, after: int = 0) -> AsyncIterator[None]:
+        """Watch until the block ends, and report each of ``states`` in turn about each delivery beyond ``after``."""
+        opened = asyncio.Event()
+        task = asyncio.create_task(self._watch(states, after, opened.set))
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await opened.wait()
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def enrol(self) -> None:
+        """Join with a one-time token."""
+        async with self._server.client() as admin:
+            join = read_join_token(Secret((await admin.create_token(TokenRequest(runtime=self.runtime))).text))
+        async with Client(join.server, None) as client:
+            await client.enrol(EnrolRequest(self.runtime, join.secret, encode_public_key(self._key.public_key())))
+
+    async def _watch(self, states: Iterable[State], after: int, on_open: Callable[[], None]) -> None:
+        credential = partial(mint, self.runtime, self._key)
+        async with (
+            Client(self._server.url, lambda: credential(datetime.now(UTC))) as client,
+            aclosing(client.watch(self.runtime, after, on_open=on_open)) as deliveries,
+        ):
+            async for signed in deliveries:
+                delivery = msgspec.json.decode(signed.payload, type=Delivery)
+                for state in states:
+                    await client.report(self._report(delivery, state))
+
+    def _report(self, delivery: Delivery, state: State) -> Report:
+        self._reports += 1
+        now = datetime.now(UTC)
+        evidence = (Evidence("played sidecar", now, f"seen as {state}"),)
+        found = tuple(ResourceReport(state=state, evidence=evidence, resource=ref) for ref in refs(delivery.resources))
+        return Report(
+            runtime=self.runtime,
+            sequence=delivery.sequence,
+            attempt=delivery.attempt,
+            digest=delivery.digest,
+            boot="boot",
+            n=self._reports,
+            time=now,
+            agent="played",
+            resources=found,
+            workloads=(),
+        )
+
+
+async def governed(governor: CommandLine, name: str) -> PlayedAgent:
+    """Make a runtime by the command line and let an agent join as it; the agent says nothing yet."""
+    governor.write(f"{name}.runtime.yaml", runtime(name))
+    made = await governor.run("apply", "-f", f"{name}.runtime.yaml", "--no-wait")
+    assert made.code == DONE, made.err
+    agent = PlayedAgent(governor.server, name)
+    await agent.enrol()
+    return agent
+
+
+def runtime(name: str) -> dict[str, Any]:
+    """A Runtime document."""
+    return {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": name}, "spec": {"platform": "local"}}
+
+
+def profile(name: str, selected: str | None, value: str = "one", **spec: Any) -> dict[str, Any]:
+    """A Profile with one component for one runtime."""
+    component = {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": "store"},
+        "spec": {"type": "state.in-memory", "version": "v1", "metadata": [{"name": "note", "value": value}]},
+    }
+    wanted = {"selector": {"runtime": selected} if selected else {}, "resources": [component], **spec}
+    return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": wanted}

@@ -1,0 +1,158 @@
+"""``get``, ``describe``, ``history`` and ``token`` with the real server, and who may do what."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from demo.programs import GovernorServer
+from governor import yamltext
+from governor.domain.reports import State
+from governor.errors import Kind
+from governor.process.exit_codes import DONE, EXIT_CODE
+from governor.values.secret import Secret
+from governor.wire.credentials import read_join_token
+from governor.wire.rest import Revision, RuntimeView, TokenView
+from tests.integration.cli.bed import NOBODY, CommandLine, governed, profile, runtime
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+    """One server for this file; each test has runtimes and profiles of its own names."""
+    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
+    server_logs.append(server.log)
+    return CommandLine(server, tmp_path)
+
+
+async def test_things_are_read_back_as_wire_structs(governor: CommandLine) -> None:
+    governor.write("all.yaml", runtime("read"), profile("read", "read"))
+    await governor.run("apply", "-f", "all.yaml", "--no-wait", "-m", "to be read")
+    runtimes = await governor.run("get", "runtimes", "-o", "json")
+    assert "read" in [each.name for each in msgspec.json.decode(runtimes.out, type=list[RuntimeView])]
+    revisions = await governor.run("get", "revisions", "-o", "json")
+    newest = msgspec.json.decode(revisions.out, type=list[Revision])[0]
+    revision = await governor.run("get", "revisions", str(newest.number), "-o", "json")
+    assert msgspec.json.decode(revision.out, type=Revision) == newest
+    assert newest.message == "to be read"
+
+
+async def test_a_profile_is_read_back_as_it_may_be_applied_again(governor: CommandLine) -> None:
+    governor.write("all.yaml", runtime("again"), profile("again", "again"))
+    await governor.run("apply", "-f", "all.yaml", "--no-wait")
+    document = await governor.run("get", "profile", "again", "-o", "yaml")
+    governor.directory.joinpath("read.yaml").write_text(document.out)
+    assert yamltext.load(document.out, "out")[0].value == profile("again", "again")
+    assert (await governor.run("diff", "-f", "read.yaml")).code == DONE
+
+
+async def test_a_described_runtime_shows_the_evidence(governor: CommandLine) -> None:
+    agent = await governed(governor, "shown")
+    governor.write("p.yaml", profile("shown", "shown"))
+    async with agent.saying(State.VERIFIED):
+        assert (await governor.run("apply", "-f", "p.yaml")).code == DONE
+        described = await governor.run("describe", "runtime", "shown")
+    assert described.code == DONE
+    assert any(line.startswith("  Verified: True for ") for line in described.lines)
+    assert any(line.startswith("  Connected: True for ") for line in described.lines)
+    assert "  Component/default/store: verified" in described.lines
+    assert any(line.startswith("    played sidecar, ") and "seen as verified" in line for line in described.lines)
+
+
+async def test_the_history_of_a_document_shows_each_change_newest_first(governor: CommandLine) -> None:
+    governor.write("r.yaml", runtime("story"))
+    await governor.run("apply", "-f", "r.yaml", "--no-wait")
+    for priority in (1, 2):
+        governor.write("p.yaml", profile("story", "story", priority=priority))
+        await governor.run("apply", "-f", "p.yaml", "--no-wait", "-m", f"priority {priority}")
+    await governor.run("delete", "Profile/story", "--no-wait", "-m", "over")
+    told = [line.strip() for line in (await governor.run("history", "profile/story")).lines if line.startswith("  ")]
+    assert told == [
+        *("over", "Profile/story version 3", "deleted"),
+        *("priority 2", "Profile/story version 2", "~ spec.priority: 1 -> 2"),
+        *("priority 1", "Profile/story version 1", "created"),
+    ]
+    newest = await governor.run("history", "Profile/story", "--limit", "1")
+    assert [line.strip() for line in newest.lines[1:]] == ["over", "Profile/story version 3", "deleted"]
+
+
+async def test_a_document_that_never_was_has_no_history(governor: CommandLine) -> None:
+    assert (await governor.run("history", "Profile/never")).code == EXIT_CODE[Kind.NOT_FOUND]
+
+
+async def test_a_secret_is_masked_in_everything_that_is_shown(governor: CommandLine) -> None:
+    hidden = "correct-horse"
+    document = profile("masked", "masked")
+    component = document["spec"]["resources"][0]
+    component["spec"] = {
+        "type": "state.redis",
+        "version": "v1",
+        "metadata": [{"name": "redisHost", "value": "127.0.0.1:1"}, {"name": "redisPassword", "value": hidden}],
+    }
+    governor.write("all.yaml", runtime("masked"), document)
+    shown = [await governor.run("diff", "-f", "all.yaml")]
+    shown.append(await governor.run("apply", "-f", "all.yaml", "--no-wait"))
+    component["spec"]["metadata"][1]["value"] = f"{hidden}-2"
+    governor.write("all.yaml", runtime("masked"), document)
+    shown.append(await governor.run("diff", "-f", "all.yaml"))
+    shown.append(await governor.run("apply", "-f", "all.yaml", "--no-wait"))
+    shown.append(await governor.run("get", "profile", "masked", "-o", "yaml"))
+    shown.append(await governor.run("history", "Profile/masked"))
+    assert "***" in shown[0].out
+    assert all(hidden not in each.out + each.err for each in shown)
+    assert "only masked values changed" in shown[-1].out
+
+
+async def test_a_token_does_what_its_role_allows_until_it_is_revoked(governor: CommandLine) -> None:
+    made = await governor.run("token", "create", "--name", "reader", "--role", "viewer", "--ttl", "1h")
+    assert len(made.lines) == 1
+    assert made.out.strip() not in made.err
+    reader = CommandLine(governor.server, governor.directory)
+    reader.token_file = governor.directory / "reader.token"
+    reader.token_file.write_text(made.out)
+    assert (await reader.run("get", "runtimes")).code == DONE
+    reader.write("r.yaml", runtime("denied"))
+    refused = await reader.run("apply", "-f", "r.yaml")
+    assert refused.code == EXIT_CODE[Kind.DENIED]
+    assert "nothing was changed" in refused.err
+    listed = msgspec.json.decode((await governor.run("token", "list", "-o", "json")).out, type=list[TokenView])
+    (token,) = [each for each in listed if each.name == "reader"]
+    assert (await governor.run("token", "revoke", token.id)).code == DONE
+    ended = await reader.run("get", "runtimes")
+    assert ended.code == EXIT_CODE[Kind.UNAUTHENTICATED]
+    assert made.out.strip() not in ended.err
+
+
+async def test_a_join_token_is_printed_alone_and_names_the_server(governor: CommandLine) -> None:
+    governor.write("r.yaml", runtime("joins"))
+    await governor.run("apply", "-f", "r.yaml", "--no-wait")
+    made = await governor.run("token", "join", "joins")
+    join = read_join_token(Secret(made.out))
+    assert (join.runtime, join.server) == ("joins", governor.server.url)
+    assert (await governor.run("token", "join", "nobody")).code == EXIT_CODE[Kind.NOT_FOUND]
+
+
+async def test_without_a_token_the_next_step_is_named(governor: CommandLine) -> None:
+    refused = await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")
+    assert refused.code == EXIT_CODE[Kind.UNAUTHENTICATED]
+    assert "--token-file" in refused.err
+
+
+async def test_the_admin_token_of_a_server_in_its_default_directory_is_found(governor: CommandLine) -> None:
+    (governor.directory / "governor-data").symlink_to(governor.server.data_dir)
+    assert (await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")).code == DONE
+
+
+async def test_a_server_that_is_not_there_is_named(governor: CommandLine) -> None:
+    refused = await governor.run("get", "runtimes", "--server", NOBODY)
+    assert refused.code == EXIT_CODE[Kind.UNAVAILABLE]
+    assert NOBODY in refused.err
+    assert "Traceback" not in refused.err

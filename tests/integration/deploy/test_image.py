@@ -1,0 +1,242 @@
+"""What was assembled runs: in real containers, without root, on a root file system that cannot be written."""
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from demo.programs import answers
+from governor import __version__
+from testbed import images
+from testbed.cri.containers import PrivateContainerd, volume
+from testbed.daprd import VERSION
+from testbed.linux.cgroups import HIERARCHIES
+from testbed.recipes import provide
+from testbed.redis import RedisError, ask
+from testbed.server import free_ports
+from testbed.waiting import until
+from toolchain.errors import TestbedError
+from toolchain.helm import HELM
+from toolchain.oci import NONROOT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PYTHON = "/opt/venv/bin/python3"
+GOVERNOR = "/opt/venv/bin/governor"
+IMPORT_EVERYTHING = """
+import importlib, json, pathlib, pkgutil, sysconfig
+import governor
+site, library = pathlib.Path(governor.__file__).parents[1], pathlib.Path(sysconfig.get_path("stdlib"))
+modules = [module.name for module in pkgutil.walk_packages(governor.__path__, "governor.")]
+product = [name for name in modules if not name.endswith("migrations.env")]  # only alembic can run that
+files = [file.relative_to(site) for file in site.rglob("*.so")]
+extensions = [".".join((*file.parts[:-1], file.name.partition(".")[0])) for file in files]
+standard = [file.name.partition(".")[0] for file in library.glob("lib-dynload/*.so")]
+failures = {}
+for name in (*product, *extensions, *standard):
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failures[name] = repr(error)
+print(json.dumps([len(product), len(extensions), len(standard), failures]))
+"""
+SURROUNDINGS = """
+import json, os, pwd, socket, ssl, sys
+import governor.cli.main as program
+try:
+    open("/opt/venv/written", "w")
+except OSError as error:
+    refused = error.strerror
+print(json.dumps({
+    "user": [os.getuid(), os.getgid(), pwd.getpwuid(os.getuid()).pw_name],
+    "writing": refused,
+    "authorities": ssl.create_default_context().cert_store_stats()["x509_ca"],
+    "bytecode": os.path.exists(program.__cached__),
+    "compiled as": program.main.__code__.co_filename == program.__file__,
+    "localhost": socket.gethostbyname("localhost"),
+    "directory": os.getcwd(),
+}))
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def containers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PrivateContainerd]:
+    async with PrivateContainerd(tmp_path_factory.mktemp("containerd")) as containerd:
+        yield containerd
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def governor(containers: PrivateContainerd, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return await containers.take(images.governor(tmp_path_factory.mktemp("governor")))
+
+
+async def test_the_image_has_the_name_of_its_version(containers: PrivateContainerd, governor: str) -> None:
+    assert governor == f"local.test/governor:{__version__}"
+    assert governor in await containers.ctr("images", "ls", "--quiet")
+
+
+async def test_the_governor_and_helm_run(containers: PrivateContainerd, governor: str) -> None:
+    assert await containers.run(governor, GOVERNOR, "--version") == f"governor, version {__version__}\n"
+    assert f'Version:"v{HELM.version.partition(".post")[0]}"' in await containers.run(governor, "helm", "version")
+
+
+async def test_without_arguments_the_governor_shows_its_commands(containers: PrivateContainerd, governor: str) -> None:
+    with pytest.raises(TestbedError, match=r"Run the server\.(.|\n)*Run the agent"):
+        await containers.run(governor)
+
+
+async def test_everything_in_the_image_finds_its_libraries(containers: PrivateContainerd, governor: str) -> None:
+    product, extensions, standard, failures = json.loads(
+        await containers.run(governor, PYTHON, "-c", IMPORT_EVERYTHING)
+    )
+
+    assert failures == {}
+    assert product > 50
+    assert extensions > 15
+    assert standard > 20
+
+
+async def test_it_has_no_rights_and_still_everything_it_needs(containers: PrivateContainerd, governor: str) -> None:
+    surroundings = json.loads(await containers.run(governor, PYTHON, "-c", SURROUNDINGS))
+
+    assert surroundings.pop("authorities") > 100
+    assert surroundings == {
+        "user": [NONROOT, NONROOT, "nonroot"],
+        "writing": "Read-only file system",
+        "bytecode": True,
+        "compiled as": True,
+        "localhost": "127.0.0.1",
+        "directory": "/var/lib/governor",
+    }
+
+
+async def test_there_is_no_shell(containers: PrivateContainerd, governor: str) -> None:
+    for shell in ("sh", "/bin/sh", "/bin/bash", "busybox"):
+        with pytest.raises(TestbedError, match=r"executable file not found|no such file"):
+            await containers.run(governor, shell, "-c", "true")
+
+
+async def test_the_server_keeps_its_data_in_what_is_mounted(
+    containers: PrivateContainerd, governor: str, tmp_path: Path
+) -> None:
+    mounts = {volume(tmp_path / "data"): "/var/lib/governor"}
+    tokens = []
+    for _ in range(2):
+        api, health = free_ports(2)
+        command = (GOVERNOR, "server", f"--listen=127.0.0.1:{api}", f"--health-listen=127.0.0.1:{health}")
+        async with containers.running(governor, *command, mounts=mounts) as container:
+
+            async def is_ready(url: str = f"http://127.0.0.1:{health}/readyz") -> bool:
+                return await answers(url)
+
+            await until(is_ready)
+            token = (tmp_path / "data" / "governor-data" / "admin.token").read_text().strip()
+            url = f"http://127.0.0.1:{api}/api/v1alpha1/tokens"
+            headers = {"Authorization": f"Bearer {token}"}
+            async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:
+                assert answer.status == 200
+        assert container.returncode == 0, "asked to end, it must end by itself"
+        tokens.append(token)
+
+    assert tokens[0] == tokens[1]
+
+
+async def test_the_order_application_runs(containers: PrivateContainerd) -> None:
+    image = await containers.take(images.order_app())
+    port, dapr = free_ports(2)
+    command = (PYTHON, "-m", "demo.order_app", f"--port={port}", f"--dapr-port={dapr}")
+    async with containers.running(image, *command) as container:
+
+        async def is_ready() -> bool:
+            return await answers(f"http://127.0.0.1:{port}/healthz")
+
+        await until(is_ready)
+    assert container.returncode == 0
+
+
+async def test_redis_runs_with_its_data_in_what_is_mounted(containers: PrivateContainerd, tmp_path: Path) -> None:
+    image = await containers.take(images.redis())
+    (port,) = free_ports(1)
+    password = secrets.token_hex(8)
+    command = ("/usr/bin/redis-server", "--bind", "127.0.0.1", "--port", str(port), "--requirepass", password)
+    async with containers.running(image, *command, mounts={volume(tmp_path / "data"): "/data"}) as container:
+
+        async def is_ready() -> bool:
+            try:
+                return await ask(port, password, "SAVE") == "OK"
+            except (OSError, EOFError, RedisError):
+                return False
+
+        await until(is_ready)
+    assert container.returncode == 0
+    assert (tmp_path / "data" / "dump.rdb").stat().st_uid == NONROOT
+
+
+async def test_busybox_and_pause_run(containers: PrivateContainerd) -> None:
+    busybox = await containers.take(images.busybox())
+    assert await containers.run(busybox, "/bin/sh", "-c", "id -u; cat /etc/passwd | wc -l") == f"{NONROOT}\n2\n"
+    pause = await containers.take(images.pause())
+    name = f"c-{secrets.token_hex(4)}"
+    await containers.ctr("run", "--detach", "--read-only", f"--cgroup=/{containers.cgroup}/{name}", pause, name)
+    assert "RUNNING" in await containers.ctr("tasks", "ls")
+    await containers.ctr("tasks", "delete", "--force", name)
+    await containers.ctr("containers", "delete", name)
+
+
+async def test_a_static_program_runs_alone(containers: PrivateContainerd) -> None:
+    daprd = provide(["daprd"])["daprd"]
+    image = await containers.take(images.static("local.test/daprd:test", daprd))
+    assert await containers.run(image, "/daprd", "--version") == f"{VERSION}\n"
+
+
+async def test_a_program_that_needs_libraries_is_refused() -> None:
+    with pytest.raises(TestbedError, match="CGO_ENABLED=0"):
+        images.static("local.test/nsenter:1", Path("/usr/bin/nsenter"))
+
+
+async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None:
+    containerd = PrivateContainerd(tmp_path / "containerd")
+    async with containerd:
+        pause = await containerd.take(images.pause())
+        await containerd.ctr("run", "--detach", f"--cgroup=/{containerd.cgroup}/one", pause, "one")
+        assert containerd.cgroups()
+        assert processes_of(containerd)
+        await containerd.kill()
+
+    assert containerd.cgroups() == []
+    assert processes_of(containerd) == []
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+async def test_what_a_killed_test_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    user = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
+    hierarchy = HIERARCHIES / "pids" if (HIERARCHIES / "pids").exists() else HIERARCHIES
+    abandoned = hierarchy / f"governor-containers-{user.pid}-0"
+    used = hierarchy / f"governor-containers-{os.getpid()}-0"
+    (abandoned / "one").mkdir(parents=True)
+    used.mkdir()
+    await user.communicate(b"")  # from now on others may remove it, too
+    try:
+        async with PrivateContainerd(tmp_path / "containerd"):
+            assert not abandoned.exists()
+            assert used.exists()
+    finally:
+        used.rmdir()
+
+
+def processes_of(containerd: PrivateContainerd) -> list[str]:
+    """Living processes that name its directory, or are in one of its cgroups."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
+        except OSError:
+            continue
+        if str(containerd.directory).encode() in words or containerd.cgroup.encode() in words:
+            found.append(words.decode(errors="replace"))
+    return found

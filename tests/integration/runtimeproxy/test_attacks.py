@@ -1,0 +1,220 @@
+"""Callers that mean harm: they lose their streams or their connections, and everybody else is served all the while."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from testbed.cri.fixtures import StartHookPlugin
+from testbed.cri.intruder import PREFACE, intruding
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed
+from tests.integration.runtimeproxy.calls import hooked, run_pod
+
+MIB = 1024 * 1024
+CALM = 0xB
+CANCEL = 0x8
+INITIAL_WINDOW = SettingsFrame.INITIAL_WINDOW_SIZE
+
+
+@pytest.fixture
+async def relayed(bed: Bed, start_hook_plugin: StartHookPlugin) -> Bed:
+    await hooked(bed, await start_hook_plugin())
+    return bed
+
+
+async def others_are_served(bed: Bed) -> None:
+    assert (await bed.client.call("Version", deadline_s=60)).code == "OK"
+    await run_pod(bed)
+
+
+async def nothing_stays(bed: Bed) -> None:
+    """But for the connection of the one who calls properly."""
+
+    async def is_calm() -> bool:
+        modes = [f'governor_proxy_connections{{mode="{mode}"}}' for mode in ("copied", "relayed")]
+        connections = sum([await bed.proxy.metric(mode) for mode in modes])
+        return connections <= 1 and await bed.proxy.metric("governor_proxy_streams") == 0
+
+    await until(is_calm)
+
+    async def has_ended() -> bool:
+        return await bed.runtime.open_calls() == 0
+
+    await until(has_ended)
+
+
+async def test_ten_thousand_open_streams_are_not_served_at_once(relayed: Bed) -> None:
+    before = relayed.proxy.resident_bytes()
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        for stream in range(1, 20_001, 2):
+            await intruder.send(intruder.request(stream, "Status"))
+
+        async def are_refused() -> bool:
+            return sum(isinstance(frame, RstStreamFrame) for frame in intruder.received) >= 9_000
+
+        await until(are_refused)
+        assert relayed.proxy.resident_bytes() - before < 48 * MIB
+        await others_are_served(relayed)
+        assert not reading.done()
+    await reading
+    await nothing_stays(relayed)
+
+
+async def test_callers_that_stop_within_a_frame_are_only_waited_for(either_bed: Bed) -> None:
+    await others_are_served(either_bed)
+    before = either_bed.proxy.resident_bytes()
+    halves = [b"", PREFACE[:10], PREFACE + b"\x00\x00", PREFACE + b"\x00\x40\x00\x01\x04\x00\x00\x00\x01" + bytes(8000)]
+    async with AsyncExitStack() as stack:
+        for number in range(200):
+            intruder = await stack.enter_async_context(intruding(either_bed.proxy.socket))
+            await intruder.send(halves[number % len(halves)])
+        await others_are_served(either_bed)
+        assert either_bed.proxy.resident_bytes() - before < 48 * MIB
+    await nothing_stays(either_bed)
+
+
+async def test_who_speaks_another_protocol_is_sent_away(either_bed: Bed) -> None:
+    for first in [b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(512)] * 25:
+        async with intruding(either_bed.proxy.socket) as intruder:
+            await intruder.send(first)
+            async with asyncio.timeout(60):
+                await intruder.read_to_the_end()
+    await others_are_served(either_bed)
+    await nothing_stays(either_bed)
+
+
+async def test_header_blocks_without_end_or_measure_end_the_connection(relayed: Bed) -> None:
+    """Of one that never ends, and of one in which each byte names a large field of the table."""
+    before = relayed.proxy.resident_bytes()
+    large = b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4000
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        await intruder.send(
+            intruder.request(1, "Status", flags=()),
+            ContinuationFrame(1, large + b"\xbe" * 12_000, flags=["END_HEADERS"]),
+        )
+        assert await intruder.read_to_the_end() == CALM
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        await intruder.send(intruder.request(1, "Status", flags=()))
+        while not reading.done():
+            await intruder.send(ContinuationFrame(1, b"\x00\x01x\x01y" * 3000))
+            await asyncio.sleep(0)
+        # Who goes on writing may be cut off before it reads why.
+        assert await reading in (CALM, None)
+    await others_are_served(relayed)
+    assert relayed.proxy.resident_bytes() - before < 48 * MIB
+    assert await relayed.runtime.received("Status") == []
+    await nothing_stays(relayed)
+
+
+async def test_streams_that_are_cancelled_as_soon_as_they_are_opened_end_the_connection(relayed: Bed) -> None:
+    before = relayed.proxy.resident_bytes()
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        for stream in range(1, 24_000, 2):
+            await intruder.send(
+                intruder.request(stream, ("Status", "RunPodSandbox")[stream % 4 // 2]), RstStreamFrame(stream, CANCEL)
+            )
+            if stream % 4001 == 0:
+                await others_are_served(relayed)
+        assert await reading == CALM
+    await nothing_stays(relayed)
+    assert relayed.proxy.resident_bytes() - before < 48 * MIB
+
+
+async def test_who_asks_and_reads_no_answer_is_sent_away(relayed: Bed) -> None:
+    before = relayed.proxy.resident_bytes()
+    for asked in (PingFrame(0, b"12345678"), SettingsFrame(0, {INITIAL_WINDOW: 70_000})):
+        async with intruding(relayed.proxy.socket) as intruder:
+            await intruder.greet()
+            await intruder.send(asked.serialize() * 600_000)
+            await others_are_served(relayed)
+            assert relayed.proxy.resident_bytes() - before < 48 * MIB
+            assert b"much is asked and no answer is read" in await intruder.last_bytes()
+    await nothing_stays(relayed)
+
+
+async def test_who_only_asks_whether_anybody_is_there_is_answered(relayed: Bed) -> None:
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet()
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        for number in range(3):
+            await intruder.send(PingFrame(0, b"number %d" % number))
+
+            async def is_answered(asked: int = number) -> bool:
+                pings = [frame for frame in intruder.received if isinstance(frame, PingFrame)]
+                return [frame.opaque_data for frame in pings if "ACK" in frame.flags] == [
+                    b"number %d" % each for each in range(asked + 1)
+                ]
+
+            await until(is_answered)
+    await reading
+
+
+async def test_who_never_opens_a_window_makes_the_proxy_keep_little(relayed: Bed) -> None:
+    await relayed.runtime.set({"method": "Status", "answer_bytes": 8 * MIB})
+    before = relayed.proxy.resident_bytes()
+    async with intruding(relayed.proxy.socket) as intruder:
+        await intruder.greet({INITIAL_WINDOW: 1})
+        reading = asyncio.create_task(intruder.read_to_the_end())
+        for stream in range(1, 201, 2):
+            await intruder.send(intruder.request(stream, "Status"), intruder.message(stream))
+
+        async def all_have_begun() -> bool:
+            return sum(isinstance(frame, DataFrame) for frame in intruder.received) >= 100
+
+        await until(all_have_begun)
+        await others_are_served(relayed)
+        assert relayed.proxy.resident_bytes() - before < 64 * MIB
+    await reading
+    await nothing_stays(relayed)
+
+
+async def test_an_answer_passes_byte_by_byte(either_bed: Bed) -> None:
+    async with intruding(either_bed.proxy.socket) as intruder:
+        await intruder.greet({INITIAL_WINDOW: 1})
+        await intruder.send(intruder.request(1, "Version"), intruder.message(1))
+        answer, sizes = b"", Counter[int]()
+        async with asyncio.timeout(120):
+            while (frame := await intruder.read()) is not None and "END_STREAM" not in frame.flags:
+                if isinstance(frame, DataFrame) and frame.data:
+                    answer += frame.data
+                    sizes[len(frame.data)] += 1
+                    await intruder.send(WindowUpdateFrame(1, window_increment=1))
+
+    assert b"fake" in answer
+    assert sizes == {1: len(answer)}
+    await others_are_served(either_bed)
+
+
+async def test_messages_that_never_come_to_their_end_are_held_only_to_a_limit(relayed: Bed) -> None:
+    """Large requests of hooked calls, on two connections; each may have its half when the limit is reached."""
+    before = relayed.proxy.resident_bytes()
+    async with intruding(relayed.proxy.socket) as one, intruding(relayed.proxy.socket) as other:
+        for intruder in (one, other):
+            await intruder.greet()
+        readings = [asyncio.create_task(intruder.read_to_the_end()) for intruder in (one, other)]
+        for stream in range(1, 21, 2):
+            for intruder in (one, other):
+                await intruder.send(intruder.request(stream, "RunPodSandbox"))
+                await intruder.send(DataFrame(stream, bytes(16384)).serialize() * 960)
+        await others_are_served(relayed)
+        assert relayed.proxy.resident_bytes() - before < 192 * MIB
+        assert await relayed.proxy.metric("governor_proxy_held_bytes") <= 128 * MIB
+    await asyncio.gather(*readings)
+    await nothing_stays(relayed)

@@ -1,0 +1,178 @@
+"""The runtime proxy before real containerds: pods that plugins changed, and records rebuilt from the runtime."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from testbed.cri.client import V1, V1ALPHA2, CriClient
+from testbed.cri.control import Json
+from testbed.cri.crictl import Crictl
+from testbed.cri.fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri.pods import Pod, container, sandbox
+from testbed.cri.runtime import CriRuntime
+from testbed.cri.runtime_proxy import RuntimeProxy
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import StartProxy, StartRealBed
+from tests.integration.runtimeproxy.calls import ALL
+
+CONTAINERDS = ["containerd", "containerd-2"]
+RESOURCES = {
+    "cpu_period": 100_000,
+    "cpu_quota": 50_000,
+    "cpu_shares": 100,
+    "memory_limit_in_bytes": 1 << 26,
+    "oom_score_adj": 500,
+    "cpuset_cpus": "0",
+    "cpuset_mems": "0",
+}
+
+
+@pytest.fixture(params=CONTAINERDS)
+async def runtime(request: pytest.FixtureRequest, start_cri_runtime: StartCriRuntime) -> CriRuntime:
+    return await start_cri_runtime(request.param)
+
+
+@pytest.fixture
+async def proxy(runtime: CriRuntime, start_proxy: StartProxy) -> RuntimeProxy:
+    return await start_proxy(runtime.socket)
+
+
+@pytest.fixture
+async def client(proxy: RuntimeProxy, start_cri_client: StartCriClient) -> CriClient:
+    return await start_cri_client(proxy.socket)
+
+
+def with_environment(**changes: Any) -> dict[str, Any]:
+    envs = [{"key": "PLAIN", "value": b"abcd"}, {"key": "OTHER", "value": b"x y=z"}]
+    return container("main", **{"envs": envs, "linux": {"resources": {"cpu_shares": 100}}, **changes})
+
+
+@pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
+async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of_cri(
+    recipe: str,
+    package: str,
+    start_real_bed: StartRealBed,
+    start_hook_plugin: StartHookPlugin,
+) -> None:
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    create = {"container_resources": {"cpu_shares": "512"}, "container_envs": {"PLUGIN": "was here"}}
+    update = {"container_resources": {"cpu_shares": "1024"}}
+    plugin = await start_hook_plugin(
+        {"method": "PreCreateContainerHook", "answer": create},
+        {"method": "PreUpdateContainerResourcesHook", "answer": update},
+    )
+    plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
+    await proxy.knows(1)
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup), package)
+    name = await pod.create(with_environment())
+    await pod.start(name)
+
+    created = runtime.setting(name, "cpu.shares")
+    printed = await Crictl(proxy.socket)("exec", name, "env")
+    request = {"container_id": name, "linux": {"cpu_shares": 200}}
+    await client.answer("UpdateContainerResources", request, package=package)
+    updated = runtime.setting(name, "cpu.shares")
+    await pod.stop(name)
+    await pod.end()
+
+    assert (created, updated) == ("512", "1024")
+    assert "PLUGIN=was here" in printed.splitlines()
+    asked = [each.method.rpartition("/")[2].removesuffix("Hook") for each in await plugin.received()]
+    assert sorted(asked) == sorted(ALL)
+
+
+@pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
+async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
+    recipe: str,
+    package: str,
+    start_real_bed: StartRealBed,
+    start_hook_plugin: StartHookPlugin,
+) -> None:
+    """What plugins are told of a container that was updated, and of its pod, before and after ``kill -9``."""
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    plugin = await start_hook_plugin()
+    plugin.register(proxy.plugins, "p", ALL)
+    await proxy.knows(1)
+    config = sandbox("web", runtime.cgroup, annotations={"note": "kept"})
+    config["linux"]["resources"] = {"cpu_shares": 500, "cpu_period": 100_000, "memory_limit_in_bytes": 1 << 28}
+    config["linux"]["overhead"] = {"cpu_shares": 5}
+    pod = await Pod.run(client, config, package)
+    name = await pod.create(with_environment(annotations={"own": "1"}, linux={"resources": RESOURCES}))
+    await pod.start(name)
+    updated = {"cpu_shares": 300, "memory_limit_in_bytes": 1 << 27}
+
+    async def told(**update: int) -> Json:
+        request = {"container_id": name, "linux": update}
+        await client.answer("UpdateContainerResources", request, wait_for_ready=True, package=package)
+        return (await plugin.received("PreUpdateContainerResourcesHook"))[-1].request
+
+    first = await told(**updated)
+    before = await told(cpu_shares=300)
+    started = (await plugin.received("PreRunPodSandboxHook"))[-1].request
+    os.kill(proxy.pid, signal.SIGKILL)
+    await proxy.wait_for_exit()
+    await proxy.start()
+    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
+    after = await told(cpu_shares=300)
+    await pod.end()
+    stopped = (await plugin.received("PostStopPodSandboxHook"))[-1].request
+
+    assert first == before
+    assert before["container_resources"] == {
+        key: value if isinstance(value, str) else str(value) for key, value in {**RESOURCES, **updated}.items()
+    }
+    assert after == before
+    assert stopped == started
+
+
+async def test_d2_a_sandbox_made_behind_the_proxy_is_known_to_plugins(
+    runtime: CriRuntime,
+    proxy: RuntimeProxy,
+    client: CriClient,
+    start_cri_client: StartCriClient,
+    start_hook_plugin: StartHookPlugin,
+) -> None:
+    plugin = await start_hook_plugin()
+    plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PostStopContainer"], failure_policy="Fail")
+    await proxy.knows(1)
+    behind = await start_cri_client(runtime.socket)
+    pod = await Pod.run(behind, sandbox("web", runtime.cgroup, labels={"made": "behind"}))
+    other = await pod.create(container("other"))
+
+    await Pod(client, pod.id, pod.config).create(with_environment())
+    await client.answer("StopContainer", {"container_id": other})
+
+    created = (await plugin.received("PreCreateContainerHook"))[-1].request
+    stopped = (await plugin.received("PostStopContainerHook"))[-1].request
+    assert created["pod_labels"] == {"made": "behind"}
+    assert stopped["container_meta"]["name"] == "other"
+    await pod.end()
+
+
+async def test_d17_records_go_with_what_they_describe(
+    runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    plugin.register(proxy.plugins, "p", ["PreRunPodSandbox"])
+    await proxy.knows(1)
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+    name = await pod.create(container("short", "true"))
+    await pod.start(name)
+    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
+
+    async def has_ended() -> bool:
+        status = await client.answer("ContainerStatus", {"container_id": name})
+        return bool(status["status"]["state"] == "CONTAINER_EXITED")
+
+    await until(has_ended)
+    await pod.remove(name)
+    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 0)
+    await pod.create(container("another"))
+    await pod.end()
+
+    assert await proxy.metric('governor_proxy_records{kind="container"}') == 0
+    assert await proxy.metric('governor_proxy_records{kind="sandbox"}') == 0

@@ -1,0 +1,120 @@
+"""crictl, as it is, does on real containerds through the runtime proxy what it does without it."""
+
+import asyncio
+import json
+import re
+from asyncio.subprocess import Process
+from pathlib import Path
+
+import pytest
+
+from testbed.cri.control import Json
+from testbed.cri.crictl import Crictl
+from testbed.cri.fixtures import StartCriRuntime, StartHookPlugin
+from testbed.cri.pods import container, sandbox
+from testbed.cri.runtime import CriRuntime
+from testbed.cri.runtime_proxy import RuntimeProxy
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import StartProxy
+from tests.integration.runtimeproxy.calls import ALL
+from toolchain.errors import TestbedError
+
+PORT = 8080
+
+
+class Bench:
+    """A containerd, a proxy before it, and crictl at the proxy; documents of pods are written into a directory."""
+
+    def __init__(self, runtime: CriRuntime, proxy: RuntimeProxy, directory: Path) -> None:
+        self.runtime = runtime
+        self.crictl = Crictl(proxy.socket)
+        self._directory = directory
+
+    def document(self, name: str, content: Json) -> str:
+        """A file for crictl."""
+        file = self._directory / f"{name}.json"
+        file.write_text(json.dumps(content))
+        return str(file)
+
+    async def pod_with_server(self) -> tuple[str, str]:
+        """A pod made by crictl alone, and its container that prints a line and serves on a port."""
+        config = sandbox("web", self.runtime.cgroup, log_directory=str(self._directory))
+        config["linux"]["security_context"]["namespace_options"]["pid"] = 1  # crictl reads enumerations as numbers
+        pod = self.document("pod", config)
+        serve = f"echo started; exec nc -ll -p {PORT} -e echo answered"
+        main = self.document("main", container("main", "sh", "-c", serve, log_path="main.log"))
+        pod_id = (await self.crictl("runp", pod)).strip()
+        container_id = (await self.crictl("create", pod_id, main, pod)).strip()
+        await self.crictl("start", container_id)
+        return pod_id, container_id
+
+
+@pytest.fixture(params=["containerd relayed", "containerd-2 relayed", "containerd-2 copied"])
+async def bench(
+    request: pytest.FixtureRequest,
+    start_cri_runtime: StartCriRuntime,
+    start_proxy: StartProxy,
+    start_hook_plugin: StartHookPlugin,
+    tmp_path: Path,
+) -> Bench:
+    recipe, mode = request.param.split()
+    runtime = await start_cri_runtime(recipe)
+    proxy = await start_proxy(runtime.socket)
+    if mode == "relayed":
+        (await start_hook_plugin()).register(proxy.plugins, "p", ALL, failure_policy="Fail")
+        await proxy.knows(1)
+    return Bench(runtime, proxy, tmp_path)
+
+
+async def test_a_pod_is_run_looked_at_changed_and_removed(bench: Bench) -> None:
+    crictl = bench.crictl
+    pod_id, container_id = await bench.pod_with_server()
+
+    assert pod_id in await crictl("pods", "--no-trunc")
+    assert container_id in await crictl("ps", "--no-trunc")
+    assert json.loads(await crictl("inspectp", pod_id))["status"]["state"] == "SANDBOX_READY"
+    assert json.loads(await crictl("inspect", container_id))["status"]["state"] == "CONTAINER_RUNNING"
+
+    assert await crictl("exec", container_id, "echo", "executed") == "executed\n"
+    assert (await crictl("exec", "--sync", container_id, "echo", "executed")).strip() == "executed"
+    assert await _spoken_to(await crictl.start("exec", "--interactive", container_id, "cat"), b"to and fro") == (
+        b"to and fro"
+    )
+    with pytest.raises(TestbedError, match="exited with 3"):
+        await crictl("exec", "--sync", container_id, "sh", "-c", "exit 3")
+    assert await until(lambda: crictl("logs", container_id)) == "started\n"
+    assert await crictl.read_from_port(pod_id, PORT) == b"answered\n"
+
+    assert container_id[:13] in await crictl("stats", "--all")
+    await crictl("update", "--cpu-share=300", container_id)
+    assert bench.runtime.setting(container_id, "cpu.shares") == "300"
+
+    await crictl("stop", "--timeout=1", container_id)
+    await crictl("rm", container_id)
+    await crictl("stopp", pod_id)
+    await crictl("rmp", pod_id)
+    assert await crictl("pods", "--quiet") == ""
+    assert await crictl("ps", "--all", "--quiet") == ""
+
+
+async def test_images_are_listed_and_errors_arrive_as_the_runtime_says_them(bench: Bench) -> None:
+    crictl = bench.crictl
+
+    assert "local.test/busybox" in await crictl("images")
+    assert "runtimeReady" in await crictl("info") or "RuntimeReady" in await crictl("info")
+    for arguments in (["pull", "127.0.0.1:1/no/image:1"], ["inspect", "nobody's"], ["rmi", "nobody's"], ["rm", "x"]):
+        assert await _complaint(crictl, *arguments) == await _complaint(bench.runtime.crictl, *arguments)
+
+
+async def _complaint(crictl: Crictl, *arguments: str) -> str:
+    """How a command fails, without what differs each time."""
+    with pytest.raises(TestbedError) as failure:
+        await crictl(*arguments)
+    text = re.sub(r'time="[^"]*"|E[0-9]{4} [0-9:.]+ +[0-9]+', "", str(failure.value))
+    return re.sub(r"127\.0\.0\.1:[0-9]+->", "", text)
+
+
+async def _spoken_to(process: Process, words: bytes) -> bytes:
+    async with asyncio.timeout(30):
+        printed, _ = await process.communicate(words)
+    return printed

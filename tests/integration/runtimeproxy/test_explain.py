@@ -1,0 +1,252 @@
+"""``governor runtime-proxy explain``: asked of a running proxy about pods of a runtime that answers at once."""
+
+import json
+import stat
+from typing import Any
+
+import aiohttp
+import pytest
+
+from testbed.cri.fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri.pods import Pod, container, sandbox
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed, StartProxy
+from tests.integration.runtimeproxy.calls import CONTAINER, POD, create, hooked, run_pod
+
+
+async def explained(bed: Bed, pod: str) -> Any:
+    outcome = await bed.proxy.run_command("explain", pod, "-o", "json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def turns(found: Any, hook: str) -> dict[str, Any]:
+    [plugins] = [each["plugins"] for each in found["hooks"] if each["hook"] == hook]
+    return {each["plugin"]: each for each in plugins}
+
+
+async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin(
+        {"method": "PreRunPodSandboxHook", "answer": {"cgroup_parent": "/other", "annotations": {"by": "p"}}},
+        {
+            "method": "PreCreateContainerHook",
+            "answer": {"container_resources": {"cpu_shares": "512"}, "container_envs": {"TOKEN": "geheim"}},
+        },
+    )
+    await hooked(bed, plugin, name="tuner", timeout="20500ms", failure_policy="Fail")
+    pod = await run_pod(bed)
+    created = await create(bed, pod)
+
+    found = await explained(bed, "web")
+
+    [told] = found["sandboxes"]
+    assert (told["id"], told["uid"], told["cgroup_parent"]) == (pod, "u-1", "/other")
+    [own] = told["containers"]
+    assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (created, "main", 512)
+    assert own["environment"] == ["A", "TOKEN"]
+    turn = turns(found, "PreCreateContainer")["tuner"]
+    assert (turn["asked"], turn["timeout_s"], turn["policy"]) == (True, 20.5, "Fail")
+    changes = {".".join(each["path"]): each for trail in found["trails"] for each in trail["changes"]}
+    assert changes["cgroup_parent"] == {
+        "plugin": "tuner",
+        "path": ["cgroup_parent"],
+        "old": "/pods/u-1",
+        "new": "/other",
+    }
+    assert changes["container_resources.cpu_shares"]["old"] == 100
+    assert changes["container_envs.TOKEN"]["new"] == "***"
+    text = (await bed.proxy.run_command("explain", pod[:8])).out
+    for word in ("Pod shop/web", "/other", "tuner", "container_resources.cpu_shares", "PreStartContainer"):
+        assert word in text
+    assert "geheim" not in text + json.dumps(found)
+
+
+async def test_it_is_told_who_is_not_asked_and_why(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(bed, plugin, name="other-app", selector={"matchLabels": {"app": "db"}})
+    await hooked(bed, plugin, name="one-hook", hooks=["PreStartContainer"], order=-1)
+    (bed.proxy.plugins / "broken.json").write_text("{")
+    await bed.proxy.metric_becomes("governor_proxy_plugin_file_errors", 1)
+    await run_pod(bed)
+
+    found = await explained(bed, "shop/web")
+
+    run = turns(found, "PreRunPodSandbox")
+    assert not any(each["asked"] for each in run.values())
+    assert run["other-app"]["why"] == "its selector does not match: label app must be 'db' and is 'web'"
+    assert run["one-hook"]["why"] == "the hook is not in its runtime-hooks"
+    assert turns(found, "PreStartContainer")["one-hook"]["asked"]
+    assert found["labels_that_matter"] == ["app", "runtimeproxy.koordinator.sh/skip-hookserver"]
+    assert any("broken.json" in each for each in found["problems"])
+
+
+async def test_a_pod_that_is_left_alone_says_by_what(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(bed, await start_hook_plugin())
+    await run_pod(bed, annotations={"runtimeproxy.koordinator.sh/skip-hookserver": "true"})
+
+    found = await explained(bed, "web")
+
+    assert found["skipped"] == "the pod has the annotation runtimeproxy.koordinator.sh/skip-hookserver=true"
+    assert turns(found, "PreStartContainer")["p"]["why"] == found["skipped"]
+
+
+async def test_why_a_pod_never_ran_can_be_asked_afterwards(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    status = {"code": "PERMISSION_DENIED", "message": "no room on these cores"}
+    plugin = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
+    await hooked(bed, plugin, name="strict", failure_policy="Fail")
+    assert (await bed.client.call("RunPodSandbox", {"config": POD})).code == "PERMISSION_DENIED"
+
+    found = await explained(bed, "u-1")
+
+    [trail] = found["trails"]
+    assert trail["refusal"] == "plugin strict refuses PreRunPodSandbox: no room on these cores"
+    assert [(each["plugin"], each["error"]) for each in trail["asked"]] == [("strict", "no room on these cores")]
+    text = (await bed.proxy.run_command("explain", "web")).out
+    assert "It has no sandbox" in text
+    assert "no room on these cores" in text
+
+
+async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin({"status": {"code": "PERMISSION_DENIED", "message": "no room"}})
+    await hooked(bed, plugin, name="strict", failure_policy="Fail")
+    await bed.client.call("RunPodSandbox", {"config": POD})
+    await bed.runtime.kill()
+
+    found = await explained(bed, "web")
+    text = (await bed.proxy.run_command("explain", "web")).out
+
+    assert found["trails"][0]["refusal"] == "plugin strict refuses PreRunPodSandbox: no room"
+    assert found["unasked"]
+    assert "the runtime could not be asked" in text
+    assert "It has no sandbox" not in text
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED"])
+async def test_a_runtime_that_does_not_tell_is_the_reason_and_no_token_is(code: str, bed: Bed) -> None:
+    await bed.runtime.set({"method": "ListPodSandbox", "status": {"code": code, "message": "not now"}})
+
+    outcome = await bed.proxy.run_command("explain", "web")
+
+    assert (outcome.code, outcome.err) == (11, "error: the runtime could not be asked: not now\n")
+
+
+async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    await hooked(bed, plugin, timeout="50ms", hooks=["PreRunPodSandbox"])
+
+    async def is_left_alone() -> bool:
+        await run_pod(bed)
+        [turn] = turns(await explained(bed, "web"), "PreRunPodSandbox").values()
+        return turn["asked"] and "is left alone since" in turn.get("why", "")
+
+    await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5)
+    await until(is_left_alone)  # it is tried ever more rarely: at last not before the command has asked
+
+
+async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
+    await create(bed, await run_pod(bed))
+
+    found = await explained(bed, "web")
+    text = (await bed.proxy.run_command("explain", "web")).out
+
+    assert not found["kept"]
+    assert found["sandboxes"][0]["containers"][0]["name"] == CONTAINER["metadata"]["name"]
+    assert "No plugin is registered, so the proxy remembers nothing" in text
+    assert await bed.proxy.metric('governor_proxy_records{kind="sandbox"}') == 0
+
+
+@pytest.mark.parametrize("gone", ["ContainerStatus", "PodSandboxStatus"])
+async def test_what_goes_while_the_runtime_is_asked_is_left_out(gone: str, bed: Bed) -> None:
+    await create(bed, await run_pod(bed))
+    await bed.runtime.set({"method": gone, "status": {"code": "NOT_FOUND", "message": "gone"}})
+
+    outcome = await bed.proxy.run_command("explain", "web", "-o", "json")
+
+    if gone == "ContainerStatus":
+        assert "containers" not in json.loads(outcome.out)["sandboxes"][0]
+    else:
+        assert outcome.code == 4
+        assert outcome.err == "error: neither the runtime proxy nor the runtime knows a pod shop/web\n"
+
+
+async def test_a_name_that_several_pods_have_is_not_guessed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(bed, await start_hook_plugin())
+    for namespace in ("shop", "test"):
+        await run_pod(bed, metadata={"name": "web", "uid": f"u-{namespace}", "namespace": namespace})
+
+    ambiguous = await bed.proxy.run_command("explain", "web")
+    unknown = await bed.proxy.run_command("explain", "nobody")
+
+    assert ambiguous.code == 3
+    assert "shop/web (uid u-shop)" in ambiguous.err
+    assert "test/web (uid u-test)" in ambiguous.err
+    assert (unknown.code, "there is no pod 'nobody'" in unknown.err) == (4, True)
+    assert (await explained(bed, "test/web"))["sandboxes"][0]["uid"] == "u-test"
+
+
+async def test_the_control_socket_is_the_users_alone_and_goes_with_the_proxy(bed: Bed) -> None:
+    control = bed.proxy.socket.with_name("proxy-control.sock")
+    mode = stat.S_IMODE(control.stat().st_mode)
+
+    await bed.proxy.stop()
+    outcome = await bed.proxy.run_command("explain", "web")
+
+    assert mode == 0o600
+    assert not control.exists()
+    assert outcome.code == 11
+    assert f"no runtime proxy answers on {control}" in outcome.err
+
+
+async def test_another_socket_than_that_for_control_is_told_as_such(bed: Bed) -> None:
+    kubelets = bed.proxy.socket
+    flags = f"--koord-runtimeproxy-endpoint={kubelets}.other", f"--control-endpoint={kubelets}"
+
+    outcome = await bed.proxy.run_command(*flags, "explain", "web")
+
+    assert outcome.code == 14
+    assert outcome.err == f"error: {kubelets} is not the control socket of a runtime proxy of this version\n"
+
+
+async def test_a_name_that_is_misspelled_in_what_is_asked_chooses_nothing(bed: Bed) -> None:
+    control = bed.proxy.socket.with_name("proxy-control.sock")
+    connector = aiohttp.UnixConnector(str(control))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get("http://proxy/v1/calls?pods=web") as answer,
+    ):
+        assert (answer.status, "unknown field `pods`" in await answer.text()) == (400, True)
+
+
+async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtime(bed: Bed) -> None:
+    control = bed.proxy.socket.with_name("proxy-control.sock")
+    await bed.proxy.stop()
+    control.write_text("precious")
+
+    await bed.proxy.start()
+
+    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+    assert control.read_text() == "precious"
+    assert len(bed.proxy.lines("explain and tap are not served")) == 1
+
+
+@pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
+async def test_real_runtimes_tell_all_of_a_pod_that_nobody_remembers(
+    recipe: str,
+    start_cri_runtime: StartCriRuntime,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+) -> None:
+    runtime = await start_cri_runtime(recipe)
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+    name = await pod.create(container("main", linux={"resources": {"cpu_shares": 100}}))
+
+    outcome = await proxy.run_command("explain", "web", "-o", "json")
+    await pod.end()
+
+    [told] = json.loads(outcome.out)["sandboxes"]
+    [own] = told["containers"]
+    assert (told["id"], told["labels"]["app"]) == (pod.id, "web")
+    assert told["cgroup_parent"] == f"/{runtime.cgroup}/web"
+    assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (name, "main", 100)

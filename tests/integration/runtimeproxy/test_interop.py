@@ -1,0 +1,54 @@
+"""What the cases of gRPC's interoperability tests taught, on real connections of the runtime proxy."""
+
+import pytest
+from hyperframe.frame import DataFrame, Frame, RstStreamFrame
+
+from testbed.cri.fixtures import StartHookPlugin
+from testbed.cri.intruder import intruding
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed
+from tests.integration.runtimeproxy.calls import hooked
+
+CANCEL = 0x8
+
+
+@pytest.mark.parametrize("method", ["Version", "RunPodSandbox"])
+async def test_a_request_without_a_message_ends_for_the_runtime_as_it_did_for_the_client(
+    bed: Bed, start_hook_plugin: StartHookPlugin, method: str
+) -> None:
+    """grpc-go's servers do not tell whoever serves a call of an end that comes with the HEADERS."""
+    await hooked(bed, await start_hook_plugin())
+    async with intruding(bed.proxy.socket) as caller:
+        await caller.greet()
+        await caller.send(caller.request(1, method), DataFrame(1, b"", flags=["END_STREAM"]))
+
+        async def has_answer() -> Frame | None:
+            frame = await caller.read()
+            return frame if frame is not None and frame.stream_id and "END_STREAM" in frame.flags else None
+
+        await until(has_answer)
+    assert await bed.runtime.open_calls() == 0
+
+
+async def test_a_call_that_is_taken_back_as_it_comes_leaves_no_trace_in_the_log(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    """grpc-js sends a call and its end at once if it is cancelled at once."""
+    await hooked(bed, await start_hook_plugin())
+    async with intruding(bed.proxy.socket) as caller:
+        await caller.greet()
+        await caller.send(
+            b"".join(
+                frame.serialize()
+                for stream in range(1, 41, 2)
+                for frame in (
+                    caller.request(stream, "RunPodSandbox"),
+                    caller.message(stream),
+                    RstStreamFrame(stream, CANCEL),
+                )
+            )
+        )
+        outcomes = 'governor_proxy_held_calls_total{call="RunPodSandbox",outcome="cancelled"}'
+        await bed.proxy.metric_becomes(outcomes, 20)
+    assert await bed.proxy.metric("governor_proxy_streams") == 0
+    assert not [line for line in bed.proxy.log.read_text().splitlines() if '"level":"warning"' in line]

@@ -1,0 +1,186 @@
+"""``governor runtime-proxy lint``: the command on files and sockets as they may be, with no proxy."""
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.commands import Outcome, Running
+from testbed.cri.fixtures import StartHookPlugin
+from testbed.cri.peers import HookPlugin
+
+
+async def linted(directory: Path, *words: str) -> Outcome:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "governor.cli.main", "runtime-proxy", f"--hook-server-dir={directory}", "lint", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    return await Running(process).ended()
+
+
+async def reasons(directory: Path, *words: str) -> set[str]:
+    """Each problem as its file, its key and how its reason begins."""
+    outcome = await linted(directory, "-o", "json", *words)
+    return {_written(each) for each in json.loads(outcome.out)["problems"]}
+
+
+def _written(problem: Any) -> str:
+    detail = problem["detail"]
+    kind = "error" if problem["is_error"] else "warning"
+    return f"{kind} {detail.get('file', '')} {detail.get('path', '')}: {detail['reason']}"
+
+
+@pytest.fixture
+async def plugin(start_hook_plugin: StartHookPlugin) -> HookPlugin:
+    return await start_hook_plugin()
+
+
+async def test_good_files_have_no_problems_and_show_who_is_asked(plugin: HookPlugin, tmp_path: Path) -> None:
+    directory = tmp_path / "hookserver.d"
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    plugin.register(directory, "late", ["PreRunPodSandbox"], order=2, timeout="500ms", failure_policy="Fail")
+    plugin.register(directory, "early", ["PreCreateContainer"], order=1, selector=selector)
+
+    outcome = await linted(directory, "--strict")
+
+    assert outcome.code == 0, outcome.out
+    [run] = [line.split() for line in outcome.lines if line.startswith("PreRunPodSandbox")]
+    assert run == ["PreRunPodSandbox", "RunPodSandbox", "1.", "late", "2", "0.5s", "Fail", "all", "pods"]
+    assert "app=web, tier Exists" in outcome.out
+    assert outcome.lines[-1] == f"{directory}: no errors, no warnings"
+
+
+async def test_every_error_is_named_with_file_and_key(plugin: HookPlugin, tmp_path: Path) -> None:
+    plugin.register(tmp_path, "hook", ["PreEverything"])
+    plugin.register(tmp_path, "policy", ["PreRunPodSandbox"], failure_policy="Perhaps", timeout="soon")
+    (tmp_path / "broken.json").write_text("{")
+
+    outcome = await linted(tmp_path)
+    found = await reasons(tmp_path)
+
+    assert outcome.code == 1
+    assert {each.partition(": ")[0] for each in found if each.startswith("error")} == {
+        "error hook.json runtime-hooks",
+        "error policy.json failure-policy",
+        "error policy.json timeout",
+        "error broken.json ",
+    }
+    assert "error: policy.json: timeout: 'soon' is no time" in outcome.out
+
+
+async def test_what_is_only_odd_is_a_warning_and_an_error_if_that_is_wanted(plugin: HookPlugin, tmp_path: Path) -> None:
+    plugin.register(tmp_path, "odd", ["PreRemoveRunPodSandbox"], colour="green")
+
+    outcome, strict, found = await linted(tmp_path), await linted(tmp_path, "--strict"), await reasons(tmp_path)
+
+    assert (outcome.code, strict.code) == (0, 1)
+    assert "warning odd.json colour: is no known key and has no effect" in found
+    assert "warning odd.json runtime-hooks: PreRemoveRunPodSandbox is a hook that is never called" in found
+
+
+async def test_sockets_where_nobody_answers_are_told_apart(plugin: HookPlugin, tmp_path: Path) -> None:
+    files = tmp_path / "d"
+    with socket.socket(socket.AF_UNIX) as mute, socket.socket(socket.AF_UNIX) as gone:
+        mute.bind(str(tmp_path / "mute"))
+        mute.listen()
+        gone.bind(str(tmp_path / "gone"))
+        for order, name in enumerate(("mute", "gone", "missing", "plain")):
+            path = plugin.register(files, name, ["PreRunPodSandbox"], order=order)
+            path.write_text(path.read_text().replace(str(plugin.socket), str(tmp_path / name)))
+        (tmp_path / "plain").write_text("")
+
+        found = await reasons(files)
+
+    assert found == {
+        f"warning mute.json remote-endpoint: {tmp_path}/mute does not answer within 2 s",
+        f"warning gone.json remote-endpoint: {tmp_path}/gone cannot be reached: Connection refused",
+        f"warning missing.json remote-endpoint: {tmp_path}/missing does not exist: nobody serves there",
+        f"warning plain.json remote-endpoint: {tmp_path}/plain cannot be reached: Connection refused",
+    }
+
+
+async def test_what_others_can_write_is_told(plugin: HookPlugin, tmp_path: Path) -> None:
+    file = plugin.register(tmp_path / "d", "p", ["PreRunPodSandbox"])
+    for path in (file.parent, file, plugin.socket):
+        path.chmod(0o777)
+
+    found = await reasons(file.parent)
+
+    reason = "can be written by everybody (mode 0777)"
+    assert found == {
+        f"warning {file.parent} : {reason}",
+        f"warning p.json : {reason}",
+        f"warning p.json remote-endpoint: {plugin.socket} {reason}",
+    }
+
+
+async def test_plugins_that_clash_are_told_with_each_other(start_hook_plugin: StartHookPlugin, tmp_path: Path) -> None:
+    one, two, three = [await start_hook_plugin() for _ in range(3)]
+    hooks = ["PreRunPodSandbox", "PreCreateContainer"]
+    one.register(tmp_path, "one", hooks, selector={"matchLabels": {"app": "web"}}, timeout=100)
+    two.register(tmp_path, "two", ["PreCreateContainer"], timeout=20)
+    three.register(tmp_path, "three", hooks, selector={"matchLabels": {"app": "db"}}, order=0)
+
+    found = await reasons(tmp_path)
+
+    assert found == {
+        (
+            "warning two.json order: is that of one.json, three.json too, so they are asked by their files' names at "
+            "PreCreateContainer"
+        ),
+        (
+            "warning one.json, three.json, two.json timeout: together have 122 s for PreCreateContainer; of kubelet's "
+            "120 s only 115 s are theirs, so each gets a part"
+        ),
+    }
+    assert len(await reasons(tmp_path, "--runtime-request-timeout", "240")) == 1
+
+
+async def test_a_directory_that_is_not_there_is_a_warning_as_the_proxy_runs_without_it(tmp_path: Path) -> None:
+    outcome = await linted(tmp_path / "nowhere")
+
+    assert outcome.code == 0
+    assert "is no directory, so there are no plugins" in outcome.out
+
+
+async def test_a_flag_of_the_proxy_behind_the_command_is_told_where_it_stands(tmp_path: Path) -> None:
+    outcome = await linted(tmp_path, f"--hook-server-dir={tmp_path}")
+    unknown = await linted(tmp_path, "--hook-servers")
+
+    assert (outcome.code, unknown.code) == (2, 2)
+    stands = "--hook-server-dir stands before the command: governor runtime-proxy --hook-server-dir ... lint"
+    assert stands in outcome.err
+    assert "No such option '--hook-servers'" in unknown.err
+
+
+async def test_a_key_that_is_null_has_no_problem(plugin: HookPlugin, tmp_path: Path) -> None:
+    nulls = {"order": None, "timeout": None, "selector": None, "failure_policy": None}
+    plugin.register(tmp_path, "p", ["PreRunPodSandbox"], **nulls)
+
+    outcome = await linted(tmp_path, "--strict")
+
+    assert outcome.code == 0, outcome.out
+    assert outcome.lines[1].split() == [
+        "PreRunPodSandbox",
+        "RunPodSandbox",
+        "1.",
+        "p",
+        "0",
+        "2s",
+        "Ignore",
+        "all",
+        "pods",
+    ]
+
+
+async def test_a_directory_that_was_named_must_be_there(tmp_path: Path) -> None:
+    outcome = await linted(tmp_path, str(tmp_path / "hooksrever.d"))
+
+    assert outcome.code == 2
+    assert "hooksrever.d' does not exist" in outcome.err

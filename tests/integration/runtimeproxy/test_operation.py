@@ -1,0 +1,187 @@
+"""The runtime proxy as a process: its socket, its start and stop, a runtime that comes and goes."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+from testbed.cri.fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
+from testbed.cri.peers import FakeRuntime
+from testbed.cri.runtime_proxy import RuntimeProxy
+from testbed.pytest_plugin import StartServer
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed, StartProxy
+from toolchain.errors import TestbedError
+
+
+async def test_d13_a_runtime_that_comes_later_is_served(
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+    start_server: StartServer,
+    peer_directory: MakeDirectory,
+) -> None:
+    runtime = FakeRuntime(peer_directory())
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
+
+    early = await client.call("Version")
+    readiness, why = await proxy.get("/readyz")
+    await start_server(runtime)
+    late = await client.answer("Version", wait_for_ready=True)
+
+    async def is_ready() -> bool:
+        return (await proxy.get("/readyz"))[0] == 200
+
+    assert (early.code, readiness) == ("UNAVAILABLE", 503)
+    assert "the runtime is not available" in early.message
+    assert "fake-runtime.sock" in why
+    assert late["runtime_name"] == "fake"
+    await until(is_ready)
+    assert [len(proxy.lines(event)) for event in ("upstream is away", "upstream is there")] == [1, 1]
+
+
+async def test_d14_the_socket_is_removed_at_the_end(bed: Bed) -> None:
+    await bed.client.answer("Version")
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+
+    assert await bed.proxy.wait_for_exit() == 0
+    assert not bed.proxy.socket.exists()
+
+
+async def test_d14_a_socket_left_by_a_killed_proxy_is_replaced(bed: Bed) -> None:
+    await bed.client.answer("Version")
+    os.kill(bed.proxy.pid, signal.SIGKILL)
+    await bed.proxy.wait_for_exit()
+    assert bed.proxy.socket.exists()
+
+    await bed.proxy.start()
+
+    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+
+
+async def test_a_live_socket_is_not_stolen(bed: Bed, start_server: StartServer) -> None:
+    second = RuntimeProxy(bed.proxy.directory, bed.runtime.socket)
+    second.log = bed.proxy.directory / "second.log"
+    refused = False
+    try:
+        await start_server(second)
+    except TestbedError:
+        refused = True
+
+    assert refused
+    assert "another program serves on" in second.log.read_text()
+    assert (await bed.client.call("Version")).code == "OK"
+
+
+async def test_a_file_that_is_no_socket_is_left_alone(peer_directory: MakeDirectory, start_server: StartServer) -> None:
+    proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
+    proxy.directory.mkdir()
+    proxy.socket.write_text("precious")
+    refused = False
+    try:
+        await start_server(proxy)
+    except TestbedError:
+        refused = True
+
+    assert refused
+    assert proxy.socket.read_text() == "precious"
+
+
+async def test_docker_mode_says_that_it_is_not_there(peer_directory: MakeDirectory, start_server: StartServer) -> None:
+    proxy = RuntimeProxy(peer_directory(), Path("/nowhere"), "--backend-runtime-mode=Docker")
+    refused = False
+    try:
+        await start_server(proxy)
+    except TestbedError as error:
+        refused = "Docker is not there yet" in str(error)
+
+    assert refused
+
+
+async def test_d21_a_call_that_is_under_way_ends_before_the_proxy_does(bed: Bed) -> None:
+    await bed.runtime.set({"method": "Status", "delay_s": 5})
+    slow = asyncio.create_task(bed.client.call("Status"))
+
+    async def is_under_way() -> bool:
+        return await bed.runtime.open_calls() == 1
+
+    await until(is_under_way)
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+
+    assert (await slow).code == "OK"
+    assert await bed.proxy.wait_for_exit() == 0
+    assert (await bed.client.wire()).errors == ()
+
+
+async def test_a_second_signal_cuts_off_what_is_under_way_and_says_so(bed: Bed) -> None:
+    await bed.runtime.set({"method": "Status", "delay_s": 600})
+    slow = asyncio.create_task(bed.client.call("Status"))
+
+    async def is_under_way() -> bool:
+        return await bed.runtime.open_calls() == 1
+
+    async def is_stopping() -> bool:
+        return bool(bed.proxy.lines("stopping"))
+
+    await until(is_under_way)
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+    await until(is_stopping)
+    os.kill(bed.proxy.pid, signal.SIGTERM)
+
+    assert await bed.proxy.wait_for_exit() == 1
+    assert (await slow).code == "UNAVAILABLE"
+    assert list(bed.proxy.socket.parent.glob("*.sock")) == []
+    [end] = bed.proxy.lines("stopped at once; components were cut off")
+    assert end["components"] == ["splice"]
+    assert not bed.proxy.lines("components did not stop in time")
+
+
+async def test_d21_metrics_and_health_are_served(bed: Bed) -> None:
+    await bed.client.answer("Version")
+
+    assert (await bed.proxy.get("/healthz"))[0] == 200
+    assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
+    assert await bed.proxy.metric("governor_proxy_runtime_up") == 1
+
+
+async def test_the_runtime_restarts_under_a_client(bed: Bed) -> None:
+    await bed.client.answer("Version")
+    await bed.runtime.kill()
+    lost = await bed.client.call("Version")
+    await bed.runtime.start()
+
+    assert lost.code == "UNAVAILABLE"
+    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+
+
+async def test_a_client_that_does_not_read_stops_the_runtime_from_sending(
+    start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_hook_plugin: StartHookPlugin
+) -> None:
+    """Bytes that no client reads do not gather in the proxy: its memory stays below what the runtime wants to send."""
+    sent = 0
+    runtime = (await start_fake_runtime()).socket.with_name("flood.sock")
+
+    async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        while sent < 64 * 1024 * 1024:
+            # Frames of an unknown type, which pass.
+            writer.write(b"\x00\x40\x00\xee\x00\x00\x00\x00\x00" + bytes(16384))
+            await writer.drain()
+            sent += 16393
+
+    async def has_begun() -> bool:
+        return sent > 0
+
+    async with await asyncio.start_unix_server(flood, str(runtime)):
+        proxy = await start_proxy(runtime)
+        with socket.socket(socket.AF_UNIX) as idle:
+            idle.connect(str(proxy.socket))
+            idle.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            await until(has_begun)
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.3)
+
+    assert 0 < sent < 8 * 1024 * 1024

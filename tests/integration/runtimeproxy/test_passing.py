@@ -1,0 +1,193 @@
+"""What passes the runtime proxy: everything, with plugins and without, as if it were not there."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from testbed.cri.fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed, StartProxy
+
+MIB = 1024 * 1024
+
+
+class Recorder:
+    """A socket before another one that keeps all bytes of each connection, in both directions."""
+
+    def __init__(self) -> None:
+        self.target = Path()
+        self._all: list[tuple[bytearray, bytearray]] = []
+
+    @property
+    def conversation(self) -> tuple[bytes, bytes]:
+        """Of the one connection on which a client said something; the proxy's probe says nothing."""
+        [(up, down)] = [each for each in self._all if each[0]] or [(bytearray(), bytearray())]
+        return bytes(up), bytes(down)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        up, down = bytearray(), bytearray()
+        self._all.append((up, down))
+        far_reader, far_writer = await asyncio.open_unix_connection(str(self.target))
+        await asyncio.gather(_copy(reader, far_writer, up), _copy(far_reader, writer, down))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray) -> None:
+    try:
+        while data := await reader.read(65536):
+            kept += data
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+async def test_without_plugins_bytes_are_identical_on_both_sides(
+    start_fake_runtime: StartFakeRuntime,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
+    peer_directory: MakeDirectory,
+) -> None:
+    runtime = await start_fake_runtime()
+    places = peer_directory()
+    places.mkdir()
+    behind, before = Recorder(), Recorder()
+    behind.target = runtime.socket
+    async with await asyncio.start_unix_server(behind.serve, str(places / "behind")):
+        proxy = await start_proxy(places / "behind")
+        before.target = proxy.socket
+        async with await asyncio.start_unix_server(before.serve, str(places / "before")):
+            client = await start_cri_client(places / "before")
+            for number in range(20):
+                await client.answer("Version", {"version": str(number)})
+            await client.call("/testbed.Echo/Any", raw=b"x" * MIB)
+
+            async def at_rest() -> tuple[tuple[bytes, bytes], ...]:
+                """Both as they are while nothing is on its way: at the end one of them may hear more."""
+                seen = before.conversation, behind.conversation
+                return seen if list(map(len, seen[0])) == list(map(len, seen[1])) else ()
+
+            heard_before, heard_behind = await until(at_rest)
+            await client.stop()
+            await proxy.stop()
+    assert len(heard_before[0]) > MIB
+    assert heard_before == heard_behind
+
+
+async def test_a_method_that_nobody_has_heard_of_passes(either_bed: Bed) -> None:
+    reply = await either_bed.client.call("/runtime.v9.Future/Method", raw=b"\x01\x02")
+    echoed = await either_bed.client.call("/testbed.Echo/Anything", raw=b"\xff\x00\x01")
+
+    assert reply.code == "UNIMPLEMENTED"
+    assert "/runtime.v9.Future/Method" in reply.message
+    assert echoed.raw == b"\xff\x00\x01"
+
+
+async def test_d7_container_events_stream_while_other_calls_pass(either_bed: Bed) -> None:
+    client = either_bed.client
+    async with client.stream("GetContainerEvents") as events:
+
+        async def is_listened_to() -> bool:
+            return await either_bed.runtime.open_calls() == 1
+
+        await until(is_listened_to)
+        ran = await client.answer("RunPodSandbox", {"config": {"metadata": {"name": "p", "uid": "u"}}})
+        seen = await events.until(lambda progress: progress.count >= 2)
+
+    assert [each["container_id"] for each in seen.answers] == [ran["pod_sandbox_id"]] * 2
+    assert seen.code == ""
+
+
+@pytest.mark.parametrize("size", [5 * MIB, 16 * MIB])
+async def test_d8_a_large_answer_passes(either_bed: Bed, size: int) -> None:
+    await either_bed.runtime.set({"method": "ListContainers", "answer_bytes": size})
+
+    reply = await either_bed.client.call("ListContainers")
+
+    assert (reply.code, reply.size) == ("OK", size)
+
+
+@pytest.mark.parametrize("size", [5 * MIB, 16 * MIB])
+async def test_d9_a_large_request_passes(either_bed: Bed, size: int) -> None:
+    message = bytes(range(256)) * (size // 256)
+
+    reply = await either_bed.client.call("/testbed.Echo/Large", raw=message)
+
+    assert (reply.code, reply.size) == ("OK", size)
+    assert reply.sha256 == hashlib.sha256(message).hexdigest()
+
+
+async def test_d9_a_large_hooked_request_passes(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    plugin = await start_hook_plugin()
+    plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
+    await bed.proxy.knows(1)
+    annotations = {f"key-{number}": "x" * 100_000 for number in range(80)}
+
+    reply = await bed.client.call("RunPodSandbox", {"config": {"annotations": annotations}})
+
+    received = (await bed.runtime.received("RunPodSandbox"))[-1]
+    assert reply.code == "OK"
+    assert received.size > 8 * MIB - 1_000_000
+    assert len(await plugin.received("PreRunPodSandboxHook")) == 1
+
+
+async def test_d10_request_metadata_and_deadlines_pass(either_bed: Bed) -> None:
+    metadata = {"traceparent": ["00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"], "x-bin": ["AP8B"]}
+
+    await either_bed.client.answer("Version", metadata=metadata, deadline_s=50)
+
+    received = (await either_bed.runtime.received("Version"))[-1]
+    assert received.metadata["traceparent"] == metadata["traceparent"]
+    assert received.metadata["x-bin"] == ["AP8B"]
+    assert 0 < received.deadline_s <= 50
+
+
+async def test_d11_response_headers_trailers_and_status_details_pass(either_bed: Bed) -> None:
+    details = [{"type_url": "type.example/Reason", "value": b"\x0a\x01x"}]
+    status = {"code": "RESOURCE_EXHAUSTED", "message": "zu viel, ja", "details": details}
+    rule = {"method": "Status", "headers": {"x-head": ["1", "2"]}, "trailers": {"x-tail-bin": ["AAE="]}}
+    await either_bed.runtime.set({**rule, "status": status})
+
+    reply = await either_bed.client.call("Status")
+
+    assert (reply.code, reply.message) == ("RESOURCE_EXHAUSTED", "zu viel, ja")
+    assert reply.headers["x-head"] == ["1", "2"]
+    assert reply.trailers["x-tail-bin"] == ["AAE="]
+    assert reply.details == tuple(details)
+
+
+async def test_a_call_that_is_cancelled_ends_at_the_runtime_too(either_bed: Bed) -> None:
+    await either_bed.runtime.set({"method": "Status", "hang": True})
+
+    reply = await either_bed.client.call("Status", cancel_after_s=0.2)
+
+    async def is_over() -> bool:
+        return await either_bed.runtime.open_calls() == 0
+
+    assert reply.code == "CANCELLED"
+    await until(is_over)
+
+
+async def test_images_go_to_a_socket_of_their_own(
+    start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient
+) -> None:
+    runtime, images = await start_fake_runtime(), await start_fake_runtime()
+    proxy = await start_proxy(runtime.socket, f"--remote-image-service-endpoint={images.socket}")
+    client = await start_cri_client(proxy.socket)
+
+    await client.answer("Version")
+    await client.answer("ListImages")
+
+    assert [each.method for each in await runtime.received()] == ["/runtime.v1.RuntimeService/Version"]
+    assert [each.method for each in await images.received()] == ["/runtime.v1.ImageService/ListImages"]
+
+
+async def test_many_calls_at_once_leave_no_protocol_error(either_bed: Bed) -> None:
+    repetition = await either_bed.client.repeat("Version", count=2000, at_once=50)
+
+    assert repetition.statuses == {"OK": 2000}
+    assert (await either_bed.client.wire()).errors == ()

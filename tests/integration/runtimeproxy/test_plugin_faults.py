@@ -1,0 +1,269 @@
+"""Plugins that break the rules: under Fail no call passes, under Ignore none is hindered, and they may come back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from governor.wire.hooks.hooks_pb2 import PodSandboxHookResponse
+from testbed.cri.control import Json
+from testbed.cri.fixtures import MakeDirectory, StartHookPlugin
+from testbed.cri.peers import register
+from testbed.cri.rude_plugin import FRAME_BYTES, Asked, RudePlugin
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed
+from tests.integration.runtimeproxy.calls import POD, create, hooked, last, run_pod
+from tests.integration.runtimeproxy.faults import CHANGE, FAULTS, answer_well
+
+MIB = 1024 * 1024
+SENT = POD["annotations"]
+
+
+@pytest.fixture
+async def rude(peer_directory: MakeDirectory) -> AsyncIterator[RudePlugin]:
+    directory = peer_directory()
+    directory.mkdir()
+    plugin = RudePlugin(directory / "rude", answer_well)
+    async with plugin.serving():
+        yield plugin
+
+
+async def in_force(bed: Bed, plugin: RudePlugin, policy: str, allowed: str = "5s") -> None:
+    keys = {"failure_policy": policy, "timeout": allowed}
+    register(plugin.socket, bed.proxy.plugins, "rude", ["PreRunPodSandbox"], **keys)
+    await bed.proxy.knows(1)
+
+
+async def annotations_at_the_runtime(bed: Bed) -> Json:
+    return dict((await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"])
+
+
+async def passes_well(bed: Bed, after: str = "") -> None:
+    """The plugin that is well again is asked, and what it says is done."""
+    reply = await bed.client.call("RunPodSandbox", {"config": POD})
+    assert (reply.code, reply.message) == ("OK", ""), after
+    assert await annotations_at_the_runtime(bed) == {**SENT, "by": "rude"}, after
+
+
+async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
+    await in_force(bed, rude, "Fail")
+    before = bed.proxy.resident_bytes()
+    for number, fault in enumerate(FAULTS):
+        rude.act = fault
+        reply = await bed.client.call("RunPodSandbox", {"config": POD})
+        assert reply.code not in ("OK", "DEADLINE_EXCEEDED"), fault.__name__
+        assert reply.message.startswith("plugin rude refuses PreRunPodSandbox: "), fault.__name__
+        assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
+        rude.act = answer_well
+        await passes_well(bed, fault.__name__)
+
+    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert bed.proxy.resident_bytes() - before < 48 * MIB
+    assert (await bed.client.wire()).errors == ()
+
+
+async def test_ignore_lets_every_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
+    await in_force(bed, rude, "Ignore")
+    for fault in FAULTS:
+        rude.act = fault
+        await run_pod(bed)
+        assert await annotations_at_the_runtime(bed) == SENT, fault.__name__
+        rude.act = answer_well
+        await passes_well(bed, fault.__name__)
+
+    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert (await bed.client.wire()).errors == ()
+
+
+async def test_an_answer_that_comes_too_late_is_not_applied(bed: Bed, rude: RudePlugin) -> None:
+    """Neither to its own call nor to the next one."""
+
+    async def answer_when_given_up(asked: Asked) -> None:
+        await asked.given_up.wait()
+        await asked.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
+
+    await in_force(bed, rude, "Ignore", "3s")
+    for _ in range(3):
+        rude.act = answer_when_given_up
+        await run_pod(bed)
+        assert await annotations_at_the_runtime(bed) == SENT
+        rude.act = answer_well
+        await passes_well(bed)
+
+    assert rude.connections == 1
+
+
+async def test_a_plugin_that_is_left_alone_is_tried_on_another_connection(bed: Bed, rude: RudePlugin) -> None:
+    """The first one is stuck for ever within a frame that it will never get."""
+
+    async def be_stuck_at_first(asked: Asked) -> None:
+        if rude.connections == 1:
+            await asked.write(b"\x00\x40\x00\x00")
+        else:
+            await asked.answer(CHANGE)
+
+    rude.act = be_stuck_at_first
+    await in_force(bed, rude, "Ignore", "2s")
+
+    async def is_applied() -> bool:
+        await run_pod(bed)
+        return "by" in await annotations_at_the_runtime(bed)
+
+    await until(is_applied)
+    await passes_well(bed)
+    assert rude.connections == 2
+
+
+async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: Bed, rude: RudePlugin) -> None:
+    sent = 0
+
+    async def answer_without_end(asked: Asked) -> None:
+        nonlocal sent
+        await asked.write(asked.head(), *asked.data(b"\0\x04\0\0\0"))
+        while sent < 64 * MIB and not asked.given_up.is_set():
+            await asked.write_within_windows(bytes(FRAME_BYTES))
+            sent += FRAME_BYTES
+
+    rude.act = answer_without_end
+    await in_force(bed, rude, "Fail", "50s")
+    before = bed.proxy.resident_bytes()
+
+    reply = await bed.client.call("RunPodSandbox", {"config": POD})
+
+    assert reply.code == "RESOURCE_EXHAUSTED"
+    assert 16 * MIB < sent < 20 * MIB
+    assert bed.proxy.resident_bytes() - before < 64 * MIB
+    assert await bed.runtime.received("RunPodSandbox") == []
+
+
+async def test_a_server_that_says_nothing_at_all_costs_no_more_than_its_time(
+    bed: Bed, peer_directory: MakeDirectory
+) -> None:
+    directory = peer_directory()
+    directory.mkdir()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+        writer.close()
+
+    async with await asyncio.start_unix_server(listen, str(directory / "mute")):
+        register(directory / "mute", bed.proxy.plugins, "mute", ["PreRunPodSandbox"], timeout=60)
+        await bed.proxy.knows(1)
+
+        reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
+        version = await bed.client.call("Version")
+
+        assert (reply.code, version.code) == ("OK", "OK")
+        (bed.proxy.plugins / "mute.json").unlink()
+        await bed.proxy.knows(0)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+async def test_a_plugin_whose_socket_goes_and_comes_is_asked_whenever_it_is_there(
+    bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
+) -> None:
+    """It costs no time while it is away, so it is tried each time, more often than a hanging one would be."""
+    plugin = await start_hook_plugin({"answer": {"annotations": {"by": "rude"}}})
+    await hooked(bed, plugin, failure_policy=policy, hooks=["PreRunPodSandbox"])
+    await passes_well(bed)
+    for _ in range(2):
+        await plugin.stop()
+        Path(plugin.socket).unlink(missing_ok=True)
+        away = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=20, at_once=4)
+        assert away.statuses == ({"UNAVAILABLE": 20} if policy == "Fail" else {"OK": 20})
+        await plugin.start()
+        await passes_well(bed)
+
+    assert len(await bed.runtime.received("RunPodSandbox")) == (3 if policy == "Fail" else 43)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+async def test_a_plugin_that_hangs_again_and_again_is_left_alone_and_tried_by_one_call(
+    bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
+) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    await hooked(bed, plugin, failure_policy=policy, timeout="2s", hooks=["PreRunPodSandbox"])
+
+    async def calls(count: int, at_once: int) -> int:
+        """How many questions that many calls were worth."""
+        before = len(await plugin.received())
+        seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=count, at_once=at_once)
+        assert seen.statuses == ({"UNAVAILABLE": count} if policy == "Fail" else {"OK": count})
+        return len(await plugin.received()) - before
+
+    async def one_more_is_asked() -> int:
+        return await calls(10, 10)
+
+    assert await calls(5, 1) == 5
+    assert await until(one_more_is_asked) == 1
+    await plugin.set({"answer": {"annotations": {"by": "rude"}}})
+
+    async def is_trusted_again() -> bool:
+        await bed.client.call("RunPodSandbox", {"config": POD})
+        return "OK" in (await plugin.statuses())["PreRunPodSandboxHook"]
+
+    await until(is_trusted_again)
+    before = len(await plugin.received())
+    again = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=10)
+    assert again.statuses == {"OK": 10}
+    assert len(await plugin.received()) == before + 10
+
+
+async def test_a_plugin_that_says_itself_that_its_time_is_over_hangs_all_the_same(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"status": {"code": "DEADLINE_EXCEEDED", "message": "context deadline exceeded"}})
+    await hooked(bed, plugin, hooks=["PreRunPodSandbox"])
+
+    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5, at_once=1)
+    assert seen.statuses == {"OK": 5}
+    assert len(await plugin.received()) == 5
+
+    async def one_more_is_asked() -> int:
+        before = len(await plugin.received())
+        await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=10)
+        return len(await plugin.received()) - before
+
+    assert await until(one_more_is_asked) == 1
+
+
+async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    for number in range(3):
+        await hooked(bed, plugin, name=f"p-{number}", timeout=30, hooks=["PreRunPodSandbox"])
+    await bed.runtime.set({"method": "RunPodSandbox", "delay_s": 0.5})
+
+    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
+
+    assert reply.code == "OK"
+    assert len(await plugin.received()) == 3
+
+
+async def test_no_hook_of_fail_lets_a_call_pass_a_plugin_that_fails(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(bed, plugin, name="guard", failure_policy="Fail", timeout="2s")
+    pod = await run_pod(bed)
+    container = await create(bed, pod)
+    await bed.runtime.forget()
+    requests: dict[str, Json] = {
+        "RunPodSandbox": {"config": POD},
+        "CreateContainer": {"pod_sandbox_id": pod, "config": {}, "sandbox_config": POD},
+        "StartContainer": {"container_id": container},
+        "UpdateContainerResources": {"container_id": container, "linux": {"cpu_shares": "7"}},
+    }
+    for rule in ({"hang": True}, {"raw": b"\xff\xff\xff"}, {"status": {"code": "ABORTED", "message": "no"}}):
+        await plugin.set(rule)
+        for method, request in requests.items():
+            reply = await bed.client.call(method, request)
+            assert reply.code != "OK", (rule, method)
+            assert reply.message.startswith("plugin guard refuses "), (rule, method)
+    await plugin.stop()
+    for method, request in requests.items():
+        assert (await bed.client.call(method, request)).code == "UNAVAILABLE", method
+
+    assert not await bed.runtime.received()

@@ -1,0 +1,87 @@
+"""Resources that no cgroup file of this machine shows, as the runtime receives them: unified, huge pages, swap."""
+
+import json
+
+import pytest
+
+from testbed.cri.control import Json
+from testbed.cri.fixtures import StartHookPlugin
+from testbed.cri.pods import Pod, container, sandbox
+from tests.integration.runtimeproxy.bed import Bed, StartRealBed
+from tests.integration.runtimeproxy.calls import create, hooked, last, run_pod
+
+SENT: Json = {
+    "cpu_shares": "100",
+    "memory_limit_in_bytes": "67108864",
+    "memory_swap_limit_in_bytes": "134217728",
+    "hugepage_limits": [{"page_size": "2MB", "limit": "4194304"}, {"page_size": "1GB"}],
+    "unified": {"memory.high": "60000000", "cpu.weight": "7"},
+}
+ANSWERED: Json = {
+    "memory_swap_limit_in_bytes": "100663296",
+    "hugepage_limits": [{"page_size": "1GB", "limit": "1073741824"}, {"page_size": "64KB", "limit": "65536"}],
+    "unified": {"memory.high": "50000000", "io.weight": "default 50"},
+}
+RECEIVED: Json = {
+    "cpu_shares": "100",
+    "memory_limit_in_bytes": "67108864",
+    "memory_swap_limit_in_bytes": "100663296",
+    "hugepage_limits": [
+        {"page_size": "2MB", "limit": "4194304"},
+        {"page_size": "1GB", "limit": "1073741824"},
+        {"page_size": "64KB", "limit": "65536"},
+    ],
+    "unified": {"memory.high": "50000000", "cpu.weight": "7", "io.weight": "default 50"},
+}
+
+
+@pytest.mark.parametrize("echo", [False, True])
+async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_entry(
+    bed: Bed, start_hook_plugin: StartHookPlugin, *, echo: bool
+) -> None:
+    """A pod, a container and an update of it; by plugins that answer only what they set, and that repeat the rest."""
+    whole = RECEIVED if echo else ANSWERED
+    plugin = await start_hook_plugin(
+        {"method": "PreRunPodSandboxHook", "answer": {"resources": whole}},
+        {"answer": {"container_resources": whole}},
+    )
+    await hooked(bed, plugin, failure_policy="Fail")
+
+    pod = await run_pod(bed, linux={"resources": SENT})
+    one = await create(bed, pod, linux={"resources": SENT})
+    await bed.client.answer("UpdateContainerResources", {"container_id": one, "linux": {"unified": {"pids.max": "9"}}})
+
+    asked = await last(plugin, "PreCreateContainerHook")
+    assert asked.request["container_resources"] == SENT
+    assert asked.request["pod_resources"] == RECEIVED
+    pod_received = (await last(bed.runtime, "RunPodSandbox")).request["config"]["linux"]["resources"]
+    received = (await last(bed.runtime, "CreateContainer")).request["config"]["linux"]["resources"]
+    assert pod_received == received == RECEIVED
+    # Of the container it is known already what the plugin wants: the update stays as partial as it came.
+    assert (await last(bed.runtime, "UpdateContainerResources")).request["linux"] == {"unified": {"pids.max": "9"}}
+    told = (await last(plugin, "PreUpdateContainerResourcesHook")).request["container_resources"]
+    assert told == {**RECEIVED, "unified": {**RECEIVED["unified"], "pids.max": "9"}}
+
+
+@pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
+async def test_unified_and_swap_that_a_plugin_sets_arrive_in_the_specification_of_a_real_container(
+    recipe: str,
+    start_real_bed: StartRealBed,
+    start_hook_plugin: StartHookPlugin,
+) -> None:
+    bed = await start_real_bed(recipe)
+    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    answer = {"memory_swap_limit_in_bytes": str(1 << 28), "unified": {"memory.high": "50000000"}}
+    plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_resources": answer}})
+    plugin.register(proxy.plugins, "p", ["PreCreateContainer"], failure_policy="Fail")
+    await proxy.knows(1)
+    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+
+    resources = {"memory_limit_in_bytes": 1 << 27, "unified": {"pids.max": "9"}}
+    name = await pod.create(container("main", linux={"resources": resources}))
+
+    status = await client.answer("ContainerStatus", {"container_id": name, "verbose": True})
+    spec = json.loads(status["info"]["info"])["runtimeSpec"]["linux"]["resources"]
+    assert spec["unified"] == {"pids.max": "9", "memory.high": "50000000"}
+    assert (spec["memory"]["limit"], spec["memory"]["swap"]) == (1 << 27, 1 << 28)
+    await pod.end()

@@ -1,0 +1,256 @@
+"""``governor runtime-proxy tap``: the live view of calls of a running proxy."""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from testbed.commands import Outcome, Running
+from testbed.cri.fixtures import StartHookPlugin
+from testbed.waiting import until
+from tests.integration.runtimeproxy.bed import Bed
+from tests.integration.runtimeproxy.calls import POD, create, hooked, run_pod
+
+
+class Tapped:
+    """A tap that is open; its outcome is there when it has ended."""
+
+    outcome: Outcome
+
+    @property
+    def calls(self) -> list[Any]:
+        """The calls that it has told."""
+        return [line for line in self.lines if line["type"] == "call"]
+
+    @property
+    def lines(self) -> list[Any]:
+        """All that it has told."""
+        return [json.loads(line) for line in self.outcome.lines]
+
+
+@asynccontextmanager
+async def tapped(bed: Bed, *words: str) -> AsyncIterator[Tapped]:
+    """Look until as many calls were shown as ``words`` count."""
+    running = await bed.proxy.start_command("tap", "-o", "json", *words)
+    tap = Tapped()
+    await running.said('"opened"')
+    yield tap
+    tap.outcome = await running.ended()
+    assert tap.outcome.code == 0, tap.outcome.err
+
+
+async def test_calls_are_shown_with_what_they_are_about_and_what_plugins_did(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin(
+        {"method": "PreCreateContainerHook", "answer": {"container_resources": {"cpu_shares": "512"}}}
+    )
+    await hooked(bed, plugin, name="tuner")
+
+    async with tapped(bed, "--count", "4") as tap:
+        await bed.client.answer("Version")
+        sandbox = await run_pod(bed)
+        container = await create(bed, sandbox)
+        await bed.client.answer("ContainerStatus", {"container_id": container})
+
+    version, run, created, status = tap.calls
+    assert (version["path"], version["status"], version["outcome"]) == (
+        "/runtime.v1.RuntimeService/Version",
+        "OK",
+        "completed",
+    )
+    assert (version.get("held", False), version.get("subject", {})) == (False, {})
+    assert run["held"]
+    assert run["subject"] == {"namespace": "shop", "pod": "web", "uid": "u-1"}
+    assert [each["plugin"] for each in run["trail"]["asked"]] == ["tuner"]
+    assert created["subject"]["container"] == "main"
+    assert created["trail"]["changes"] == [
+        {"plugin": "tuner", "path": ["container_resources", "cpu_shares"], "old": 100, "new": 512}
+    ]
+    assert created["seconds"] >= created["trail"]["asked"][0]["seconds"] > 0
+    assert status["subject"] == {
+        "namespace": "shop",
+        "pod": "web",
+        "uid": "u-1",
+        "sandbox_id": sandbox,
+        "container": "main",
+        "container_id": container,
+    }
+
+
+async def test_copied_connections_come_again_and_are_shown_without_plugins(bed: Bed) -> None:
+    await bed.client.answer("Version")
+    assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
+
+    async with tapped(bed, "--count", "2") as tap:
+        await bed.client.answer("Version")
+        await run_pod(bed)
+
+    assert tap.lines[0] == {"type": "opened", "retired": 1}
+    assert [call["path"].rpartition("/")[2] for call in tap.calls] == ["Version", "RunPodSandbox"]
+    assert tap.calls[1]["subject"]["pod"] == "web"
+    assert not tap.calls[1].get("held", False)
+    assert "governor_proxy_held_calls_total{" not in (await bed.proxy.get("/metrics"))[1]
+    assert (await bed.client.wire()).errors == ()
+    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+
+
+async def test_a_client_that_comes_when_nobody_looks_any_more_is_copied_again(bed: Bed) -> None:
+    async with tapped(bed, "--count", "1"):
+        await bed.client.answer("Version")
+    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+
+    await bed.client.stop()
+    await bed.client.start()
+    await bed.client.answer("Version")
+
+    assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
+
+
+async def test_refusals_and_cancelled_calls_are_shown_with_their_reason(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    status = {"code": "PERMISSION_DENIED", "message": "no"}
+    refusing = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
+    hanging = await start_hook_plugin({"hang": True})
+    await hooked(bed, refusing, name="strict", hooks=["PreRunPodSandbox"], failure_policy="Fail")
+    await hooked(bed, hanging, name="slow", hooks=["PreCreateContainer"], timeout=30)
+
+    async with tapped(bed, "--errors", "--count", "2") as tap:
+        await bed.client.answer("Version")
+        await bed.client.call("RunPodSandbox", {"config": POD})
+        request = {"pod_sandbox_id": "s", "config": {"metadata": {"name": "main"}}, "sandbox_config": POD}
+        async with bed.client.stream("CreateContainer", request):
+
+            async def is_asked() -> bool:
+                return await hanging.open_calls() == 1
+
+            await until(is_asked)
+
+    refused, cancelled = tap.calls
+    assert (refused["outcome"], refused["status"]) == ("refused", "PERMISSION_DENIED")
+    assert refused["trail"]["refusal"] == "plugin strict refuses PreRunPodSandbox: no"
+    assert cancelled["outcome"] == "cancelled"
+    assert [(each["plugin"], each["error"]) for each in cancelled["trail"]["asked"]] == [
+        ("slow", "the call ended before it answered")
+    ]
+
+
+async def test_a_call_about_which_nobody_can_be_asked_says_why(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(bed, await start_hook_plugin())
+
+    async with tapped(bed, "--errors", "--count", "1") as tap:
+        await bed.client.call("StartContainer", {"container_id": "nobody"})
+
+    [call] = tap.calls
+    assert (call["held"], call["subject"]) == (True, {"container_id": "nobody"})
+    assert call["trail"]["unasked"].startswith("the runtime proxy knows no container 'nobody'")
+
+
+async def test_only_what_is_wanted_is_shown(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(bed, await start_hook_plugin())
+    async with (
+        tapped(bed, "--method", "run*", "--count", "2") as by_method,
+        tapped(bed, "--pod", "test/other", "--count", "1") as by_pod,
+        tapped(bed, "--held", "--count", "2") as held,
+    ):
+        await bed.client.answer("Version")
+        await run_pod(bed)
+        await run_pod(bed, metadata={"name": "other", "uid": "u-2", "namespace": "test"})
+
+    assert [call["subject"]["pod"] for call in by_method.calls] == ["web", "other"]
+    assert [call["subject"]["uid"] for call in by_pod.calls] == ["u-2"]
+    assert all(call["held"] for call in held.calls)
+
+
+async def test_people_read_a_line_for_each_call_and_end_it_with_control_c(bed: Bed) -> None:
+    running = await bed.proxy.start_command("tap")
+
+    async def is_open() -> bool:
+        return await bed.proxy.metric("governor_proxy_taps") == 1
+
+    await until(is_open)
+    await run_pod(bed)
+    await running.said("RunPodSandbox")
+    running.interrupt()
+    outcome = await running.ended()
+
+    assert outcome.code == 0
+    assert "shop/web" in outcome.out
+    assert outcome.err.startswith("watching; ")
+    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+
+
+@pytest.mark.parametrize(("output", "code"), [("> /dev/full", 10), ("| head -n 1", 141)])
+async def test_a_tap_whose_lines_cannot_be_written_ends_without_a_trace(output: str, code: int, bed: Bed) -> None:
+    command = f"{{ {shlex.join([*bed.proxy.command(), 'tap'])}; echo ended with $? >&2; }} {output}"
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    await bed.proxy.metric_becomes("governor_proxy_taps", 1)
+
+    async def has_ended() -> bool:
+        await bed.client.answer("Version")
+        return await bed.proxy.metric("governor_proxy_taps") == 0
+
+    await until(has_ended)
+    outcome = await Running(process).ended()
+
+    assert f"ended with {code}\n" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "defect" not in outcome.err
+
+
+async def test_a_reader_that_does_not_keep_up_loses_lines_and_delays_no_call(bed: Bed) -> None:
+    """It reads nothing until thousands of calls have ended: more than fit into sockets and the proxy's queue."""
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(str(bed.proxy.socket.with_name("proxy-control.sock")))
+        slow.sendall(b"GET /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n")
+        await bed.proxy.metric_becomes("governor_proxy_taps", 1)
+        repeated = await bed.client.repeat("Version", count=5000, at_once=8)
+        # The reader wakes up; what it was told meanwhile comes, and then how much it has lost.
+        slow.settimeout(60)
+        seen = b""
+        while b'"lost"' not in seen or not seen.endswith(b"\r\n"):
+            seen += await asyncio.to_thread(slow.recv, 65536)
+
+    shown = seen.count(b'"type":"call"')
+    lost = json.loads(seen[seen.index(b'{"type":"lost"') :].splitlines()[0])["count"]
+    assert repeated.statuses == {"OK": 5000}
+    assert shown + lost == 5000
+    assert lost > 0
+
+
+async def test_a_stream_that_was_open_before_is_shown_when_it_ends(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    await hooked(bed, await start_hook_plugin())
+    async with bed.client.stream("GetContainerEvents"):
+
+        async def is_under_way() -> bool:
+            return await bed.runtime.open_calls() == 1
+
+        await until(is_under_way)
+        async with tapped(bed, "--method", "GetContainerEvents", "--count", "1") as tap:
+            await bed.runtime.kill()
+
+    [call] = tap.calls
+    assert (call["status"], call.get("seconds")) == ("UNAVAILABLE", None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_tap_ends_with_the_proxy_and_says_so(bed: Bed, number: signal.Signals) -> None:
+    running = await bed.proxy.start_command("tap", "-o", "json")
+    await running.said('"opened"')
+    os.kill(bed.proxy.pid, number)
+    outcome = await running.ended()
+
+    assert (outcome.code, outcome.err) == (11, "error: the runtime proxy has gone\n")

@@ -1,0 +1,164 @@
+"""A real server in this process: its HTTP on a free loopback port, its SQLite in a directory of the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.client import Client
+from governor.domain.bundles import Delivery, refs
+from governor.domain.reports import Evidence, Report, ResourceReport, State
+from governor.process.address import Address, bound_address, listen
+from governor.process.clock import Clock, SystemClock
+from governor.process.telemetry.metrics import program_registry
+from governor.server.data_directory import ADMIN_TOKEN
+from governor.server.main import http_server, open_services
+from governor.server.services import PATIENT, Services, Timing
+from governor.server.settings import Settings
+from governor.values.secret import Secret
+from governor.wire import credentials
+from governor.wire.rest import Change, ChangeRequest, EnrolRequest, TokenRequest
+
+API_VERSION = "runtime-governor.dev/v1alpha1"
+EVERYTHING: dict[str, Any] = {}
+
+
+def runtime(name: str, **labels: str) -> dict[str, Any]:
+    """A Runtime document."""
+    metadata = {"name": name, "labels": labels}
+    return {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": metadata, "spec": {"platform": "local"}}
+
+
+def profile(name: str, *resources: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A Profile document, for all runtimes unless ``selector`` says otherwise."""
+    whole = {"selector": EVERYTHING, "resources": list(resources), **spec}
+    return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": whole}
+
+
+def component(name: str, **metadata: str) -> dict[str, Any]:
+    """A Redis state store."""
+    items = [{"name": key, "value": value} for key, value in metadata.items()]
+    spec = {"type": "state.redis", "version": "v1", "metadata": items}
+    return {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": name}, "spec": spec}
+
+
+class ServerBed:
+    """A running server and what a test does with it."""
+
+    def __init__(self, services: Services, address: Address, directory: Path) -> None:
+        self.services = services
+        self.address = address
+        self.directory = directory
+        self.url = f"http://{address}"
+
+    @property
+    def admin_token(self) -> Secret:
+        """The token of the first start."""
+        return Secret((self.directory / ADMIN_TOKEN).read_text().strip())
+
+    def client(self, credential: Secret | Callable[[], Secret] | None = None) -> Client:
+        """A client, with the first token unless another credential is given."""
+        given = self.admin_token if credential is None else credential
+        return Client(self.url, given if callable(given) else lambda: given)
+
+    async def apply(self, *documents: dict[str, Any], **options: Any) -> Change:
+        """A change as the administrator."""
+        async with self.client() as admin:
+            return await admin.change(ChangeRequest(documents=documents, **options))
+
+    async def enrol(self, name: str) -> "Agent":
+        """Join as the agent of a runtime."""
+        async with self.client() as admin:
+            created = await admin.create_token(TokenRequest(runtime=name))
+        join = credentials.read_join_token(Secret(created.text))
+        agent = Agent(self, name)
+        async with Client(join.server, None) as stranger:
+            public = credentials.encode_public_key(agent.key.public_key())
+            enrolment = await stranger.enrol(EnrolRequest(name, join.secret, public))
+        agent.delivery_key = credentials.read_public_key(enrolment.delivery_key)
+        return agent
+
+
+class Agent:
+    """The hands of a test that plays a runtime's agent."""
+
+    def __init__(self, bed: ServerBed, name: str) -> None:
+        self.bed = bed
+        self.name = name
+        self.key = Ed25519PrivateKey.generate()
+        self.delivery_key = self.key.public_key()
+
+    def credential(self) -> Secret:
+        """A fresh token signed by the agent's key."""
+        return credentials.mint(self.name, self.key, datetime.now(UTC))
+
+    def client(self) -> Client:
+        """A client that speaks as this runtime."""
+        return self.bed.client(self.credential)
+
+    @asynccontextmanager
+    async def watching(self, after: int = 0) -> AsyncIterator[Callable[[], "asyncio.Task[Delivery]"]]:
+        """An open watch; each call gives the next delivery, opened."""
+        async with self.client() as client, aclosing(client.watch(self.name, after)) as watch:
+
+            async def take() -> Delivery:
+                async with asyncio.timeout(10):
+                    return credentials.open_delivery(await anext(watch), self.delivery_key)
+
+            yield lambda: asyncio.ensure_future(take())
+
+    async def newest(self, after: int = 0) -> Delivery:
+        """The newest delivery, on a watch of its own."""
+        async with self.watching(after) as take:
+            return await take()
+
+    async def report(self, delivery: Delivery, state: State, n: int = 1, **changes: Any) -> Report:
+        """Report one state for all resources of a delivery."""
+        report = report_on(delivery, state, n, **changes)
+        async with self.client() as client:
+            await client.report(report)
+        return report
+
+
+def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> Report:
+    """A report that says the same of all resources of a delivery, put or removed."""
+    now = datetime.now(UTC)
+    evidence = (Evidence("test", now, "seen by the test"),)
+    about = (*refs(delivery.resources), *delivery.removals)
+    findings = (ResourceReport(state=state, resource=ref, evidence=evidence) for ref in about)
+    report = Report(
+        runtime=delivery.runtime,
+        sequence=delivery.sequence,
+        attempt=delivery.attempt,
+        digest=delivery.digest,
+        boot="boot-1",
+        n=n,
+        time=now,
+        agent="test",
+        resources=tuple(findings),
+        workloads=(),
+    )
+    return msgspec.structs.replace(report, **changes)
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, *, timing: Timing = PATIENT, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[ServerBed]:
+    """A server that runs as long as the context."""
+    chosen = Settings(listen=Address("127.0.0.1", 0), data_dir=directory, **settings)
+    registry = program_registry("server", "test")
+    with listen(chosen.listen) as listener:
+        address = bound_address(listener)
+        async with open_services(chosen, address, clock or SystemClock(), registry, timing) as services:
+            serving = asyncio.create_task(http_server(services, listener).run())
+            try:
+                yield ServerBed(services, address, directory)
+            finally:
+                serving.cancel()
+                await asyncio.wait({serving})

@@ -1,0 +1,136 @@
+"""The client and the real server over TLS: trusted by file or by fingerprint, refused otherwise."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from demo.programs import GovernorServer
+from governor.client import Client
+from governor.errors import GovernorError, Kind
+from governor.process.tls import fingerprint_of
+from governor.values.secret import Secret
+from testbed.pytest_plugin import StartServer
+from tests.integration.cli.bed import CommandLine
+
+
+class Authority:
+    """Issues certificates for one test."""
+
+    def __init__(self, directory: Path) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        self._directory = directory
+        self.file = directory / "ca.pem"
+        self.certificate = self._issue(self._name, self._key.public_key(), is_authority=True)
+        self.file.write_bytes(self.certificate)
+
+    def server_files(self) -> tuple[Path, Path]:
+        """A certificate for 127.0.0.1, followed by the authority's own, and the key to it."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
+        certificate_file, key_file = self._directory / "server.pem", self._directory / "server.key"
+        certificate_file.write_bytes(self._issue(name, key.public_key(), is_authority=False) + self.certificate)
+        form = serialization.PrivateFormat.PKCS8
+        key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+        return certificate_file, key_file
+
+    def _issue(self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool) -> bytes:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+class TlsServer(GovernorServer):
+    """``governor server`` behind a certificate."""
+
+    def __init__(self, directory: Path, certificate_file: Path, key_file: Path) -> None:
+        super().__init__(directory)
+        self._files = certificate_file, key_file
+
+    @property
+    def url(self) -> str:
+        """Where its API answers."""
+        return super().url.replace("http:", "https:")
+
+    def command(self) -> list[str]:
+        """The same command with a certificate."""
+        certificate_file, key_file = self._files
+        return [*super().command(), f"--tls-certificate={certificate_file}", f"--tls-key={key_file}"]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+async def server(authority: Authority, tmp_path: Path, start_server: StartServer) -> TlsServer:
+    return await start_server(TlsServer(tmp_path / "server", *authority.server_files()))
+
+
+def client(server: GovernorServer, *, ca_file: Path | None = None, ca_fingerprint: str = "") -> Client:
+    token = Secret(server.admin_token_file.read_text().strip())
+    return Client(server.url, lambda: token, ca_file=ca_file, ca_fingerprint=ca_fingerprint)
+
+
+async def refusal(connection: Client) -> GovernorError:
+    async with connection:
+        with pytest.raises(GovernorError) as raised:
+            await connection.runtimes()
+    return raised.value
+
+
+async def test_a_server_is_trusted_by_its_authority_s_file_or_fingerprint(
+    server: TlsServer, authority: Authority, tmp_path: Path
+) -> None:
+    async with client(server, ca_file=authority.file) as connection:
+        assert await connection.runtimes() == ()
+    async with client(server, ca_fingerprint=fingerprint_of(authority.file)) as connection:
+        assert await connection.runtimes() == ()
+    shown = await CommandLine(server, tmp_path).run("get", "runtimes", "--ca-file", str(authority.file))
+    assert (shown.code, shown.err) == (0, "")
+
+
+async def test_an_unknown_authority_is_refused_before_the_token_is_sent(server: TlsServer, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    stranger = Authority(other)
+    errors = [
+        await refusal(client(server)),
+        await refusal(client(server, ca_file=stranger.file)),
+        await refusal(client(server, ca_fingerprint=fingerprint_of(stranger.file))),
+    ]
+    assert [error.code for error in errors] == ["tls-untrusted", "tls-untrusted", "tls-pin"]
+    assert {error.kind for error in errors} == {Kind.UNAUTHENTICATED}
+    assert all(server.admin_token_file.read_text().strip() not in str(error) for error in errors)
+
+
+async def test_a_client_opens_before_its_pinned_server_is_there(
+    authority: Authority, tmp_path: Path, start_server: StartServer
+) -> None:
+    server = TlsServer(tmp_path / "server", *authority.server_files())
+    await start_server(server)
+    pinned = client(server, ca_fingerprint=fingerprint_of(authority.file))
+    await server.stop()
+    async with pinned as connection:
+        with pytest.raises(GovernorError) as raised:
+            await connection.runtimes()
+        assert raised.value.kind is Kind.UNAVAILABLE
+        await server.start()
+        assert await connection.runtimes() == ()

@@ -1,0 +1,111 @@
+"""The server as a process: health, figures, bounds on connections, orderly stop."""
+
+import asyncio
+import signal
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from demo.programs import GovernorServer
+from governor.client import Client
+from governor.errors import GovernorError
+from governor.server import http_server
+from governor.server.services import PATIENT
+from governor.wire.rest import PREFIX, ChangeRequest
+from testbed.pytest_plugin import StartServer
+from tests.integration.server.bed import component, profile, running, runtime
+
+
+async def test_health_and_figures_are_served_apart_from_the_api(start_server: StartServer, tmp_path: Path) -> None:
+    server = await start_server(GovernorServer(tmp_path))
+    async with server.client() as admin:
+        await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
+    health = f"http://127.0.0.1:{server.ports['health']}"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{health}/readyz") as ready, session.get(f"{health}/metrics") as metrics:
+            figures = (await metrics.text()).splitlines()
+        async with session.get(f"{server.url}/metrics") as elsewhere:
+            assert elsewhere.status == 404
+    assert ready.status == 200
+    assert 'governor_server_changes_total{outcome="accepted"} 1.0' in figures
+    assert "governor_server_deliveries_total 1.0" in figures
+    assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in figures
+    assert "governor_server_open_watches 0.0" in figures
+    assert not [line for line in figures if "r1" in line]
+
+
+async def test_a_signal_ends_open_streams_and_the_server_in_order(start_server: StartServer, tmp_path: Path) -> None:
+    server = await start_server(GovernorServer(tmp_path))
+    async with server.client() as admin:
+        await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
+        async with aclosing(admin.progress(1)) as progress:
+            await anext(progress)
+            process = server._process
+            assert process is not None
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(GovernorError, match="ended the stream"):
+                await anext(progress)
+    async with asyncio.timeout(10):
+        assert await process.wait() == 0
+
+
+async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+    async with running(tmp_path, timing=PATIENT._replace(body_s=0.1)) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        head = (
+            f"POST {PREFIX}/changes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+            f"Authorization: Bearer {bed.admin_token.reveal()}\r\n\r\n{{"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(10):
+            answer = await reader.readuntil(b"}")
+        writer.close()
+        await writer.wait_closed()
+    assert b" 504 " in answer.splitlines()[0]
+    assert b'"type":"body-slow"' in answer
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost:"])
+async def test_a_head_that_does_not_come_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(http_server, "HEAD_S", 0.1)
+    async with running(tmp_path) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        writer.write(begun)
+        async with asyncio.timeout(10):
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+        writer.close()
+
+
+async def test_a_head_without_end_is_cut_off(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        writer.write(b"GET / HTTP/1.1\r\nX-Long: ")
+        sent = 0
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                while sent < 64 * http_server.HEAD_BYTES:
+                    writer.write(b"x" * 4096)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                    sent += 4096
+        writer.close()
+    assert reader.exception() is not None
+    assert http_server.HEAD_BYTES < sent < 64 * http_server.HEAD_BYTES
+
+
+async def test_a_kept_connection_serves_more_than_one_request_with_large_bodies(tmp_path: Path) -> None:
+    large = component("s", redisHost="x" * 200_000)
+    async with running(tmp_path) as bed, bed.client() as admin:
+        for name in ("a", "b"):
+            change = await admin.change(
+                ChangeRequest(documents=(profile(name, large, selector={"matchLabels": {"a": name}}),))
+            )
+            assert change.revision is not None
+        async with Client(bed.url, None) as stranger:
+            with pytest.raises(GovernorError):
+                await stranger.change(ChangeRequest(documents=(profile("c", large),)))

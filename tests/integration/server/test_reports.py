@@ -1,0 +1,146 @@
+"""Reports: what is kept, what counts as an acknowledgement, and how progress follows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from governor.domain.bundles import Delivery
+from governor.domain.documents import DocumentRef
+from governor.domain.reports import State
+from governor.errors import GovernorError, Kind
+from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
+
+STORES = tuple(component(name, redisHost="a:1") for name in ("one", "two"))
+
+
+@pytest.fixture
+async def bed(tmp_path: Path) -> AsyncIterator[ServerBed]:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), profile("orders", *STORES))
+        yield bed
+
+
+async def verified(bed: ServerBed, name: str = "r1") -> str:
+    """The reason of the condition Verified."""
+    async with bed.client() as viewer:
+        view = await viewer.runtime(name)
+    return next(condition.reason for condition in view.conditions if condition.type == "Verified")
+
+
+async def refusal(agent: Agent, delivery: Delivery, state: State, **changes: Any) -> GovernorError:
+    with pytest.raises(GovernorError) as caught:
+        await agent.report(delivery, state, **changes)
+    return caught.value
+
+
+async def test_each_state_shows_and_only_verified_acknowledges(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    seen = [await verified(bed)]
+    states = [State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.UNPROVEN, State.FAILED, State.VERIFIED]
+    async with bed.client() as viewer:
+        for n, state in enumerate(states):
+            await agent.report(delivery, state, n)
+            seen.append(await verified(bed))
+            async with aclosing(viewer.progress(1)) as progress:
+                assert (await anext(progress)).complete == (state is State.VERIFIED)
+    assert seen == ["Pending", "Received", "Preflighted", "Applied", "Unproven", "Failed", "Verified"]
+
+
+async def test_a_repeated_or_late_report_changes_nothing(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    kept = await agent.report(delivery, State.VERIFIED, n=5)
+    async with agent.client() as client:
+        await client.report(kept)
+        await client.report(report_on(delivery, State.APPLIED, n=4))
+        await client.report(report_on(delivery, State.FAILED, n=9, boot="boot-0", time=kept.time - timedelta(hours=1)))
+        view = await client.runtime("r1")
+    assert view.report == kept
+
+
+async def test_verified_can_be_revoked_by_a_later_report(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    await agent.report(delivery, State.VERIFIED, n=1)
+    await agent.report(delivery, State.FAILED, n=2)
+    assert await verified(bed) == "Failed"
+
+
+async def test_a_report_of_a_new_start_replaces_one_of_the_last(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    await agent.report(delivery, State.FAILED, n=50)
+    await agent.report(delivery, State.VERIFIED, n=1, boot="boot-2", time=datetime.now(UTC) + timedelta(seconds=1))
+    assert await verified(bed) == "Verified"
+
+
+async def test_an_acknowledgement_that_leaves_a_resource_out_is_refused(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    partly = report_on(delivery, State.VERIFIED).resources[:1]
+    error = await refusal(agent, delivery, State.VERIFIED, resources=partly)
+    empty = await refusal(agent, delivery, State.VERIFIED, resources=())
+    assert (error.kind, error.code, len(error.details)) == (Kind.INVALID, "report-incomplete", 1)
+    assert "Component/default/two" in error.details[0].reason
+    assert len(empty.details) == 2
+    assert await verified(bed) == "Pending"
+
+
+async def test_a_report_about_something_that_was_not_sent_is_refused(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    unknown = await refusal(agent, delivery, State.VERIFIED, sequence=7)
+    attempt = await refusal(agent, delivery, State.VERIFIED, attempt=2)
+    content = await refusal(agent, delivery, State.VERIFIED, digest="sha256:0")
+    large = await refusal(agent, delivery, State.VERIFIED, sequence=1 << 70)
+    assert (unknown.kind, unknown.code) == (Kind.NOT_FOUND, "delivery-unknown")
+    assert {attempt.code, content.code} == {"report-foreign"}
+    assert large.kind is Kind.INVALID
+    assert await verified(bed) == "Pending"
+
+
+async def test_an_emptied_delivery_is_acknowledged_only_with_its_removals(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    await agent.report(await agent.newest(), State.VERIFIED)
+    await bed.apply(deletions=(DocumentRef("Profile", "orders"),), allow_deletions=True)
+    emptied = await agent.newest(after=1)
+    with pytest.raises(GovernorError, match="must cover every resource"):
+        await agent.report(emptied, State.VERIFIED, resources=())
+    assert await verified(bed) == "Pending"
+    await agent.report(emptied, State.VERIFIED)
+    assert emptied.resources == ()
+    assert await verified(bed) == "Verified"
+
+
+async def test_progress_is_pushed_as_each_runtime_comes_along_and_then_ends(bed: ServerBed) -> None:
+    await bed.apply(runtime("r2"))
+    moved = await bed.apply(profile("orders", *STORES, apply={"verifyWindowSeconds": 5}))
+    agents = [await bed.enrol("r1"), await bed.enrol("r2")]
+    done: list[list[str]] = []
+    async with bed.client() as viewer, aclosing(viewer.progress(moved.revision or 0)) as progress, asyncio.timeout(10):
+        done.append([each.runtime for each in (await anext(progress)).runtimes if each.done])
+        for agent in agents:
+            await agent.report(await agent.newest(), State.VERIFIED)
+            done.append([each.runtime for each in (await anext(progress)).runtimes if each.done])
+        rest = [each async for each in progress]
+    assert done == [[], ["r1"], ["r1", "r2"]]
+    assert rest == []
+
+
+async def test_a_newer_verified_delivery_completes_an_older_revision(bed: ServerBed) -> None:
+    await bed.apply(profile("orders", *STORES, apply={"verifyWindowSeconds": 5}))
+    agent = await bed.enrol("r1")
+    async with bed.client() as viewer:
+        async with aclosing(viewer.progress(1)) as progress:
+            assert not (await anext(progress)).complete
+        await agent.report(await agent.newest(), State.VERIFIED)
+        async with aclosing(viewer.progress(1)) as progress:
+            completed = await anext(progress)
+    assert completed.complete
+    assert completed.runtimes[0].sequence == 2

@@ -1,0 +1,130 @@
+"""One runtime, one agent: a second one with the same key is refused by name, the same one replaces its old watch."""
+
+import asyncio
+import ctypes
+import random
+import socket
+import struct
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+from governor.agent.inbox import Inbox, watch
+from governor.agent.storage import Membership, Storage
+from governor.errors import GovernorError, Kind
+from governor.process.clock import SystemClock
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.server.services import PATIENT
+from governor.wire import credentials
+from governor.wire.rest import PREFIX, Enrolment
+from testbed.waiting import until
+from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
+
+# On a busy machine a successor must have been refused before the dead one is noticed.
+IMPATIENT = PATIENT._replace(keepalive_s=0.05, dead_s=5.0)
+LAYER = profile("orders", component("store", redisHost="a"))
+
+
+async def refusal(agent: Agent, boot: str, host: str = "") -> GovernorError:
+    async with agent.client() as client, aclosing(client.watch(agent.name, boot=boot, host=host)) as watch:
+        with pytest.raises(GovernorError) as caught:
+            async with asyncio.timeout(10):
+                await anext(watch)
+    return caught.value
+
+
+async def is_away(bed: ServerBed) -> bool:
+    return not bed.services.hub.presence("r1").watching
+
+
+async def test_a_second_agent_is_refused_and_told_about_the_first(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), LAYER)
+        agent = await bed.enrol("r1")
+        async with agent.client() as client, aclosing(client.watch("r1", boot="one", host="shop-1")) as first:
+            await anext(first)
+            error = await refusal(agent, "two", "shop-2")
+            assert bed.services.hub.open_watches() == 1
+        await until(lambda: is_away(bed))
+        async with agent.client() as client, aclosing(client.watch("r1", boot="two", host="shop-2")) as second:
+            await anext(second)
+    assert (error.kind, error.code) == (Kind.CONFLICT, "runtime-in-use")
+    assert "in use by another agent on host 'shop-1' since 20" in error.message
+
+
+async def test_the_same_agent_replaces_its_own_old_watch(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), LAYER)
+        agent = await bed.enrol("r1")
+        async with agent.client() as client, aclosing(client.watch("r1", boot="one")) as old:
+            await anext(old)
+            async with agent.client() as anew, aclosing(anew.watch("r1", boot="one")) as new:
+                await anext(new)
+                with pytest.raises(GovernorError) as ended:
+                    await anext(old)
+                assert bed.services.hub.presence("r1").watching
+    assert ended.value.code == "stream-ended"
+
+
+async def test_a_name_that_could_confuse_its_reader_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"))
+        agent = await bed.enrol("r1")
+        errors = [await refusal(agent, "one", host) for host in ("a\nb", "x" * 254)]
+    assert {error.kind for error in errors} == {Kind.INVALID}
+
+
+def go_dead(connection: socket.socket) -> None:
+    """Let the kernel drop all that arrives, unacknowledged, as if the machine had lost its power."""
+    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HP", 1, ctypes.addressof(drop_all))
+    connection.setsockopt(socket.SOL_SOCKET, 26, program)  # SO_ATTACH_FILTER
+
+
+async def test_a_dead_machine_does_not_keep_its_runtime_for_ever(tmp_path: Path) -> None:
+    async with running(tmp_path, timing=IMPATIENT) as bed:
+        await bed.apply(runtime("r1"), LAYER)
+        agent = await bed.enrol("r1")
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", bed.address.port)) as dead:
+            dead.setblocking(False)
+            head = f"GET {PREFIX}/runtimes/r1/watch?boot=dead HTTP/1.1\r\nHost: x\r\n"
+            credential = f"Authorization: Bearer {agent.credential().reveal()}\r\n\r\n"
+            await loop.sock_sendall(dead, (head + credential).encode())
+            assert await loop.sock_recv(dead, 1)
+            go_dead(dead)
+            assert (await refusal(agent, "successor")).code == "runtime-in-use"
+            await until(lambda: is_away(bed))
+            async with agent.client() as client, aclosing(client.watch("r1", boot="successor")) as successor:
+                await anext(successor)
+
+
+async def names_rival(inbox: Inbox) -> bool:
+    return "in use by another agent on host 'shop-1'" in inbox.not_alone()
+
+
+async def is_alone(inbox: Inbox) -> bool:
+    return inbox.not_alone() == ""
+
+
+async def test_a_refused_agent_says_why_and_takes_over_when_the_other_one_leaves(tmp_path: Path) -> None:
+    retries = Retries(Backoff(first_s=0.01, most_s=0.05), random.Random(1))
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), LAYER)
+        agent = await bed.enrol("r1")
+        storage = Storage(tmp_path / "state")
+        storage.prepare()
+        public = credentials.encode_public_key(agent.delivery_key)
+        membership = Membership(bed.url, "", Enrolment("r1", credentials.key_id(agent.delivery_key), public))
+        inbox = Inbox(storage, SystemClock(), lambda: None)
+        async with agent.client() as client:
+            async with aclosing(client.watch("r1", boot="first", host="shop-1")) as first:
+                await anext(first)
+                second = asyncio.create_task(watch(inbox, client, membership, retries, SystemClock(), "second"))
+                await until(lambda: names_rival(inbox))
+                assert inbox.newest is None
+            await until(lambda: is_alone(inbox))
+            second.cancel()
+            with suppress(asyncio.CancelledError):
+                await second

@@ -1,0 +1,224 @@
+"""The servers that the test bed starts are real, answer as configured, and are gone when they were stopped."""
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from testbed import server
+from testbed.daprd import VERSION, VERSION_1_16, Daprd, Sidecar
+from testbed.pytest_plugin import StartDaprd, StartRedis, StartServer
+from testbed.recipes import provide
+from testbed.redis import Redis, RedisError
+from testbed.waiting import until
+from toolchain.errors import TestbedError
+
+
+def put_component(resources: Path, name: str, kind: str, namespace: str = "default", **settings: str) -> None:
+    """Write a Dapr component, in the JSON that is also YAML."""
+    component = {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "type": kind,
+            "version": "v1",
+            "metadata": [{"name": key, "value": value} for key, value in settings.items()],
+        },
+    }
+    resources.mkdir(exist_ok=True)
+    (resources / f"{name}.yaml").write_text(json.dumps(component), encoding="utf-8")
+
+
+def connection(redis: Redis) -> dict[str, str]:
+    return {"redisHost": redis.address, "redisPassword": redis.password}
+
+
+async def save_order(daprd: Daprd, value: str) -> int:
+    """The status with which the sidecar answers to an order for its state store."""
+    order = [{"key": "order", "value": value}]
+    async with aiohttp.ClientSession(daprd.url) as session, session.post("/v1.0/state/store", json=order) as response:
+        return response.status
+
+
+async def components_of(daprd: Daprd) -> set[str]:
+    """What the sidecar says that it has loaded."""
+    async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
+        return {component["name"] for component in (await response.json())["components"]}
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def is_gone(port: int) -> bool:
+    return not accepts(port)
+
+
+async def test_redis_keeps_what_it_is_told(redis_server: Redis) -> None:
+    assert await redis_server.ask("SET", "order", "foo") == "OK"
+    assert await redis_server.ask("GET", "order") == "foo"
+    assert await redis_server.ask("GET", "nothing") is None
+    assert await redis_server.ask("KEYS", "*") == ["order"]
+    assert await redis_server.ask("DBSIZE") == 1
+
+
+async def test_redis_refuses_a_wrong_password(redis_server: Redis) -> None:
+    redis_server.password = "wrong"
+    with pytest.raises(RedisError, match="WRONGPASS"):
+        await redis_server.ask("PING")
+
+
+async def test_two_redis_servers_share_nothing(start_redis: StartRedis) -> None:
+    one, two = await start_redis(), await start_redis()
+    await one.ask("SET", "order", "foo")
+    assert one.password != two.password
+    assert await two.ask("GET", "order") is None
+
+
+async def test_a_stopped_server_is_gone_and_returns_on_its_ports(redis_server: Redis) -> None:
+    port, pid = redis_server.port, redis_server.pid
+    await redis_server.stop()
+    assert not accepts(port)
+    await redis_server.start()
+    assert (redis_server.port, await redis_server.ask("PING")) == (port, "PONG")
+    assert redis_server.pid != pid
+
+
+async def test_a_server_whose_port_is_taken_starts_on_others(
+    monkeypatch: pytest.MonkeyPatch, start_redis: StartRedis
+) -> None:
+    taken = (await start_redis()).port
+    choices = iter([[taken], server.free_ports(1)])
+    monkeypatch.setattr(server, "free_ports", lambda count: next(choices))
+    second = await start_redis()
+    assert second.port != taken
+    assert await second.ask("PING") == "PONG"
+
+
+async def test_a_server_that_does_not_start_is_an_error_with_its_log(start_daprd: StartDaprd, tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match=r"daprd did not become ready; its log is .*daprd\.log\n(.|\n)*no-such-flag"):
+        await start_daprd(Sidecar("orders", tmp_path, arguments=("--no-such-flag",)))
+
+
+async def test_a_server_dies_with_the_process_that_started_it(redis_binary: Path, tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os, pathlib
+from testbed.redis import Redis
+async def main():
+    redis = await Redis(pathlib.Path({str(redis_binary)!r}), pathlib.Path({str(tmp_path)!r})).start()
+    print(redis.port, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await process.communicate()
+    await until(lambda: is_gone(int(printed)))
+
+
+@pytest.mark.parametrize(("name", "version"), [("daprd", VERSION), ("daprd-1.16", VERSION_1_16)])
+async def test_daprd_of_a_pinned_version_stores_in_redis(
+    name: str, version: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
+) -> None:
+    resources = tmp_path / "resources"
+    put_component(resources, "store", "state.redis", **connection(redis_server))
+    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", Sidecar("nodeapp", resources)))
+    assert await save_order(daprd, "foo") == 204
+    async with aiohttp.ClientSession(daprd.url) as session:
+        async with session.get("/v1.0/metadata") as response:
+            assert (await response.json())["runtimeVersion"] == version
+        async with session.get(daprd.metrics_url) as response:
+            assert "dapr_runtime_component_init_total" in await response.text()
+    assert await redis_server.ask("HGET", "nodeapp||order", "data") == '"foo"'
+
+
+async def test_daprd_1_16_takes_a_changed_file_only_when_it_starts_anew(
+    daprd_1_16_binary: Path,
+    start_server: StartServer,
+    start_daprd: StartDaprd,
+    start_redis: StartRedis,
+    tmp_path: Path,
+) -> None:
+    before, after = await start_redis(), await start_redis()
+    resources = tmp_path / "resources"
+    put_component(resources, "store", "state.redis", **connection(before))
+    old = await start_server(Daprd(daprd_1_16_binary, tmp_path / "daprd-1.16", Sidecar("old", resources)))
+    reloading = await start_daprd(Sidecar("reloading", resources))
+
+    put_component(tmp_path / "changed", "store", "state.redis", **connection(after))
+    (tmp_path / "changed" / "store.yaml").replace(resources / "store.yaml")
+
+    async def is_reloaded() -> bool:
+        await save_order(reloading, "foo")
+        return await after.ask("EXISTS", "reloading||order") == 1
+
+    await until(is_reloaded)
+    assert await save_order(old, "foo") == 204
+    assert await before.ask("HGET", "old||order", "data") == '"foo"'
+    assert await after.ask("EXISTS", "old||order") == 0
+
+    await old.stop()
+    await old.start()
+    assert await save_order(old, "bar") == 204
+    assert await before.ask("HGET", "old||order", "data") == '"foo"'
+    assert await after.ask("HGET", "old||order", "data") == '"bar"'
+
+
+async def test_daprd_sees_only_resources_of_its_namespace(start_daprd: StartDaprd, tmp_path: Path) -> None:
+    resources = tmp_path / "resources"
+    for namespace in ("blue", "green"):
+        put_component(resources, f"store-{namespace}", "state.in-memory", namespace)
+    daprd = await start_daprd(Sidecar("orders", resources, namespace="blue"))
+    assert await components_of(daprd) == {"store-blue"}
+
+
+async def test_daprd_calls_the_application_on_its_port(start_daprd: StartDaprd, tmp_path: Path) -> None:
+    ticks: asyncio.Queue[str] = asyncio.Queue()
+
+    async def receive(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            ticks.put_nowait(request.path)
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", receive)
+    async with TestServer(application) as server:
+        put_component(tmp_path / "resources", "tick", "bindings.cron", schedule="@every 1s", direction="input")
+        await start_daprd(Sidecar("orders", tmp_path / "resources", app_port=server.port))
+        async with asyncio.timeout(30):
+            assert await ticks.get() == "/tick"
+
+
+@pytest.mark.parametrize("name", ["daprd", "daprd-1.16"])
+async def test_daprd_has_the_components_that_its_recipe_keeps(
+    name: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text("{}", encoding="utf-8")
+    settings = {
+        "bindings.cron": {"schedule": "@every 1h", "direction": "input"},
+        "bindings.http": {"url": "http://127.0.0.1:1"},
+        "bindings.localstorage": {"rootPath": str(tmp_path / "files")},
+        "bindings.redis": connection(redis_server),
+        "configuration.redis": connection(redis_server),
+        "middleware.http.ratelimit": {"maxRequestsPerSecond": "10"},
+        "middleware.http.routerchecker": {"rule": "^.*$"},
+        "pubsub.in-memory": {},
+        "pubsub.redis": connection(redis_server),
+        "secretstores.local.env": {},
+        "secretstores.local.file": {"secretsFile": str(secrets)},
+        "state.in-memory": {},
+        "state.redis": connection(redis_server),
+    }
+    for kind, values in settings.items():
+        put_component(tmp_path / "resources", kind, kind, **values)
+    sidecar = Sidecar("orders", tmp_path / "resources")
+    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", sidecar))
+    assert await components_of(daprd) == set(settings)

@@ -1,0 +1,137 @@
+"""How daprd is started, and what is read from its log and from the kernel."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from governor.agent.platforms.local import daprd, procfs
+from governor.agent.redaction import Redactor
+from governor.agent.settings import Settings, SidecarSettings
+from governor.agent.storage import Ports
+from governor.errors import GovernorError
+from governor.process.child.child import ChildExit
+from governor.process.settings import load
+
+LAUNCH = daprd.Launch(Path("/bin/daprd"), Path("/res"), "default", Path("/state"))
+PORTS = Ports(1, 2, 3, 4, 5)
+
+
+def line(level: str, message: str) -> str:
+    return json.dumps({"level": level, "msg": message})
+
+
+def test_the_operators_flags_override_ours_and_our_configuration_still_comes_last() -> None:
+    words = daprd.argv(
+        LAUNCH, SidecarSettings(app_id="app", argv=("--config=mine", "--enable-mtls")), PORTS, Path("/c")
+    )
+    assert words.index("--enable-mtls") > words.index("--enable-mtls=false")
+    assert words[-1] == "--config=/c"
+    assert "--resources-path=/res" in words
+    assert not any(word.startswith("--app-port") for word in words)
+
+
+def test_everything_but_service_invocation_listens_on_loopback_only() -> None:
+    words = daprd.argv(LAUNCH, SidecarSettings(app_id="app"), PORTS, None)
+    flags = (
+        "--dapr-listen-addresses",
+        "--dapr-internal-grpc-listen-address",
+        "--dapr-public-listen-address",
+        "--metrics-listen-address",
+    )
+    assert all(f"{flag}=127.0.0.1" in words for flag in flags)
+
+
+def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOVERNOR_AGENT_JOIN_TOKEN", "secret")
+    monkeypatch.setenv("DAPR_API_TOKEN", "theirs")
+    environment = daprd.environment(msgspec.structs.replace(LAUNCH, namespace="blue"))
+    assert environment["NAMESPACE"] == "blue"
+    assert environment["DAPR_API_TOKEN"] == "theirs"
+    assert "GOVERNOR_AGENT_JOIN_TOKEN" not in environment
+
+
+def test_the_last_error_says_why_and_without_one_the_last_lines() -> None:
+    tail = [line("info", "a"), line("error", "b"), line("fatal", "c"), line("info", "d")]
+    assert daprd.last_words(tail) == "c"
+    assert daprd.last_words([line("info", "a"), "panic: no"]) == "a; panic: no"
+
+
+def test_errors_are_read_from_where_the_process_began_to_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    old = line("error", "old") + "\n"
+    log.write_text(old + line("error", "new") + "\n" + line("info", "fine") + "\n")
+    assert daprd.errors(log, len(old)) == ("new",)
+
+
+def test_a_missing_daprd_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(GovernorError, match="--daprd"):
+        daprd.find_program(None)
+
+
+def test_the_kernel_knows_on_which_socket_a_process_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        before = procfs.listener(os.getpid(), port)
+    assert before
+    assert procfs.listener(os.getpid(), port) == 0
+    with socket.create_server(("127.0.0.1", port)):
+        assert procfs.listener(os.getpid(), port) not in (0, before)
+
+
+def test_the_kernel_knows_what_a_process_watches_and_was_given(tmp_path: Path) -> None:
+    assert not procfs.watches(os.getpid(), tmp_path)
+    assert not procfs.was_given(os.getpid(), tmp_path, "--resources-path")
+    assert not procfs.watches(0, tmp_path)
+
+
+def test_sensitive_values_are_taken_out_of_texts_and_others_are_not() -> None:
+    redactor = Redactor()
+    metadata = [{"name": "redisPassword", "value": "hush-hush"}, {"name": "redisHost", "value": "host:1"}]
+    spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
+    manifest = {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": "one"}, "spec": spec}
+    redactor.learn([manifest])
+    assert redactor.clean("cannot reach host:1 with hush-hush") == "cannot reach host:1 with ***"
+
+
+def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(
+        "state-dir: /s\nsidecars:\n- {app-id: one, app-port: 80}\n- {app-id: two, argv: [--log-level=debug]}\n"
+    )
+    settings = load(Settings, "agent", config=file, environ={})
+    assert [each.app_id for each in settings.sidecars] == ["one", "two"]
+    assert settings.resources == Path("/s/resources")
+    with pytest.raises(GovernorError, match="'one' is there twice"):
+        Settings(state_dir=Path("/s"), sidecars=(SidecarSettings(app_id="one"), SidecarSettings(app_id="one")))
+
+
+@pytest.mark.parametrize(
+    ("ended", "by_others"),
+    [
+        (ChildExit(1, "", (line("fatal", "Fatal error from runtime"),)), False),
+        (ChildExit(0, "", (line("info", "shutdown"),)), False),
+        (ChildExit(None, "SIGKILL", (line("error", "something before"),)), True),
+        (ChildExit(1, "", (line("fatal", "listen tcp 127.0.0.1:1: bind: address already in use"),)), True),
+        (ChildExit(None, "", (line("info", "running"),)), True),
+        (ChildExit(None, "", (line("fatal", "Fatal error from runtime"),)), False),
+    ],
+    ids=["gave up", "left", "killed", "port taken", "found again and killed", "found again and gave up"],
+)
+def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, by_others: bool) -> None:
+    assert daprd.was_ended_by_others(ended) is by_others
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{app-id: a, external: true}", "{app-id: a, external: true, http-port: 1, argv: [x]}"]
+)
+def test_an_external_sidecar_is_found_by_its_port_and_not_started(tmp_path: Path, wrong: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"state-dir: {tmp_path}\nsidecars: [{wrong}]\n")
+    with pytest.raises(GovernorError, match="external sidecar 'a'"):
+        load(Settings, "agent", config=file, environ={})

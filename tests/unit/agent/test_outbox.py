@@ -1,0 +1,70 @@
+"""Which reports leave an agent: the newest, until the server has it."""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+from typing import cast
+
+from governor.agent.outbox import Outbox, send_reports
+from governor.agent.verification.findings import everywhere
+from governor.client import Client
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.reports import Evidence, Report, State
+from governor.errors import GovernorError, Kind
+from governor.process.clock import VirtualClock
+from governor.process.flowcontrol.backoff import Backoff, Retries
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ONE = ResourceRef("Component", "default", "one")
+DELIVERY = Delivery("r1", 3, 1, 1, "sha256:0", (), (), ApplyPolicy())
+
+
+class Server:
+    """Answers reports as it is told, and remembers those that it took."""
+
+    def __init__(self, *answers: Kind | None) -> None:
+        self._answers = list(answers)
+        self.taken: list[int] = []
+
+    async def report(self, report: Report) -> None:
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is not None:
+            raise GovernorError(answer, "test", "as told")
+        self.taken.append(report.n)
+
+
+def put(outbox: Outbox, state: State) -> None:
+    outbox.put(DELIVERY, everywhere(state, [ONE], ["app"], Evidence("agent", NOW, state)))
+
+
+async def send(server: Server, *states: State, advance_s: float = 100.0) -> list[int]:
+    clock = VirtualClock()
+    outbox = Outbox(clock)
+    for state in states[:-1]:
+        put(outbox, state)
+    retries = Retries(Backoff(1, 8), random.Random(1))
+    sending = asyncio.create_task(send_reports(outbox, cast("Client", server), retries, clock))
+    await clock.advance(0)
+    put(outbox, states[-1])
+    await clock.advance(advance_s)
+    sending.cancel()
+    return server.taken
+
+
+async def test_a_report_that_could_not_be_sent_is_replaced_by_a_newer_one() -> None:
+    assert await send(Server(Kind.UNAVAILABLE, Kind.UNAVAILABLE), State.RECEIVED, State.APPLIED) == [2]
+
+
+async def test_a_report_that_the_server_refuses_is_not_sent_again() -> None:
+    assert await send(Server(Kind.INVALID), State.RECEIVED, State.APPLIED) == [2]
+
+
+async def test_reports_count_up_and_what_was_said_is_not_said_again() -> None:
+    outbox = Outbox(VirtualClock())
+    put(outbox, State.RECEIVED)
+    put(outbox, State.APPLIED)
+    put(outbox, State.APPLIED)
+    assert outbox.newest is not None
+    assert (outbox.newest.n, outbox.state_of(DELIVERY)) == (2, State.APPLIED)
+    assert outbox.newest.boot != Outbox(VirtualClock()).boot

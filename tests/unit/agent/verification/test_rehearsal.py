@@ -1,0 +1,222 @@
+"""What goes into a throw-away sidecar, and what its behaviour says of a change."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from governor.agent.verification import findings
+from governor.agent.verification.rehearsal import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
+from governor.agent.verification.sidecar_api import LoadedComponent, Metadata, Named, Said
+from governor.domain.documents import ResourceRef
+from governor.domain.reports import Evidence, Finding, State
+from governor.values.trees import Manifest
+
+APP = "app-preflight-1"
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def ref(name: str, kind: str = "Component") -> ResourceRef:
+    return ResourceRef(kind, "default", name)
+
+
+def component(name: str, kind: str = "state.redis", *, store: str = "") -> dict[str, Any]:
+    auth = {"auth": {"secretStore": store}} if store else {}
+    spec = {"type": kind, "version": "v1", "metadata": []}
+    return {"kind": "Component", "metadata": {"name": name, "namespace": "default"}, "spec": spec, **auth}
+
+
+def resource(name: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def index(*manifests: Manifest) -> dict[ResourceRef, Manifest]:
+    return {ref(each["metadata"]["name"], each["kind"]): each for each in manifests}
+
+
+def said(*components: str, healthy: bool = True, **lists: Any) -> Said:
+    loaded = tuple(LoadedComponent(name, "state.redis", "v1") for name in components)
+    return Said(healthy, Metadata(APP, components=loaded, **lists), None)
+
+
+def tried(*manifests: Manifest) -> Rehearsal:
+    return rehearse(index(*manifests), index(*manifests), APP)
+
+
+def test_only_what_changed_is_tried() -> None:
+    rehearsal = rehearse([ref("new")], index(component("new"), component("old")), APP)
+
+    assert list(rehearsal.tried) == [ref("new")]
+    assert rehearsal.beside == {}
+
+
+def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
+    manifests = index(
+        component("new", store="first"),
+        component("first", "secretstores.local.file", store="second"),
+        component("second", "secretstores.local.env"),
+        component("third", "secretstores.local.env"),
+    )
+
+    rehearsal = rehearse([ref("new")], manifests, APP)
+
+    assert set(rehearsal.beside) == {ref("first"), ref("second")}
+    assert all(copy["scopes"] == [APP] for copy in rehearsal.copies)
+
+
+def test_a_secret_store_is_found_wherever_a_kind_names_it() -> None:
+    server = resource("tools", "MCPServer", {"endpoint": {"auth": [{"secretStore": "vault"}]}})
+
+    rehearsal = rehearse(
+        [ref("tools", "MCPServer")], index(server, component("vault", "secretstores.hashicorp.vault")), APP
+    )
+
+    assert set(rehearsal.beside) == {ref("vault")}
+
+
+def test_what_reads_from_a_changed_secret_store_is_tried_with_it() -> None:
+    manifests = index(component("vault", "secretstores.local.env"), component("reader", store="vault"), component("no"))
+
+    assert set(rehearse([ref("vault")], manifests, APP).tried) == {ref("vault"), ref("reader")}
+
+
+def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work() -> None:
+    pipeline = {"httpPipeline": {"handlers": [{"name": "limit", "type": "middleware.http.ratelimit"}]}}
+    manifests = index(
+        component("new"),
+        resource("calm", "Configuration", pipeline),
+        component("limit", "middleware.http.ratelimit"),
+        component("idle", "middleware.http.ratelimit"),
+    )
+
+    assert set(rehearse([ref("new")], manifests, APP).beside) == {ref("calm", "Configuration"), ref("limit")}
+
+
+def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
+    manifests = index(component("tick", "bindings.cron"), resource("calm", "Configuration", {}))
+
+    rehearsal = rehearse([ref("tick")], manifests, APP)
+
+    assert (rehearsal.copies, list(rehearsal.skipped)) == ((), [ref("tick")])
+    verdict = judge(rehearsal, Seen(), "")[ref("tick")]
+    assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would take messages")
+
+
+def test_a_sidecar_that_is_up_with_everything_has_passed() -> None:
+    rehearsal = tried(component("one"), component("two"))
+    seen = Seen(said("one", "two"))
+
+    assert passed(rehearsal, seen)
+    assert {each.state for each in judge(rehearsal, seen, "").values()} == {State.PREFLIGHTED}
+
+
+@pytest.mark.parametrize(
+    "seen", [Seen(), Seen(said("one")), Seen(said("one", "two", healthy=False)), Seen(said("one", "two"), "ended")]
+)
+def test_anything_less_has_not(seen: Seen) -> None:
+    assert not passed(tried(component("one"), component("two")), seen)
+
+
+def test_a_type_that_does_not_connect_is_said_not_to() -> None:
+    rehearsal = tried(component("one", "bindings.http"))
+    listed = Metadata(APP, components=(LoadedComponent("one", "bindings.http", "v1"),))
+
+    assert "does not connect at init" in judge(rehearsal, Seen(Said(True, listed, None)), "")[ref("one")].text
+
+
+def test_the_last_words_blame_whom_they_name() -> None:
+    rehearsal = tried(component("one"), component("two"))
+    words = "daprd exited with code 1: process component two error: refused"
+
+    verdicts = judge(rehearsal, Seen(last_words=words), "")
+
+    assert (verdicts[ref("one")].state, verdicts[ref("two")].state) == (State.RECEIVED, State.FAILED)
+    assert verdicts[ref("two")].text == words
+
+
+def test_last_words_that_name_only_what_stood_beside_blame_all_that_was_tried() -> None:
+    manifests = index(component("one", store="vault"), component("vault", "secretstores.local.file"))
+    rehearsal = rehearse([ref("one")], manifests, APP)
+    words = "process component vault error: no such file"
+
+    assert conclusive(rehearsal, Seen(last_words=words))
+    assert judge(rehearsal, Seen(last_words=words), "")[ref("one")].state is State.FAILED
+
+
+def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> None:
+    rehearsal = tried(component("one"))
+
+    assert not conclusive(rehearsal, Seen(last_words="daprd exited with code 1: no memory"))
+    assert not conclusive(rehearsal, Seen(last_words="daprd was ended by SIGKILL: loaded one", by_others=True))
+    assert conclusive(rehearsal, Seen())
+
+
+def test_a_configuration_that_cannot_be_loaded_is_blamed_though_daprd_does_not_name_it() -> None:
+    rehearsal = tried(resource("calm", "Configuration", {}), component("one"))
+    words = "error loading configuration: yaml: line 3"
+
+    assert conclusive(rehearsal, Seen(last_words=words))
+    states = {ref.name: each.state for ref, each in judge(rehearsal, Seen(last_words=words), "").items()}
+    assert states == {"calm": State.FAILED, "one": State.RECEIVED}
+
+
+def test_a_component_without_which_the_sidecar_comes_up_has_failed() -> None:
+    warnings = ("Component one references a secret store that isn't loaded: vault",)
+
+    verdict = judge(tried(component("one")), Seen(said(), warnings=warnings), "")[ref("one")]
+
+    assert verdict.state is State.FAILED
+    assert "isn't loaded: vault" in verdict.text
+
+
+def test_what_is_not_initialised_when_time_is_over_has_failed_and_the_rest_has_not() -> None:
+    verdicts = judge(tried(component("one"), component("two")), Seen(said("one", healthy=False)), "not within 10 s")
+
+    assert (verdicts[ref("one")].state, verdicts[ref("two")].state) == (State.PREFLIGHTED, State.FAILED)
+    assert verdicts[ref("two")].text == "not within 10 s"
+
+
+def test_a_complaint_about_a_resource_counts_though_the_sidecar_lists_it() -> None:
+    rehearsal = tried(resource("limits", "Resiliency", {}))
+    seen = Seen(said(resiliencies=(Named("limits"),)), complaints=("Could not read resiliency policy limits: no",))
+
+    assert judge(rehearsal, seen, "")[ref("limits", "Resiliency")].state is State.FAILED
+
+
+def test_a_resource_that_an_old_sidecar_does_not_list_passes_with_these_words() -> None:
+    verdict = judge(tried(resource("limits", "Resiliency", {})), Seen(said()), "")[ref("limits", "Resiliency")]
+
+    assert verdict.state is State.PREFLIGHTED
+    assert "does not list it" in verdict.text
+
+
+def finding(state: State, text: str) -> Finding:
+    return Finding(state=state, evidence=(Evidence("preflight app", WHEN, text),))
+
+
+def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
+    received = Evidence("agent", WHEN, "received")
+    result = Preflighted({ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")})
+
+    found = result.alone([ref("bad"), ref("good"), ref("same")], ["app"], received)
+
+    assert not result.passed
+    assert [each.state for each in found.resources] == [State.FAILED, State.PREFLIGHTED, State.RECEIVED]
+    assert [each.text for each in found.resources[0].evidence] == ["received", "refused"]
+    assert [each.state for each in found.workloads] == [State.RECEIVED]
+
+
+def test_a_preflight_that_was_stopped_has_not_passed() -> None:
+    assert not Preflighted(stopped=True).passed
+    assert Preflighted().passed
+
+
+def test_what_was_found_stands_between_receipt_and_use() -> None:
+    history = (Evidence("agent", WHEN, "received"), Evidence("file", WHEN, "written"))
+    later = findings.everywhere(State.VERIFIED, [ref("good"), ref("same")], ["app"], *history)
+
+    found = Preflighted({ref("good"): finding(State.PREFLIGHTED, "up")}).before(later)
+
+    assert [each.text for each in found.resources[0].evidence] == ["received", "up", "written"]
+    assert found.resources[0].state is State.VERIFIED
+    assert (found.resources[1], found.workloads) == (later.resources[1], later.workloads)

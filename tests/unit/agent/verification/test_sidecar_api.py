@@ -1,0 +1,58 @@
+"""Reading what a sidecar says."""
+
+from governor.agent.verification.resources import in_scope, loaded_digest, marked, marker, subscription_of
+from governor.agent.verification.sidecar_api import Counters, LoadedSubscription, Rule, read_counters, read_metadata
+
+METRICS = """
+# TYPE dapr_runtime_component_init_total counter
+dapr_runtime_component_init_total{app_id="app",component="state.redis"} 2
+dapr_runtime_component_init_total{app_id="app",component="bindings.http"} 1
+dapr_runtime_component_init_fail_total{app_id="app",component="state.redis",componentName="one",reason="init"} 2
+dapr_runtime_component_init_fail_total{app_id="app",component="state.redis",componentName="one",reason="creation"} 1
+dapr_runtime_component_loaded{app_id="app"} 3
+"""
+
+CONFIGURATION = {"kind": "Configuration", "metadata": {"name": "calm"}, "spec": {"tracing": {"samplingRate": "1"}}}
+
+
+def test_initialisations_are_counted_by_type_and_failures_by_name() -> None:
+    assert read_counters(METRICS) == Counters({"state.redis": 2, "bindings.http": 1}, {"one": 3})
+    assert read_counters("") == Counters({}, {})
+
+
+def test_metadata_may_leave_out_whatever_is_empty_and_hold_what_is_not_known() -> None:
+    metadata = read_metadata(b'{"id":"app","extended":{"a":"b"},"subscriptions":[{"pubsubname":"p","topic":"t"}]}')
+    assert (metadata.id, metadata.components) == ("app", ())
+    assert metadata.subscriptions == (LoadedSubscription("p", "t"),)
+
+
+def test_both_versions_of_a_subscription_are_listed_alike() -> None:
+    old = {"spec": {"pubsubname": "p", "topic": "t", "route": "/x"}}
+    new = {"spec": {"pubsubname": "p", "topic": "t", "routes": {"default": "/x"}}}
+    assert subscription_of(old) == subscription_of(new) == LoadedSubscription("p", "t", (Rule("/x"),))
+
+
+def test_rules_come_in_their_order_and_the_default_last() -> None:
+    routes = {"default": "/rest", "rules": [{"match": "a", "path": "/a"}, {"match": "b", "path": "/b"}]}
+    shown = subscription_of({"spec": {"pubsubname": "p", "topic": "t", "routes": routes, "deadLetterTopic": "d"}})
+    assert shown.rules == (Rule("/a", "a"), Rule("/b", "b"), Rule("/rest"))
+    assert shown.dead_letter_topic == "d"
+
+
+def test_a_marker_tells_contents_apart_and_is_added_without_touching_the_original() -> None:
+    other = {**CONFIGURATION, "spec": {"tracing": {"samplingRate": "2"}}}
+    assert marker(CONFIGURATION) != marker(other)
+    assert marked(CONFIGURATION)["spec"]["features"] == [{"name": marker(CONFIGURATION), "enabled": True}]
+    assert "features" not in CONFIGURATION["spec"]
+
+
+def test_labels_and_annotations_are_not_what_a_sidecar_loads() -> None:
+    labelled = {**CONFIGURATION, "metadata": {"name": "calm", "labels": {"a": "b"}, "annotations": {"c": "d"}}}
+    assert loaded_digest(labelled) == loaded_digest(CONFIGURATION)
+
+
+def test_scopes_name_who_loads_a_resource_and_without_them_all_do() -> None:
+    assert in_scope({}, "app")
+    assert in_scope({"scopes": []}, "app")
+    assert in_scope({"scopes": ["app"]}, "app")
+    assert not in_scope({"scopes": ["other"]}, "app")

@@ -1,0 +1,301 @@
+"""The decisions about proof, as tables: what must be seen for each kind, and what is never enough."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.agent.verification.obstacles import live_obstacles
+from governor.agent.verification.resources import marked, marker
+from governor.agent.verification.sidecar_api import (
+    Counters,
+    LoadedComponent,
+    LoadedSubscription,
+    Metadata,
+    Named,
+    Rule,
+    Said,
+)
+from governor.agent.verification.verdicts import (
+    Ending,
+    Expected,
+    Process,
+    Reading,
+    fresh,
+    live,
+    running,
+    settled,
+    still,
+)
+from governor.domain.documents import ResourceRef
+from governor.domain.reports import State
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OLD, NEW = Process(1, 100, "boot/1"), Process(2, 200, "boot/2")
+UNCOUNTED = Counters({}, {})
+
+
+def ref(kind: str, name: str = "subject") -> ResourceRef:
+    return ResourceRef(kind, "default", name)
+
+
+def manifest(kind: str, spec: dict[str, Any], name: str = "subject") -> dict[str, Any]:
+    return {"apiVersion": "x", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def component(value: str, component_type: str = "state.redis", name: str = "subject") -> dict[str, Any]:
+    spec = {"type": component_type, "version": "v1", "metadata": [{"name": "host", "value": value}]}
+    return manifest("Component", spec, name)
+
+
+def changed(new: dict[str, Any] | None, old: dict[str, Any] | None) -> Expected:
+    shown = new or old
+    assert shown is not None
+    return Expected(ref(shown["kind"], shown["metadata"]["name"]), new, old)
+
+
+def said(*components: tuple[str, str], counters: Counters | None = UNCOUNTED, **lists: Any) -> Said:
+    loaded = tuple(LoadedComponent(name, kind, "v1") for name, kind in components)
+    return Said(healthy=True, metadata=Metadata(id="app", components=loaded, **lists), counters=counters)
+
+
+def reading(said: Said | None, process: Process | None = OLD, **other: Any) -> Reading:
+    facts: dict[str, Any] = {"listener": 7, "watches": True, "loads": "watches the resources directory", **other}
+    return Reading(NOW, process, said=said, **facts)
+
+
+def counted(initialised: int, failed: int = 0) -> Counters:
+    return Counters({"state.redis": initialised}, {"subject": failed})
+
+
+BEFORE = reading(said(("subject", "state.redis"), counters=counted(1)))
+AFTER = said(("subject", "state.redis"), counters=counted(2))
+CHANGE = changed(component("b"), component("a"))
+
+
+def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_component() -> None:
+    verdict = live([CHANGE], BEFORE, reading(AFTER))[CHANGE.ref]
+    assert verdict.state is State.VERIFIED
+    assert "state.redis initialised 1 -> 2 times" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (reading(BEFORE.said), "initialised 0 times"),
+        (reading(AFTER, NEW), "another process"),
+        (reading(AFTER, listener=8), "restarted itself"),
+        (reading(AFTER, watches=False), "does not watch"),
+        (reading(None), "does not answer"),
+        (reading(AFTER, None), "does not answer"),
+        (reading(msgspec.structs.replace(AFTER, healthy=False)), "not healthy"),
+        (reading(msgspec.structs.replace(AFTER, counters=None)), "metrics are off"),
+        (reading(said(counters=counted(2))), "does not list it"),
+        (reading(said(("subject", "state.other"), counters=counted(2))), "does not list it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_anything_less_leaves_a_changed_component_unproven(now: Reading, reason: str) -> None:
+    verdict = live([CHANGE], BEFORE, now)[CHANGE.ref]
+    assert verdict.state is State.UNPROVEN
+    assert reason in verdict.text
+
+
+def test_each_changed_component_of_a_type_must_be_counted() -> None:
+    both = [changed(component("b", name=name), component("a", name=name)) for name in ("one", "two")]
+    listed = [("one", "state.redis"), ("two", "state.redis")]
+    before = reading(said(*listed, counters=counted(2)))
+    once, twice = (live(both, before, reading(said(*listed, counters=counted(n)))) for n in (3, 4))
+    assert {verdict.state for verdict in once.values()} == {State.UNPROVEN}
+    assert {verdict.state for verdict in twice.values()} == {State.VERIFIED}
+
+
+def test_a_counted_failure_is_a_failure_in_the_sidecars_own_words() -> None:
+    now = reading(said(counters=counted(1, 2)), complaints=("other is ill", "subject has no host", "bye"))
+    verdict = live([CHANGE], BEFORE, now)[CHANGE.ref]
+    assert (verdict.state, verdict.text) == (State.FAILED, "subject has no host")
+
+
+def test_a_removed_component_is_proven_by_its_absence_from_a_sidecar_that_watches() -> None:
+    gone = changed(None, component("a"))
+    assert live([gone], BEFORE, reading(said(counters=counted(1))))[gone.ref].state is State.VERIFIED
+    assert live([gone], BEFORE, BEFORE)[gone.ref].state is State.UNPROVEN
+    assert live([gone], BEFORE, reading(said(), watches=False))[gone.ref].state is State.UNPROVEN
+
+
+def test_the_end_of_the_process_fails_what_its_last_words_name_and_leaves_the_rest_open() -> None:
+    other = changed(component("b", name="subject-2"), component("a", name="subject-2"))
+    now = reading(None, None, ending=Ending(1, "cannot load component subject: refused"))
+    verdicts = live([CHANGE, other], BEFORE, now)
+    assert verdicts[CHANGE.ref].state is State.FAILED
+    assert verdicts[other.ref].state is State.UNPROVEN
+
+
+def test_last_words_that_name_nothing_fail_everything_that_changed() -> None:
+    kept = Expected(ref("Component", "kept"), component("a", name="kept"), component("a", name="kept"))
+    verdicts = fresh([CHANGE, kept], 1, reading(None, None, ending=Ending(2, "out of memory")))
+    assert (verdicts[CHANGE.ref].state, verdicts[kept.ref].state) == (State.FAILED, State.UNPROVEN)
+
+
+SUBSCRIPTION = manifest("Subscription", {"pubsubname": "p", "topic": "t", "routes": {"default": "/new"}})
+FRESH_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Component": (component("b"), {"components": (LoadedComponent("subject", "state.redis", "v1"),)}),
+    "Middleware": (
+        component("b", "middleware.http.x"),
+        {"components": (LoadedComponent("subject", "middleware.http.x", "v1"),)},
+    ),
+    "Configuration": (
+        manifest("Configuration", {"a": 1}),
+        {"enabled_features": (marker(manifest("Configuration", {"a": 1})),)},
+    ),
+    "HTTPEndpoint": (manifest("HTTPEndpoint", {}), {"http_endpoints": (Named("subject"),)}),
+    "MCPServer": (manifest("MCPServer", {}), {"mcp_servers": (Named("subject"),)}),
+    "Resiliency": (manifest("Resiliency", {}), {"resiliencies": (Named("subject"),)}),
+    "Subscription": (SUBSCRIPTION, {"subscriptions": (LoadedSubscription("p", "t", (Rule("/new"),)),)}),
+    "WorkflowAccessPolicy": (
+        manifest("WorkflowAccessPolicy", {}),
+        {"workflow_access_policies": (Named("subject"),)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FRESH_CASES)
+def test_a_fresh_process_that_lists_a_resource_proves_it_and_one_that_lists_it_no_more_its_removal(case: str) -> None:
+    new, listed = FRESH_CASES[case]
+    showing = reading(Said(healthy=True, metadata=Metadata(id="app", **listed), counters=None), NEW)
+    empty = reading(said(), NEW)
+    used, gone = changed(new, None), changed(None, new)
+    assert fresh([used], 1, showing)[used.ref].state is State.VERIFIED
+    assert fresh([used], 1, empty)[used.ref].state is State.UNPROVEN
+    assert fresh([gone], 1, empty)[gone.ref].state is State.VERIFIED
+    assert fresh([gone], 1, showing)[gone.ref].state is State.UNPROVEN
+
+
+@pytest.mark.parametrize("case", FRESH_CASES)
+@pytest.mark.parametrize("doubt", ["old process", "loads nothing", "ill", "silent"])
+def test_no_kind_is_proven_by_a_process_that_is_not_fresh_or_not_known_to_load_the_directory(
+    case: str, doubt: str
+) -> None:
+    new, listed = FRESH_CASES[case]
+    shown = Said(healthy=doubt != "ill", metadata=Metadata(id="app", **listed), counters=None)
+    now = reading(
+        None if doubt == "silent" else shown,
+        OLD if doubt == "old process" else NEW,
+        loads="" if doubt == "loads nothing" else "watches it",
+    )
+    for each in (changed(new, None), changed(None, new)):
+        assert fresh([each], 1, now)[each.ref].state is State.UNPROVEN
+
+
+def test_another_content_of_a_configuration_shows_another_marker() -> None:
+    one, two = manifest("Configuration", {"a": 1}), manifest("Configuration", {"a": 2})
+    features = marked(one)["spec"]["features"]
+    now = reading(said(enabled_features=tuple(each["name"] for each in features)), NEW)
+    assert fresh([changed(one, None)], 1, now)[ref("Configuration")].state is State.VERIFIED
+    assert fresh([changed(two, None)], 1, now)[ref("Configuration")].state is State.UNPROVEN
+
+
+@pytest.mark.parametrize("case", ["Configuration", "HTTPEndpoint", "MCPServer", "Resiliency", "WorkflowAccessPolicy"])
+def test_only_components_and_subscriptions_can_be_proven_while_a_process_runs(case: str) -> None:
+    new, _ = FRESH_CASES[case]
+    assert list(live_obstacles([changed(new, None)], (), BEFORE)) == [ref(case)]
+    assert list(live_obstacles([changed(None, new)], (), BEFORE)) == [ref(case)]
+
+
+def obstacle(each: Expected, *others: Expected, before: Reading | None = BEFORE) -> str:
+    return live_obstacles([each], [each, *others], before).get(each.ref, "")
+
+
+def test_a_changed_component_has_no_obstacle_unless_its_counter_would_tell_nothing() -> None:
+    assert obstacle(CHANGE) == ""
+    assert "could not be asked" in obstacle(CHANGE, before=None)
+    assert "does not watch" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, watches=False))
+    assert "restarted itself" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, reused=True))
+    assert "metrics are off" in obstacle(CHANGE, before=reading(said(counters=None)))
+    assert "not seen to load" in obstacle(changed(component("a"), component("a")))
+    middleware = changed(component("b", "middleware.http.x"), component("a", "middleware.http.x"))
+    assert "middleware" in obstacle(middleware)
+    one, two = (changed(component("b", "bindings.http", name), None) for name in ("one", "two"))
+    assert obstacle(one) == ""
+    assert "tell 2 changed bindings.http apart" in obstacle(one, two)
+
+
+def test_a_secret_store_that_others_read_from_cannot_be_proven_by_its_own_initialisation() -> None:
+    vault = changed(component("b", "secretstores.local.file"), component("a", "secretstores.local.file"))
+    reader = {**component("a", name="reader"), "auth": {"secretStore": "subject"}}
+    assert obstacle(vault) == ""
+    assert "keeps the old ones" in obstacle(vault, changed(reader, reader))
+
+
+def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
+    old = manifest("Subscription", {"pubsubname": "p", "topic": "t", "routes": {"default": "/old"}})
+    bulk = manifest("Subscription", {**SUBSCRIPTION["spec"], "bulkSubscribe": {"enabled": True}})
+    before = reading(said(subscriptions=(LoadedSubscription("p", "t", (Rule("/new"),)),)))
+    assert "same words" in obstacle(changed(bulk, SUBSCRIPTION), before=before)
+    assert obstacle(changed(old, SUBSCRIPTION), before=before) == ""
+    assert obstacle(changed(None, SUBSCRIPTION), before=before) == ""
+    assert "not listed before" in obstacle(changed(None, old), before=before)
+
+
+def test_what_was_never_there_needs_no_new_process_to_be_gone() -> None:
+    never = Expected(ref("Component"), None, None)
+    assert obstacle(never) == ""
+    assert live([never], BEFORE, reading(said()))[never.ref].state is State.VERIFIED
+
+
+def test_what_a_process_had_shown_counts_as_long_as_it_still_lists_it() -> None:
+    kept = changed(component("a"), component("a"))
+    assert still([kept], BEFORE, reading(BEFORE.said, listener=8))[kept.ref].state is State.VERIFIED
+    assert still([kept], BEFORE, reading(said()))[kept.ref].state is State.UNPROVEN
+    assert still([kept], BEFORE, reading(BEFORE.said, NEW))[kept.ref].state is State.UNPROVEN
+
+
+def test_a_process_that_cannot_reload_keeps_what_it_had_shown() -> None:
+    kept = changed(component("a"), component("a"))
+    started = reading(BEFORE.said, watches=False, loads="was started with the resources directory")
+    assert still([kept], started, started)[kept.ref].state is State.VERIFIED
+    elsewhere = reading(BEFORE.said, watches=False, loads="")
+    assert still([kept], started, elsewhere)[kept.ref].state is State.UNPROVEN
+
+
+def test_waiting_ends_when_all_is_verified_or_something_has_failed() -> None:
+    proven, open_point = live([CHANGE], BEFORE, reading(AFTER)), live([CHANGE], BEFORE, BEFORE)
+    broken = live([CHANGE], BEFORE, reading(None, None, ending=Ending(1, "subject")))
+    assert (settled(proven), settled(open_point), settled(broken), settled({})) == (True, False, True, True)
+
+
+def of_version(given: Said, version: str) -> Said:
+    return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, runtime_version=version))
+
+
+def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacle() -> None:
+    subscription = changed(SUBSCRIPTION, None)
+    old = reading(of_version(said(), "1.13.2"))
+    assert obstacle(subscription, before=old) == "Dapr 1.13.2 takes a changed Subscription only when it starts"
+    assert obstacle(subscription, before=reading(of_version(said(), "1.14.0"))) == ""
+    unwatching = msgspec.structs.replace(old, watches=False)
+    assert "unless its Configuration enables HotReload" in obstacle(CHANGE, before=unwatching)
+
+
+def test_nobody_waits_for_what_a_version_never_shows() -> None:
+    calm = changed(manifest("Resiliency", {}), None)
+    now = fresh([calm], 1, reading(of_version(said(), "1.16.0"), NEW))
+    assert now[calm.ref].state is State.UNPROVEN
+    assert settled(now)
+    assert not settled(fresh([calm], 1, reading(of_version(said(), "1.18.3"), NEW)))
+
+
+def test_a_proof_by_a_version_that_reloads_badly_says_so() -> None:
+    gone = Expected(ref("Component"), None, None)
+    verdict = fresh([gone], 0, reading(of_version(said(), "1.18.1"), NEW))[gone.ref]
+    assert verdict.state is State.VERIFIED
+    assert "use 1.18.2 or newer" in verdict.text
+
+
+def test_an_end_that_names_what_changed_is_not_blamed_on_what_did_not() -> None:
+    kept = changed(component("a", name="kept"), component("a", name="kept"))
+    dead = reading(None, None, ending=Ending(1, "process component subject error"))
+    told = running([CHANGE], [kept], BEFORE, dead)
+    assert (told[CHANGE.ref].state, told[kept.ref].state) == (State.FAILED, State.UNPROVEN)
+    assert running([CHANGE], [], BEFORE, reading(AFTER)) == live([CHANGE], BEFORE, reading(AFTER))

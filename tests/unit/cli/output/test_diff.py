@@ -1,0 +1,66 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from governor.cli.output.diff import change_lines, difference_lines, document_title
+from governor.domain.documents import DocumentRef
+from governor.values.treediff import Difference, Operation, diff
+from governor.wire.rest import Change, ChangeState, DocumentChange, RuntimeChange
+
+REF = DocumentRef("Profile", "orders")
+
+
+def change(documents: tuple[DocumentChange, ...], runtimes: tuple[RuntimeChange, ...] = ()) -> Change:
+    return Change("c", ChangeState.ACCEPTED, "me", "", datetime(2026, 1, 1, tzinfo=UTC), 1, documents, runtimes)
+
+
+@pytest.mark.parametrize(
+    ("difference", "lines"),
+    [
+        (Difference("a", Operation.ADDED, new=1), ["+ a: 1"]),
+        (Difference("a", Operation.REMOVED, old="x"), ['- a: "x"']),
+        (Difference("a", Operation.CHANGED, 1, "1"), ['~ a: 1 -> "1"']),
+        (Difference("a", Operation.CHANGED, [], None), ["~ a: [] -> null"]),
+        (Difference("a", Operation.ADDED, new={"b": [1, 2]}), ["+ a:", "+   b:", "+   - 1", "+   - 2"]),
+        (Difference("a", Operation.CHANGED, {"b": 1}, "x"), ["~ a:", "-   b: 1", "+   x"]),
+        (Difference("", Operation.REMOVED, old={"b": 1}), ["- (all):", "-   b: 1"]),
+    ],
+)
+def test_a_difference_is_short_on_its_line_or_yaml_below_it(difference: Difference, lines: list[str]) -> None:
+    assert difference_lines(difference) == lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "versions", "title"),
+    [
+        ({}, {"kind": "Profile"}, (0, 1), "Profile/orders: created (version 1)"),
+        ({"kind": "Profile", "a": 1}, {"kind": "Profile", "a": 2}, (2, 3), "Profile/orders: changed (version 2 -> 3)"),
+        ({"kind": "Profile"}, {}, (3, 4), "Profile/orders: deleted (was version 3)"),
+    ],
+)
+def test_the_title_says_what_becomes_of_a_document(
+    old: dict[str, object], new: dict[str, object], versions: tuple[int, int], title: str
+) -> None:
+    assert document_title(DocumentChange(REF, *versions, diff(old, new))) == title
+
+
+def test_a_change_shows_documents_and_what_follows_for_runtimes() -> None:
+    difference = Difference("spec.priority", Operation.CHANGED, 1, 2)
+    resource = Difference("Component/default/store", Operation.REMOVED, old="gone")
+    shown = change_lines(
+        change(
+            (DocumentChange(REF, 1, 2, (difference,)),),
+            (RuntimeChange("r1", 0, "sha256:x", (resource,)), RuntimeChange("r2", 0, "sha256:y", ())),
+        )
+    )
+    assert shown == [
+        "Profile/orders: changed (version 1 -> 2)",
+        "  ~ spec.priority: 1 -> 2",
+        "runtime r1: its resources change",
+        '  - Component/default/store: "gone"',
+        "runtime r2: gets a delivery with the same resources",
+    ]
+
+
+def test_a_change_of_nothing_shows_nothing() -> None:
+    assert change_lines(change(())) == []

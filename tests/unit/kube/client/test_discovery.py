@@ -1,0 +1,276 @@
+"""Which kinds a cluster serves: asked seldom, shared between clusters, and whole even if one group is away."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client.discovery import LASTS_S, MISS_S, Discovery, Tables
+from governor.kube.client.transport import Answer, Request
+from governor.kube.errors import ApiError, Status
+from governor.kube.objects import ApiResource
+from governor.process.clock import VirtualClock
+from testbed.waiting import until
+
+NOT_MODIFIED = 304
+
+
+def resource(plural: str, kind: str | None, *subresources: str, scope: str = "Namespaced") -> dict[str, Any]:
+    described: dict[str, Any] = {"resource": plural, "scope": scope, "verbs": ["get"]}
+    if kind is not None:
+        described["responseKind"] = {"group": "", "version": "", "kind": kind}
+    return described | {"subresources": [{"subresource": name} for name in subresources]}
+
+
+def group(name: str, **versions: Any) -> dict[str, Any]:
+    listed = [
+        {"version": version, "resources": resources, "freshness": "Current"} for version, resources in versions.items()
+    ]
+    return {"metadata": {"name": name}, "versions": listed}
+
+
+def aggregated(*groups: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)}
+
+
+CORE = aggregated(group("", v1=[resource("pods", "Pod", "status", "log"), resource("nodes", "Node", scope="Cluster")]))
+APPS = group("apps", v1=[resource("deployments", "Deployment")])
+SCALING = group(
+    "autoscaling", v2=[resource("scalers", "Scaler")], v1=[resource("scalers", "Scaler"), resource("o", "Old")]
+)
+
+
+class Api:
+    """Documents by path, and what was asked for."""
+
+    def __init__(self, **documents: Any) -> None:
+        self.documents = {path.replace("_", "/"): document for path, document in documents.items()}
+        self.etags: dict[str, str] = {}
+        self.requests: list[Request] = []
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path for request in self.requests]
+
+    async def exchange(self, request: Request) -> Answer:
+        self.requests.append(request)
+        document = self.documents[request.path]
+        await asyncio.sleep(0)
+        if isinstance(document, Exception):
+            raise document
+        etag = self.etags.get(request.path, "")
+        if etag and request.etag == etag:
+            return Answer(NOT_MODIFIED, b"", etag)
+        return Answer(200, document if isinstance(document, bytes) else msgspec.json.encode(document), etag)
+
+    def discovery(self, clock: VirtualClock, tables: Tables | None = None) -> Discovery:
+        return Discovery(self.exchange, clock, weakref.WeakValueDictionary() if tables is None else tables)
+
+
+def modern(*groups: dict[str, Any]) -> Api:
+    return Api(_api=CORE, _apis=aggregated(*(groups or (APPS, SCALING))))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+class TestKinds:
+    async def test_a_kind_is_found_with_all_that_is_said_of_it(self, clock: VirtualClock) -> None:
+        found = await modern().discovery(clock).find("", "Pod")
+        subresources = frozenset({"status", "log"})
+        assert found == ApiResource("", "v1", "Pod", "pods", True, frozenset({"get"}), subresources)
+
+    async def test_the_version_that_the_server_prefers_is_found_unless_another_is_named(
+        self, clock: VirtualClock
+    ) -> None:
+        discovery = modern().discovery(clock)
+        assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
+        assert (await discovery.find("autoscaling", "Scaler", "v1")).version == "v1"
+        assert (await discovery.find("autoscaling", "Old")).version == "v1"
+
+    async def test_every_kind_is_listed_once(self, clock: VirtualClock) -> None:
+        listed = [(each.kind, each.version) for each in await modern().discovery(clock).all()]
+        assert listed == [("Pod", "v1"), ("Node", "v1"), ("Deployment", "v1"), ("Scaler", "v2"), ("Old", "v1")]
+
+    async def test_what_has_no_kind_of_its_own_is_none(self, clock: VirtualClock) -> None:
+        discovery = modern(group("metrics", v1=[resource("pods", None, "x"), resource("a", "A")])).discovery(clock)
+        assert [each.kind for each in await discovery.all()] == ["Pod", "Node", "A"]
+
+    @pytest.mark.parametrize(("kind", "version"), [("Daemon", ""), ("Deployment", "v2")])
+    async def test_one_that_is_not_served_is_not_found(self, clock: VirtualClock, kind: str, version: str) -> None:
+        with pytest.raises(GovernorError, match=f"does not serve {kind}") as caught:
+            await modern().discovery(clock).find("apps", kind, version)
+        assert caught.value.kind is Kind.NOT_FOUND
+
+    @pytest.mark.parametrize("document", [b"", b"<html>", b"[]", {"kind": "PodList"}, {"kind": "Status"}, {}])
+    async def test_a_document_of_another_sort_is_an_error(self, clock: VirtualClock, document: Any) -> None:
+        with pytest.raises(GovernorError, match="no discovery document"):
+            await Api(_api=document, _apis=aggregated()).discovery(clock).all()
+
+
+class TestAsking:
+    async def test_the_server_is_asked_twice_and_then_no_more(self, clock: VirtualClock) -> None:
+        api = modern()
+        discovery = api.discovery(clock)
+        await asyncio.gather(*(discovery.find("apps", "Deployment") for _ in range(20)))
+        await discovery.all()
+        await clock.advance(LASTS_S - 1)
+        await discovery.find("", "Pod")
+        assert api.paths == ["/api", "/apis"]
+        assert "v=v2;as=APIGroupDiscoveryList" in api.requests[0].accept
+
+    async def test_it_is_asked_again_after_a_while(self, clock: VirtualClock) -> None:
+        api = modern()
+        discovery = api.discovery(clock)
+        await discovery.all()
+        await clock.advance(LASTS_S)
+        await discovery.all()
+        assert len(api.requests) == 4
+
+    async def test_it_is_asked_again_when_told_to_forget(self, clock: VirtualClock) -> None:
+        api = modern()
+        discovery = api.discovery(clock)
+        await discovery.all()
+        api.documents["/apis"] = aggregated()
+        discovery.forget()
+        assert [each.kind for each in await discovery.all()] == ["Pod", "Node"]
+
+    async def test_an_answer_that_was_under_way_when_told_to_forget_does_not_count(self, clock: VirtualClock) -> None:
+        api = modern(APPS)
+        discovery = api.discovery(clock)
+        reading = asyncio.create_task(discovery.all())
+        await until(lambda: asyncio.sleep(0, len(api.requests) == 2))
+        discovery.forget()
+        api.documents["/apis"] = aggregated(APPS, SCALING)
+        assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
+        assert len(await reading) == 3
+
+    async def test_a_kind_that_came_since_is_found(self, clock: VirtualClock) -> None:
+        api = modern()
+        discovery = api.discovery(clock)
+        await discovery.all()
+        await clock.advance(MISS_S)
+        api.documents["/apis"] = aggregated(APPS, group("example.com", v1=[resource("ships", "Ship")]))
+        assert (await discovery.find("example.com", "Ship")).plural == "ships"
+
+    async def test_a_kind_that_never_comes_causes_no_storm(self, clock: VirtualClock) -> None:
+        api = modern()
+        discovery = api.discovery(clock)
+        for _ in range(10):
+            for _ in range(100):
+                with pytest.raises(GovernorError):
+                    await discovery.find("example.com", "Ship")
+            await clock.advance(MISS_S / 5)
+        assert len(api.requests) == 2 * 2
+
+    async def test_what_did_not_change_is_not_sent_again(self, clock: VirtualClock) -> None:
+        api = modern()
+        api.etags = {"/api": '"1"', "/apis": '"2"'}
+        discovery = api.discovery(clock)
+        before = await discovery.all()
+        discovery.forget()
+        assert await discovery.all() == before
+        assert [request.etag for request in api.requests] == ["", "", '"1"', '"2"']
+
+    async def test_a_failure_is_the_callers_and_the_next_call_asks_again(self, clock: VirtualClock) -> None:
+        api = modern()
+        core = api.documents["/api"]
+        api.documents["/api"] = GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "away")
+        discovery = api.discovery(clock)
+        with pytest.raises(GovernorError, match="away"):
+            await discovery.all()
+        api.documents["/api"] = core
+        assert len(await discovery.all()) == 5
+
+    async def test_clusters_that_serve_the_same_share_one_table(self, clock: VirtualClock) -> None:
+        tables: Tables = weakref.WeakValueDictionary()
+        many = [modern().discovery(clock, tables) for _ in range(10)]
+        for each in many:
+            await each.all()
+        assert len(tables) == 2
+        del many, each
+        gc.collect()
+        assert len(tables) == 0
+
+
+class TestAGroupThatIsAway:
+    @pytest.fixture
+    def api(self) -> Api:
+        away = group("metrics", v1=[])
+        away["versions"][0]["freshness"] = "Stale"
+        return modern(APPS, away)
+
+    async def test_the_rest_is_there(self, api: Api, clock: VirtualClock) -> None:
+        discovery = api.discovery(clock)
+        assert [each.kind for each in await discovery.all()] == ["Pod", "Node", "Deployment"]
+        assert await discovery.stale() == {"metrics"}
+
+    async def test_its_kinds_are_unknown_and_not_absent(self, api: Api, clock: VirtualClock) -> None:
+        with pytest.raises(GovernorError, match="APIService") as caught:
+            await api.discovery(clock).find("metrics", "PodMetrics")
+        assert caught.value.kind is Kind.UNAVAILABLE
+
+
+def versions(name: str, *names: str, preferred: str) -> Mapping[str, Any]:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
+    return {"name": name, "versions": listed, "preferredVersion": {"version": preferred}}
+
+
+def listed(*resources: tuple[str, str, bool]) -> dict[str, Any]:
+    described = [
+        {"name": name, "kind": kind, "namespaced": inside, "verbs": ["get"]} for name, kind, inside in resources
+    ]
+    return {"kind": "APIResourceList", "resources": described}
+
+
+class TestAnOlderServer:
+    @pytest.fixture
+    def api(self) -> Api:
+        groups = [versions("apps", "v1", preferred="v1"), versions("autoscaling", "v1", "v2", preferred="v2")]
+        return Api(
+            _api={"kind": "APIVersions", "versions": ["v1"]},
+            _apis={"kind": "APIGroupList", "groups": groups},
+            _api_v1=listed(
+                ("pods", "Pod", True), ("pods/status", "Pod", True), ("pods/log", "Pod", True), ("nodes", "Node", False)
+            ),
+            _apis_apps_v1=listed(("deployments", "Deployment", True)),
+            _apis_autoscaling_v1=listed(("scalers", "Scaler", True), ("o", "Old", True)),
+            _apis_autoscaling_v2=listed(("scalers", "Scaler", True)),
+        )
+
+    async def test_it_is_asked_group_by_group_for_the_same(self, api: Api, clock: VirtualClock) -> None:
+        old, new = api.discovery(clock), modern().discovery(clock)
+        assert set(await old.all()) == set(await new.all())
+        assert (await old.find("autoscaling", "Scaler")).version == "v2"
+        assert (await old.find("autoscaling", "Scaler", "v1")).version == "v1"
+        assert len(api.paths) == len(set(api.paths)) == 6
+
+    async def test_a_group_that_is_away_hides_no_other(self, api: Api, clock: VirtualClock) -> None:
+        api.documents["/apis/apps/v1"] = ApiError("GET", 503, Status(reason="ServiceUnavailable"))
+        discovery = api.discovery(clock)
+        assert {each.kind for each in await discovery.all()} == {"Pod", "Node", "Scaler", "Old"}
+        assert await discovery.stale() == {"apps"}
+
+    async def test_any_other_failure_is_one(self, api: Api, clock: VirtualClock) -> None:
+        api.documents["/apis/apps/v1"] = ApiError("GET", 403, Status(reason="Forbidden"))
+        with pytest.raises(ApiError):
+            await api.discovery(clock).all()
+
+    async def test_clusters_share_its_tables_only_if_all_documents_are_equal(
+        self, api: Api, clock: VirtualClock
+    ) -> None:
+        tables: Tables = weakref.WeakValueDictionary()
+        first, second, third = (api.discovery(clock, tables) for _ in range(3))
+        await first.all()
+        await second.all()
+        assert len(tables) == 2
+        api.documents["/apis/apps/v1"] = listed(("others", "Other", True))
+        assert "Other" in {each.kind for each in await third.all()}
+        assert len(tables) == 3

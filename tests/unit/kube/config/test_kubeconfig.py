@@ -1,0 +1,352 @@
+"""Kubeconfigs: a person's own may lead to files and programs, one from a Secret to nothing."""
+
+import base64
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.errors import GovernorError, Kind
+from governor.kube.config import kubeconfig
+from governor.kube.config.access import Access, ClientCertificate, ExecPlugin, Impersonation, Proxy
+from governor.values.secret import Secret
+
+TOKEN = "very-secret-token"
+Change = Callable[[dict[str, Any], dict[str, Any]], object]
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def config(change: Change = lambda cluster, user: None, **more: Any) -> bytes:
+    """A kubeconfig with a changed cluster and user; JSON is YAML."""
+    cluster: dict[str, Any] = {"server": "https://api.example:6443", "certificate-authority-data": encoded("CA")}
+    user: dict[str, Any] = {"token": TOKEN}
+    change(cluster, user)
+    whole = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    return json.dumps(whole | more).encode()
+
+
+def own(tmp_path: Path, data: bytes, context: str = "") -> Access:
+    file = tmp_path / "config"
+    file.write_bytes(data)
+    return kubeconfig.own(file, context)
+
+
+def refusal(data: bytes) -> GovernorError:
+    with pytest.raises(GovernorError) as caught:
+        kubeconfig.from_secret(data)
+    return caught.value
+
+
+def test_a_token_and_an_authority_are_enough() -> None:
+    assert kubeconfig.from_secret(config()) == Access("https://api.example:6443", b"CA", token=Secret(TOKEN))
+
+
+def test_a_client_certificate_in_the_text_is_taken() -> None:
+    def certificate(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        user.clear()
+        user.update({"client-certificate-data": encoded("CERT"), "client-key-data": encoded("KEY")})
+
+    access = kubeconfig.from_secret(config(certificate))
+    assert access.client_certificate == ClientCertificate(b"CERT", Secret("KEY"))
+    assert access.token is None
+
+
+def test_path_prefix_server_name_and_namespace_are_taken() -> None:
+    def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        cluster.update({"server": "https://rancher.example/k8s/clusters/c-1/", "tls-server-name": "inner"})
+
+    context = {"cluster": "c", "user": "u", "namespace": "team"}
+    access = kubeconfig.from_secret(config(change, contexts=[{"name": "main", "context": context}]))
+    assert (access.server, access.tls_server_name) == ("https://rancher.example/k8s/clusters/c-1", "inner")
+    assert access.namespace == "team"
+
+
+def test_a_proxy_is_taken_and_its_password_kept_apart() -> None:
+    data = config(lambda cluster, user: cluster.update({"proxy-url": "http://me:pass%40word@proxy.example:3128"}))
+    access = kubeconfig.from_secret(data)
+    assert access.proxy == Proxy("http://proxy.example:3128", Secret(f"Basic {encoded('me:pass@word')}"))
+    assert "pass" not in repr(access)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [("socks5://proxy:1080", Kind.UNIMPLEMENTED), ("ftp://proxy", Kind.INVALID), ("http://", Kind.INVALID)],
+)
+def test_a_proxy_of_another_sort_is_an_error(url: str, kind: Kind) -> None:
+    error = refusal(config(lambda cluster, user: cluster.update({"proxy-url": url})))
+    assert error.kind is kind
+    assert error.details[0].path == "clusters[c].cluster.proxy-url"
+
+
+def test_whom_to_impersonate_is_taken() -> None:
+    change = {"as": "ann", "as-uid": "7", "as-groups": ["dev"], "as-user-extra": {"scopes": ["a", "b"]}}
+    access = kubeconfig.from_secret(config(lambda cluster, user: user.update(change)))
+    assert access.impersonation == Impersonation("ann", "7", ("dev",), (("scopes", "a"), ("scopes", "b")))
+
+
+@pytest.mark.parametrize("change", [{"as-groups": ["dev"]}, {"as-uid": "1"}, {"as-user-extra": {"a": ["b"]}}])
+def test_groups_without_a_user_to_impersonate_are_an_error(change: dict[str, Any]) -> None:
+    error = refusal(config(lambda cluster, user: user.update(change)))
+    assert error.details[0].path == "users[u].user.as"
+
+
+def test_whom_to_impersonate_cannot_smuggle_a_header() -> None:
+    error = refusal(config(lambda cluster, user: user.update({"as": "ann\r\nImpersonate-Group: system:masters"})))
+    assert error.code == "kube-impersonation"
+
+
+def test_unknown_fields_and_nulls_are_left_aside() -> None:
+    def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        cluster.update({"disable-compression": True, "extensions": None, "proxy-url": None})
+        user.update({"colour": "green", "exec": None, "tokenFile": ""})
+
+    assert kubeconfig.from_secret(config(change, preferences={})) == kubeconfig.from_secret(config())
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("cluster", "certificate-authority", "/etc/ca.crt"),
+        ("cluster", "insecure-skip-tls-verify", True),
+        ("user", "client-certificate", "/etc/client.crt"),
+        ("user", "client-key", "/etc/client.key"),
+        ("user", "tokenFile", "/var/run/secrets/token"),
+        ("user", "exec", {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1"}),
+        ("user", "auth-provider", {"name": "gcp"}),
+    ],
+)
+def test_a_secret_may_not_lead_out(section: str, field: str, value: Any) -> None:
+    def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        (cluster if section == "cluster" else user)[field] = value
+
+    error = refusal(config(change))
+    assert error.kind is Kind.DENIED
+    assert error.details[0].path == f"{section}s[{section[0]}].{section}.{field}"
+    assert TOKEN not in str(error)
+
+
+def test_a_secret_may_say_that_it_does_not_skip_verification() -> None:
+    data = config(lambda cluster, user: cluster.update({"insecure-skip-tls-verify": False}))
+    assert not kubeconfig.from_secret(data).insecure
+
+
+@pytest.mark.parametrize("name", ["username", "password"])
+def test_basic_authentication_is_gone(name: str) -> None:
+    error = refusal(config(lambda cluster, user: user.update({name: "hunter2"})))
+    assert "no basic authentication" in str(error)
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "",
+        "api.example",
+        "ftp://api.example",
+        "https://me:hunter2@api.example",
+        "https://api.example?x=1",
+        "https://api.example:99999",
+        "http://api.example",
+    ],
+)
+def test_an_address_that_is_none_or_plain_is_an_error(server: str) -> None:
+    error = refusal(config(lambda cluster, user: cluster.update({"server": server})))
+    assert error.details[0].path == "clusters[c].cluster.server"
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({"current-context": ""}, "current-context"),
+        ({"current-context": "other"}, "contexts"),
+        ({"contexts": [{"name": "main", "context": {"cluster": "x", "user": "u"}}]}, "contexts[main].context.cluster"),
+        ({"contexts": [{"name": "main", "context": {"cluster": "c", "user": "x"}}]}, "contexts[main].context.user"),
+        ({"contexts": [{"name": "main"}]}, "contexts[main].context.cluster"),
+        ({"contexts": None}, "contexts"),
+    ],
+)
+def test_names_that_lead_nowhere_are_errors_at_their_place(more: dict[str, Any], path: str) -> None:
+    assert refusal(config(**more)).details[0].path == path
+
+
+@pytest.mark.parametrize("field", ["client-certificate-data", "client-key-data"])
+def test_half_a_pair_is_an_error(field: str) -> None:
+    error = refusal(config(lambda cluster, user: user.update({field: encoded("X")})))
+    assert "go together" in str(error)
+
+
+def test_data_that_is_not_base64_is_an_error_that_does_not_show_it() -> None:
+    error = refusal(config(lambda cluster, user: cluster.update({"certificate-authority-data": "hunter2!"})))
+    assert error.details[0].path == "clusters[c].cluster.certificate-authority-data"
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"a: b: c", b"\xff", b"users: 7", b"---\na: 1\n---\nb: 2\n"])
+def test_what_is_no_kubeconfig_is_a_clear_error(data: bytes) -> None:
+    assert refusal(data).kind is Kind.INVALID
+
+
+def test_a_token_that_yaml_takes_for_a_number_is_an_error_that_does_not_show_it() -> None:
+    error = refusal(config(lambda cluster, user: user.update({"token": 4711_0815})))
+    assert "users[0].user.token" in str(error)
+    assert "47110815" not in str(error)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), st.lists, max_leaves=4))
+def test_no_value_anywhere_breaks_more_than_the_kubeconfig(value: Any) -> None:
+    whole = json.loads(config())
+    for path in (("clusters",), ("users", 0, "user"), ("users", 0, "user", "token"), ("clusters", 0, "cluster")):
+        broken = copy.deepcopy(whole)
+        place = broken
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        try:
+            kubeconfig.from_secret(json.dumps(broken).encode())
+        except GovernorError as error:
+            assert error.kind in (Kind.INVALID, Kind.DENIED)  # noqa: PT017 - it may well not be raised
+
+
+def test_paths_of_ones_own_begin_at_the_file(tmp_path: Path) -> None:
+    def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        cluster.clear()
+        cluster.update({"server": "https://api.example", "certificate-authority": "pki/ca.crt"})
+        user.clear()
+        user.update({"client-certificate": "a.crt", "client-key": "/keys/a.key", "tokenFile": "token"})
+
+    access = own(tmp_path, config(change))
+    assert access.ca == tmp_path / "pki/ca.crt"
+    assert access.client_certificate == ClientCertificate(tmp_path / "a.crt", Path("/keys/a.key"))
+    assert access.token == tmp_path / "token"
+
+
+def test_data_counts_before_files_and_a_token_file_before_a_token(tmp_path: Path) -> None:
+    def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
+        cluster["certificate-authority"] = "ca.crt"
+        user["tokenFile"] = "token"
+
+    access = own(tmp_path, config(change))
+    assert (access.ca, access.token) == (b"CA", tmp_path / "token")
+
+
+def test_ones_own_may_skip_verification_but_not_beside_an_authority(tmp_path: Path) -> None:
+    insecure = {"server": "https://api.example", "insecure-skip-tls-verify": True}
+    assert own(tmp_path, config(clusters=[{"name": "c", "cluster": insecure}])).insecure
+    with pytest.raises(GovernorError, match="remove one"):
+        own(tmp_path, config(lambda cluster, user: cluster.update({"insecure-skip-tls-verify": True})))
+
+
+def with_plugin(**changed: Any) -> bytes:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login", "interactiveMode": "Never"} | changed
+    return config(users=[{"name": "u", "user": {"exec": plugin}}])
+
+
+def test_a_plugin_of_ones_own_is_taken(tmp_path: Path) -> None:
+    data = with_plugin(
+        args=["--fast"], env=[{"name": "A", "value": "b"}], installHint="get it", provideClusterInfo=True
+    )
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    whole = json.loads(data)
+    whole["clusters"][0]["cluster"]["extensions"] = [extension]
+    access = own(tmp_path, json.dumps(whole).encode())
+    version = "client.authentication.k8s.io/v1"
+    expected = ExecPlugin(
+        "login", version, ("--fast",), (("A", "b"),), "get it", cluster_info=True, cluster_config={"audience": "x"}
+    )
+    assert access.plugin == expected
+
+
+def test_a_plugin_with_a_path_is_beside_the_file(tmp_path: Path) -> None:
+    plugin = own(tmp_path, with_plugin(command="./bin/login")).plugin
+    assert plugin is not None
+    assert plugin.command == str(tmp_path / "bin/login")
+
+
+def test_a_plugins_arguments_and_environment_are_not_shown(tmp_path: Path) -> None:
+    access = own(tmp_path, with_plugin(args=["--password=hunter2"], env=[{"name": "P", "value": "hunter2"}]))
+    assert "hunter2" not in repr(access)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "exec.apiVersion"),
+        ({"command": ""}, "exec.command"),
+        ({"interactiveMode": "Always"}, "exec.interactiveMode"),
+    ],
+)
+def test_a_plugin_that_cannot_work_is_an_error(tmp_path: Path, changed: dict[str, Any], field: str) -> None:
+    with pytest.raises(GovernorError) as caught:
+        own(tmp_path, with_plugin(**changed))
+    assert caught.value.details[0].path == f"users[u].user.{field}"
+
+
+def test_a_plugin_beside_another_credential_is_an_error(tmp_path: Path) -> None:
+    whole = json.loads(with_plugin())
+    whole["users"][0]["user"]["token"] = TOKEN
+    with pytest.raises(GovernorError, match="another credential"):
+        own(tmp_path, json.dumps(whole).encode())
+
+
+def test_an_authentication_provider_is_an_error_that_says_what_replaced_it(tmp_path: Path) -> None:
+    with pytest.raises(GovernorError, match="exec plug-in"):
+        own(tmp_path, config(lambda cluster, user: user.update({"auth-provider": {"name": "gcp"}})))
+
+
+def test_another_context_can_be_chosen(tmp_path: Path) -> None:
+    contexts = [
+        {"name": "main", "context": {"cluster": "gone", "user": "gone"}},
+        {"name": "other", "context": {"cluster": "c", "user": "u"}},
+    ]
+    assert own(tmp_path, config(contexts=contexts), "other").server == "https://api.example:6443"
+
+
+def test_a_missing_context_names_those_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(GovernorError, match="there are: main"):
+        own(tmp_path, config(), "other")
+
+
+class TestTheListOfFiles:
+    def test_the_first_to_say_something_counts(self, tmp_path: Path) -> None:
+        first, second = tmp_path / "first", tmp_path / "elsewhere/second"
+        second.parent.mkdir()
+        partial = {"clusters": [{"name": "c", "cluster": {"server": "https://first"}}], "current-context": ""}
+        first.write_text(json.dumps(partial))
+        second.write_bytes(
+            config(clusters=[{"name": "c", "cluster": {"server": "https://second"}}]).replace(
+                b'"token": "very-secret-token"', b'"tokenFile": "token"'
+            )
+        )
+        listed = f"{first}:{tmp_path / 'missing'}::{second}"
+        access = kubeconfig.own(environ={"KUBECONFIG": listed})
+        assert (access.server, access.token) == ("https://first", tmp_path / "elsewhere/token")
+
+    def test_without_a_list_it_is_the_one_at_home(self, tmp_path: Path) -> None:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube/config").write_bytes(config())
+        assert kubeconfig.own(environ={"HOME": str(tmp_path)}).server == "https://api.example:6443"
+
+    def test_none_at_all_is_an_error_that_says_where_was_looked(self, tmp_path: Path) -> None:
+        with pytest.raises(GovernorError, match=str(tmp_path / ".kube/config")) as caught:
+            kubeconfig.own(environ={"HOME": str(tmp_path)})
+        assert caught.value.kind is Kind.PRECONDITION
+
+    def test_a_file_that_is_named_must_be_there(self, tmp_path: Path) -> None:
+        with pytest.raises(GovernorError, match="cannot read the kubeconfig"):
+            kubeconfig.own(tmp_path / "missing")

@@ -1,0 +1,92 @@
+"""TLS contexts of clusters: whom they trust, what they show, and how many are kept."""
+
+import ssl
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from governor.errors import GovernorError, Kind
+from governor.kube.config import trust
+from governor.kube.config.trust import Contexts, Trust, make_context
+from governor.values.secret import Secret
+from testbed.kube.pki import Authority, Pair
+
+AUTHORITY = Authority()
+USER = AUTHORITY.issue("ann")
+
+
+def trusting(ca: bytes = AUTHORITY.certificate, user: Pair | None = None, **changed: bool) -> Trust:
+    certificate, key = (user.certificate, user.key.decode()) if user else (b"", "")
+    return Trust(ca, certificate, Secret(key), "", changed.get("insecure", False))
+
+
+def test_only_the_clusters_own_authority_is_trusted() -> None:
+    context = make_context(trusting(user=USER))
+    assert len(context.get_ca_certs()) == 1
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_without_one_those_of_the_system_are() -> None:
+    context = make_context(trusting(b""))
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_verification_is_off_only_where_it_was_asked_for() -> None:
+    context = make_context(trusting(b"", insecure=True))
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+
+
+@pytest.mark.parametrize(
+    "ca", [b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", b"\xff"]
+)
+def test_an_authority_that_is_none_is_an_error(ca: bytes) -> None:
+    with pytest.raises(GovernorError, match="certificate authority") as caught:
+        make_context(trusting(ca))
+    assert caught.value.kind is Kind.INVALID
+
+
+def test_a_key_that_does_not_fit_is_an_error_that_says_so() -> None:
+    other = AUTHORITY.issue("bob")
+    with pytest.raises(GovernorError, match="is not the key to") as caught:
+        make_context(trusting(user=Pair(USER.certificate, other.key)))
+    assert caught.value.code == "kube-client-certificate"
+
+
+def test_an_encrypted_key_is_an_error_and_nobody_is_asked_for_its_password() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    with pytest.raises(GovernorError, match="unencrypted"):
+        make_context(trusting(user=Pair(USER.certificate, locked)))
+
+
+@pytest.mark.parametrize("pair", [Pair(b"nonsense", USER.key), Pair(USER.certificate, b"hunter2")])
+def test_a_pair_that_is_none_is_an_error_that_does_not_show_it(pair: Pair) -> None:
+    with pytest.raises(GovernorError, match="not a PEM certificate") as caught:
+        make_context(trusting(user=pair))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_equal_trust_is_one_context_so_that_connections_are_shared() -> None:
+    contexts = Contexts()
+    assert contexts.get(trusting(user=USER)) is contexts.get(trusting(user=USER))
+    assert contexts.get(trusting()) is not contexts.get(trusting(user=USER))
+
+
+def test_another_name_to_verify_is_another_context() -> None:
+    contexts = Contexts()
+    named = Trust(AUTHORITY.certificate, b"", Secret(""), "inner", insecure=False)
+    assert contexts.get(named) is not contexts.get(trusting())
+
+
+def test_only_those_used_lately_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "KEPT", 2)
+    contexts = Contexts()
+    first, second, third = (trusting(user=AUTHORITY.issue(name)) for name in "abc")
+    kept = contexts.get(first)
+    gone = contexts.get(second)
+    assert contexts.get(first) is kept
+    contexts.get(third)
+    assert contexts.get(first) is kept
+    assert contexts.get(second) is not gone

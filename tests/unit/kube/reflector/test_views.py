@@ -1,0 +1,106 @@
+"""Views: what is decoded, what counts as the same, what they weigh."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+
+from governor.kube.objects import Object
+from governor.kube.reflector.views import Metadata, Reading, View
+
+OBJECTS = 2_000
+
+
+class Labels(msgspec.Struct, frozen=True, gc=False):
+    name: str = msgspec.field(name="app.kubernetes.io/name", default="")
+
+
+class WorkloadMetadata(Metadata, frozen=True):
+    generation: int = 0
+    labels: Labels = Labels()
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    ready: bool
+    restart_count: int
+
+
+class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    container_statuses: tuple[Container, ...] = ()
+
+
+class Pod(View, frozen=True):
+    metadata: WorkloadMetadata
+    status: Status = Status()
+
+
+def pod(number: int) -> bytes:
+    """A pod of about 3.9 kB, as an API server writes it."""
+    fields: Object = {f"f:field{each}": {'k:{"type":"Ready"}': {".": {}, "f:status": {}}} for each in range(28)}
+    managed = {"manager": "kubelet", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}}
+    return msgspec.json.encode(
+        {
+            "metadata": {
+                "name": f"web-{number}",
+                "namespace": "team-a",
+                "uid": f"0b0f3b4e-0000-4000-8000-{number:012d}",
+                "resourceVersion": str(100_000 + number),
+                "generation": 3,
+                "labels": {"app.kubernetes.io/name": "web", "pod-template-hash": "6d4cf56db6"},
+                "managedFields": [managed],
+            },
+            "spec": {"containers": [{"name": "web", "env": [{"name": f"E{n}", "value": "x" * 40} for n in range(24)]}]},
+            "status": {
+                "phase": "Running",
+                "podIP": "10.1.2.3",
+                "containerStatuses": [
+                    {"name": "web", "ready": True, "restartCount": 0, "imageID": "sha256:" + "a" * 64},
+                    {"name": "side", "ready": True, "restartCount": 1, "imageID": "sha256:" + "b" * 64},
+                ],
+            },
+        }
+    )
+
+
+def page(objects: list[bytes]) -> bytes:
+    return b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
+
+
+def test_views_are_equal_when_only_the_version_differs() -> None:
+    first = WorkloadMetadata("a", "n", "u", "1", 3)
+    assert first == WorkloadMetadata("a", "n", "u", "2", 3)
+    assert hash(first) == hash(WorkloadMetadata("a", "n", "u", "2", 3))
+    assert Pod(first) == Pod(WorkloadMetadata("a", "n", "u", "2", 3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        WorkloadMetadata("b", "n", "u", "1", 3),
+        WorkloadMetadata("a", "m", "u", "1", 3),
+        WorkloadMetadata("a", "n", "v", "1", 3),
+        WorkloadMetadata("a", "n", "u", "1", 4),
+        WorkloadMetadata("a", "n", "u", "1", 3, Labels("web")),
+        Metadata("a", "n", "u", "1"),
+    ],
+)
+def test_views_differ_when_a_field_that_is_read_does(other: Metadata) -> None:
+    assert WorkloadMetadata("a", "n", "u", "1", 3) != other
+
+
+def test_a_projected_object_weighs_less_than_a_kibibyte() -> None:
+    body = page([pod(number) for number in range(OBJECTS)])
+    assert len(pod(1)) >= 3_900
+    reading = Reading(Pod)
+    reading.page(body)
+    tracemalloc.start()
+    try:
+        held = reading.page(body)
+        weight = tracemalloc.get_traced_memory()[0] / OBJECTS
+    finally:
+        tracemalloc.stop()
+    assert len(held.objects) == OBJECTS
+    assert weight < 1024

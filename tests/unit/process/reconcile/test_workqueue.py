@@ -1,0 +1,278 @@
+"""The workqueue: who gets which key when, delays and retries, the end, and the figures."""
+
+import asyncio
+import gc
+import random
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from governor.process.clock import VirtualClock
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.turns import Priority
+from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
+from governor.process.telemetry.instruments import Registry
+
+BACKOFF = Backoff(first_s=1, most_s=60)
+CHANGE, RETRY, RESYNC = Priority.CHANGE, Priority.RETRY, Priority.RESYNC
+
+
+class Bench:
+    """A queue of strings on a virtual clock; the part before a slash is a key's group."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.registry = Registry()
+        self.queue = Workqueue[str](
+            "q",
+            metrics=QueueMetrics(self.registry),
+            clock=self.clock,
+            backoff=BACKOFF,
+            chance=random.Random(1),
+            group_of=lambda key: key.partition("/")[0],
+        )
+
+    def figure(self, name: str) -> float | None:
+        return self.registry.value(f"workqueue_{name}", {"name": "q"})
+
+    async def ready(self) -> list[str]:
+        """What workers get now without waiting, in order."""
+        keys = []
+        while self.figure("depth"):
+            keys.append(await self.queue.get())
+        for key in keys:
+            self.queue.done(key)
+        return keys
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Bench]:
+    bench = Bench()
+    task = asyncio.create_task(bench.queue.run())
+    yield bench
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def test_a_key_added_several_times_is_got_once() -> None:
+    bench = Bench()
+    for key in "abab":
+        bench.queue.add(key)
+    assert await bench.ready() == ["a", "b"]
+
+
+async def test_a_key_that_a_worker_has_is_got_again_only_when_that_is_done() -> None:
+    bench = Bench()
+    bench.queue.add("a")
+    assert await bench.queue.get() == "a"
+    bench.queue.add("a", RESYNC)
+    bench.queue.add("a", CHANGE)
+    bench.queue.add("b", RETRY)
+    assert await bench.queue.get() == "b"
+    bench.queue.add("c", RETRY)
+    bench.queue.done("a")
+    assert await bench.ready() == ["a", "c"]
+
+
+async def test_groups_and_priorities_say_who_is_next() -> None:
+    bench = Bench()
+    for n in range(3):
+        bench.queue.add(f"big/{n}", RETRY)
+    bench.queue.add("small/0", RETRY)
+    bench.queue.add("big/9")
+    assert await bench.ready() == ["big/9", "big/0", "small/0", "big/1", "big/2"]
+
+
+async def test_waiting_workers_get_one_key_each() -> None:
+    bench = Bench()
+    workers = [asyncio.create_task(bench.queue.get()) for _ in range(3)]
+    await bench.clock.advance(0)
+    bench.queue.add("a")
+    bench.queue.add("b")
+    await bench.clock.advance(0)
+    assert sorted(worker.result() for worker in workers if worker.done()) == ["a", "b"]
+    bench.queue.shut_down()
+    ended = [each for each in await asyncio.gather(*workers, return_exceptions=True) if not isinstance(each, str)]
+    assert [type(each) for each in ended] == [QueueEndedError]
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+@pytest.mark.parametrize("added_first", [True, False])
+async def test_a_worker_cancelled_in_the_moment_of_its_key_leaves_it_to_another(leaver: int, added_first: bool) -> None:
+    bench = Bench()
+    workers = [asyncio.create_task(bench.queue.get()) for _ in range(2)]
+    await bench.clock.advance(0)
+    if added_first:
+        bench.queue.add("a")
+    workers[leaver].cancel()
+    if not added_first:
+        bench.queue.add("a")
+    await bench.clock.advance(0)
+    assert workers[leaver].cancelled()
+    assert workers[1 - leaver].result() == "a"
+
+
+async def test_of_several_delays_the_earliest_counts() -> None:
+    async with running() as bench:
+        for seconds in (30, 10, 20):
+            bench.queue.add_after("a", seconds)
+        bench.queue.add_after("b", 5)
+        await bench.clock.advance(9)
+        assert await bench.ready() == ["b"]
+        await bench.clock.advance(1)
+        assert await bench.ready() == ["a"]
+        await bench.clock.advance(100)
+        assert await bench.ready() == []
+
+
+@pytest.mark.parametrize("delays", [((10, RESYNC), (20, CHANGE)), ((20, CHANGE), (10, RESYNC))])
+async def test_of_the_priorities_of_several_delays_the_highest_counts(delays: list[tuple[int, Priority]]) -> None:
+    async with running() as bench:
+        bench.queue.add("b", RETRY)
+        for seconds, priority in delays:
+            bench.queue.add_after("a", seconds, priority)
+        await bench.clock.advance(10)
+        assert await bench.ready() == ["a", "b"]
+
+
+async def test_a_change_runs_sooner_and_cancels_no_delay() -> None:
+    async with running() as bench:
+        bench.queue.add_after("a", 10)
+        bench.queue.add("a")
+        assert await bench.ready() == ["a"]
+        await bench.clock.advance(10)
+        assert await bench.ready() == ["a"]
+
+
+async def test_an_earlier_delay_overtakes_one_that_is_already_slept_for() -> None:
+    async with running() as bench:
+        bench.queue.add_after("late", 50)
+        await bench.clock.advance(1)
+        bench.queue.add_after("soon", 1)
+        await bench.clock.advance(1)
+        assert await bench.ready() == ["soon"]
+        await bench.clock.advance(48)
+        assert await bench.ready() == ["late"]
+
+
+async def test_retries_wait_longer_and_longer_until_they_are_forgotten() -> None:
+    async with running() as bench:
+        waits = [await _retry(bench) for _ in range(7)]
+        bench.queue.forget("a")
+        afterwards = await _retry(bench)
+    assert all(1 <= wait <= BACKOFF.ceiling_s(n) + 1 for n, wait in enumerate(waits, start=1))
+    assert max(waits) > 8
+    assert afterwards <= 2
+    assert bench.figure("retries_total") == 8
+
+
+async def _retry(bench: Bench) -> int:
+    waited_s = 0
+    bench.queue.retry("a")
+    while not await bench.ready():
+        await bench.clock.advance(1)
+        waited_s += 1
+    return waited_s
+
+
+async def test_a_shut_down_queue_is_drained_and_takes_no_more() -> None:
+    bench = Bench()
+    delays = asyncio.create_task(bench.queue.run())
+    bench.queue.add("a")
+    bench.queue.add("b")
+    assert await bench.queue.get() == "a"
+    bench.queue.add("a")
+    bench.queue.add_after("c", 1)
+    await bench.clock.advance(0)
+    bench.queue.shut_down()
+    bench.queue.add("d")
+    bench.queue.add_after("e", 1)
+    await bench.clock.advance(10)
+    assert delays.done()
+    assert await bench.queue.get() == "b"
+    bench.queue.done("a")
+    assert await bench.queue.get() == "a"
+    with pytest.raises(QueueEndedError):
+        await bench.queue.get()
+
+
+class Key:
+    """A key that can be watched for being kept."""
+
+
+async def test_nothing_is_kept_of_a_key_that_came_to_rest() -> None:
+    queue = Workqueue[Key]("q", metrics=QueueMetrics(Registry()), clock=VirtualClock(), backoff=BACKOFF)
+    keys = [Key() for _ in range(100)]
+    kept = [weakref.ref(key) for key in keys]
+    for key in keys:
+        queue.add(key, RESYNC)
+        queue.add(key)
+    while keys:
+        key = await queue.get()
+        queue.add(key)
+        queue.done(key)
+        key = await queue.get()
+        queue.retry(key)
+        queue.forget(key)
+        queue.done(key)
+        keys.remove(key)
+    queue.shut_down()
+    del key
+    gc.collect()
+    assert [each() for each in kept if each() is not None] == []
+
+
+async def test_delays_that_were_replaced_do_not_pile_up() -> None:
+    async with running() as bench:
+        for _ in range(1000):
+            bench.queue.add_after("a", 100_000)
+            bench.queue.add_after("a", 1)
+            await bench.clock.advance(1)
+            assert await bench.ready() == ["a"]
+        assert len(bench.queue._delays._heap) < 100
+
+
+async def test_the_figures_have_the_names_and_values_that_dashboards_expect() -> None:
+    async with running() as bench:
+        for key in ("a", "a", "b"):
+            bench.queue.add(key)
+        await bench.clock.advance(3)
+        assert bench.figure("depth") == 2
+        assert await bench.queue.get() == "a"
+        assert bench.queue.worked_on == 1
+        bench.queue.add("a")
+        bench.queue.add("a")
+        assert bench.figure("depth") == 2
+        await bench.clock.advance(7)
+        bench.queue.retry("a")
+        bench.queue.done("a")
+        assert await bench.ready() == ["b", "a"]
+    assert bench.figure("adds_total") == 3
+    assert bench.figure("retries_total") == 1
+    assert bench.figure("queue_duration_seconds_count") == 3
+    assert bench.figure("queue_duration_seconds_sum") == 3 + 10 + 7
+    assert bench.figure("work_duration_seconds_count") == 3
+    assert bench.figure("work_duration_seconds_sum") == 7
+    assert bench.figure("depth") == 0
+
+
+async def test_queues_share_a_registry_under_their_names() -> None:
+    registry = Registry()
+    metrics = QueueMetrics(registry)
+    for name, keys in (("one", "a"), ("two", "bc")):
+        queue = Workqueue[str](name, metrics=metrics, clock=VirtualClock(), backoff=BACKOFF)
+        for key in keys:
+            queue.add(key)
+    text = registry.text()
+    assert 'workqueue_adds_total{name="one"} 1.0' in text
+    assert 'workqueue_depth{name="two"} 2.0' in text
+    assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line} == {
+        "workqueue_depth",
+        "workqueue_adds_total",
+        "workqueue_queue_duration_seconds",
+        "workqueue_work_duration_seconds",
+        "workqueue_retries_total",
+    }

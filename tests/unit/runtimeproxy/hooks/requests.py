@@ -1,0 +1,87 @@
+"""Requests as kubelet makes them, and answers as plugins give them."""
+
+from typing import Any
+
+from governor.runtimeproxy.cri import cri_pb2 as cri
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.consulting import Consultation, consult
+from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
+from governor.wire.hooks import hooks_pb2 as hooks
+from tests.unit.runtimeproxy.hooks.strategies import Memory, echo
+
+# As kubelet describes a burstable container that it pins.
+KUBELET: dict[str, Any] = {
+    "cpu_period": 100000,
+    "cpu_quota": 50000,
+    "cpu_shares": 512,
+    "memory_limit_in_bytes": 1 << 30,
+    "oom_score_adj": 900,
+    "cpuset_cpus": "0-3",
+    "hugepage_limits": [{"page_size": "2Mi", "limit": 0}, {"page_size": "1Gi", "limit": 7}],
+    "unified": {"memory.oom.group": "1"},
+}
+POD = cri.PodSandboxConfig(
+    metadata={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
+    labels={"app": "web"},
+    annotations={"note": "x"},
+    linux={"cgroup_parent": "/kubepods/pod1"},
+)
+
+
+def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, bytes]] | None = None) -> Consultation:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s", sandbox_config=POD)
+    request.config.metadata.name = "app"
+    if resources is not None:
+        request.config.linux.resources.CopyFrom(cri.LinuxContainerResources(**resources))
+    for key, value in envs or []:
+        request.config.envs.add(key=key, value=value)
+    return consult(Call.CREATE_CONTAINER, request, Memory())
+
+
+def answer(**resources: Any) -> hooks.ContainerResourceHookResponse:
+    return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**resources))
+
+
+def repeated(consultation: Consultation, **resources: Any) -> hooks.ContainerResourceHookResponse:
+    """The answer of a plugin that repeats its request and sets some resources in it."""
+    message = echo(consultation.question)
+    assert isinstance(message, hooks.ContainerResourceHookResponse)
+    for name, value in resources.items():
+        setattr(message.container_resources, name, value)
+    return message
+
+
+def environment(**variables: str) -> hooks.ContainerResourceHookResponse:
+    return hooks.ContainerResourceHookResponse(container_envs=variables)
+
+
+def resources_of(consultation: Consultation) -> cri.LinuxContainerResources:
+    request = consultation.result()
+    assert isinstance(request, cri.CreateContainerRequest)
+    return request.config.linux.resources
+
+
+def variables_of(consultation: Consultation) -> list[tuple[str, bytes]]:
+    request = consultation.result()
+    assert isinstance(request, cri.CreateContainerRequest)
+    return [(each.key, each.value) for each in request.config.envs]
+
+
+def told(consultation: Consultation) -> list[str]:
+    return [str(change) for change in consultation.changes]
+
+
+VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", b"")]
+
+
+def known_container() -> Memory:
+    request = creation(KUBELET, VARIABLES).request
+    assert isinstance(request, cri.CreateContainerRequest)
+    container = created_container(request, "c")
+    assert container == created_container(request, "c")
+    return Memory({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
+
+
+def update(**fields: Any) -> Consultation:
+    request = cri.UpdateContainerResourcesRequest(container_id="c", **fields)
+    return consult(Call.UPDATE_CONTAINER_RESOURCES, request, known_container())

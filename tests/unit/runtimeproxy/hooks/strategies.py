@@ -1,0 +1,126 @@
+"""Arbitrary CRI requests and plugins' answers, and a store that knows what a test says."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+from hypothesis import strategies as st
+
+from governor.runtimeproxy.hooks.calls import Call, CriRequest
+from governor.runtimeproxy.store.records import Container, Sandbox
+from governor.wire.hooks.hooks_pb2 import (
+    ContainerResourceHookResponse,
+    PodSandboxHookRequest,
+    PodSandboxHookResponse,
+)
+from governor.wire.hooks.points import Request, Response
+
+# Field 4095 of a later version: a text.
+UNKNOWN = b"\xfa\xff\x01\x05later"
+
+R = TypeVar("R", bound=Message)
+Fields = dict[str, Any]
+
+
+class Memory(msgspec.Struct):
+    """A store that knows what a test says."""
+
+    sandboxes: dict[str, Sandbox] = {}
+    containers: dict[str, Container] = {}
+
+    def sandbox(self, sandbox_id: str) -> Sandbox | None:
+        return self.sandboxes.get(sandbox_id)
+
+    def container(self, container_id: str) -> Container | None:
+        return self.containers.get(container_id)
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Fields]:
+    """Some of these fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+keys = st.sampled_from(["a", "b", "c", "example.com/d"])
+texts = st.text(st.characters(codec="utf-8"), max_size=4)
+entries = st.dictionaries(keys, texts, max_size=3)
+counts = st.sampled_from([0, 1, 2, 1000])
+limits = counts | st.just(-1)
+cpusets = st.sampled_from(["", "0-3", "1"])
+resources = some(
+    cpu_period=counts,
+    cpu_quota=limits,
+    cpu_shares=counts,
+    memory_limit_in_bytes=limits,
+    oom_score_adj=limits,
+    memory_swap_limit_in_bytes=limits,
+    cpuset_cpus=cpusets,
+    cpuset_mems=cpusets,
+    hugepage_limits=st.lists(
+        some(page_size=st.sampled_from(["2Mi", "1Gi"]), limit=st.integers(0, 2**64 - 1)), max_size=3
+    ),
+    unified=entries,
+)
+pods = some(
+    metadata=some(name=texts, uid=texts, namespace=texts, attempt=st.integers(0, 3)),
+    labels=entries,
+    annotations=entries,
+    linux=some(cgroup_parent=texts, overhead=resources, resources=resources),
+)
+containers = some(
+    metadata=some(name=texts, attempt=st.integers(0, 3)),
+    envs=st.lists(some(key=keys, value=st.binary(max_size=3)), max_size=6),
+    labels=entries,
+    annotations=entries,
+    linux=some(resources=resources),
+)
+pod_answers = some(labels=entries, annotations=entries, cgroup_parent=texts, resources=resources).map(
+    lambda fields: PodSandboxHookResponse(**fields)
+)
+container_answers = some(
+    container_annotations=entries, container_resources=resources, pod_cgroup_parent=texts, container_envs=entries
+).map(lambda fields: ContainerResourceHookResponse(**fields))
+
+
+@st.composite
+def run_requests(draw: st.DrawFn) -> CriRequest:
+    """RunPodSandboxRequests, with fields of a later version in any message of them."""
+    fields = draw(some(config=pods, runtime_handler=texts))
+    return _with_unknown(draw, Call.RUN_POD_SANDBOX.shape.request(**fields))
+
+
+@st.composite
+def create_requests(draw: st.DrawFn) -> CriRequest:
+    """CreateContainerRequests whose sandbox is described in them, with fields of a later version."""
+    fields = draw(some(config=containers)) | {"pod_sandbox_id": "s", "sandbox_config": draw(pods)}
+    return _with_unknown(draw, Call.CREATE_CONTAINER.shape.request(**fields))
+
+
+@st.composite
+def update_requests(draw: st.DrawFn) -> CriRequest:
+    """UpdateContainerResourcesRequests of container ``c``, with fields of a later version."""
+    fields = draw(some(linux=resources, annotations=entries)) | {"container_id": "c"}
+    return _with_unknown(draw, Call.UPDATE_CONTAINER_RESOURCES.shape.request(**fields))
+
+
+def echo(question: Request) -> Response:
+    """The answer of a plugin that repeats its request."""
+    repeated = {field.name: value for field, value in question.ListFields()}
+    answer = PodSandboxHookResponse if isinstance(question, PodSandboxHookRequest) else ContainerResourceHookResponse
+    return answer(**{name: value for name, value in repeated.items() if name in answer.DESCRIPTOR.fields_by_name})
+
+
+def submessages(message: Message) -> list[Message]:
+    """A message and all that are in it, entries of maps left out."""
+    found = [message]
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for inner in value if field.is_repeated else [value]:
+                found += submessages(inner)
+    return found
+
+
+def _with_unknown(draw: st.DrawFn, message: R) -> R:
+    for each in submessages(message):
+        if draw(st.booleans()):
+            each.MergeFromString(UNKNOWN)
+    return message

@@ -1,0 +1,153 @@
+"""Which calls are hooked, and what plugins are asked about them."""
+
+import pytest
+
+from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.cri import cri_pb2 as cri
+from governor.runtimeproxy.grpc.framing import wrap
+from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, changed, question, read, write
+from governor.runtimeproxy.store.records import Sandbox, pod_of
+from governor.wire.hooks import hooks_pb2 as hooks
+from governor.wire.hooks.points import Hook
+from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, VARIABLES, creation, known_container
+from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, Memory
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_d16_both_versions_of_the_service_are_hooked(service: str) -> None:
+    assert {CALLS[f"/{service}/{call}"] for call in Call} == set(Call)
+    assert len(CALLS) == len(SERVICES) * len(Call)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runtime.v1.RuntimeService/Version",
+        "/runtime.v1.RuntimeService/GetContainerEvents",
+        "/runtime.v1.ImageService/RunPodSandbox",
+        "/runtime.v2.RuntimeService/RunPodSandbox",
+        "/runtime.v1.RuntimeService/RunPodSandbox/",
+    ],
+)
+def test_other_calls_are_none_of_ours(path: str) -> None:
+    assert path not in CALLS
+
+
+def test_every_hook_belongs_to_one_call_and_to_its_side_of_it() -> None:
+    before = {call.shape.pre for call in Call} - {None}
+    after = {call.shape.post for call in Call} - {None}
+    assert before == {hook for hook in Hook if not hook.is_post}
+    assert after == {hook for hook in Hook if hook.is_post}
+
+
+def test_places_of_changes_exist_in_hook_and_request() -> None:
+    for call in Call:
+        for field, place in call.shape.places.items():
+            assert call.shape.pre is not None
+            answer = hooks.PodSandboxHookResponse if call.shape.pre.is_of_pod else hooks.ContainerResourceHookResponse
+            assert field in answer.DESCRIPTOR.fields_by_name
+            message = call.shape.request()
+            for step in place:
+                assert step in message.DESCRIPTOR.fields_by_name
+                message = getattr(message, step)
+
+
+def test_a_request_is_read_from_its_body_and_written_back() -> None:
+    request = cri.StopContainerRequest(container_id="c")
+    request.MergeFromString(UNKNOWN)
+    assert read(Call.STOP_CONTAINER, write(request)) == request
+    assert write(read(Call.STOP_CONTAINER, write(request))) == write(request)
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28"])
+def test_a_body_that_is_no_such_request_is_refused(garbage: bytes) -> None:
+    with pytest.raises(GovernorError, match="StopContainer") as caught:
+        read(Call.STOP_CONTAINER, wrap(garbage))
+    assert caught.value.kind is Kind.INVALID
+
+
+def test_a_request_given_to_be_changed_stays_as_it_is() -> None:
+    request = cri.StopContainerRequest(container_id="c")
+    assert changed(Call.STOP_CONTAINER, request, ()) is not request
+
+
+def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
+    config = cri.PodSandboxConfig()
+    config.CopyFrom(POD)
+    config.linux.overhead.cpu_quota = 5
+    config.linux.resources.cpu_shares = 6
+    assert question(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), Memory()) == (
+        hooks.PodSandboxHookRequest(
+            pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
+            runtime_handler="kata",
+            labels={"app": "web"},
+            annotations={"note": "x"},
+            cgroup_parent="/kubepods/pod1",
+            overhead={"cpu_quota": 5},
+            resources={"cpu_shares": 6},
+        )
+    )
+
+
+def test_a_plugin_learns_of_a_new_container_with_its_pod() -> None:
+    sandbox = Sandbox("s", pod_of(cri.PodSandboxConfig(labels={"changed": "by a plugin"}, linux={"resources": {}})))
+    request = creation(KUBELET, VARIABLES).request
+    asked = question(request, Memory({"s": sandbox}))
+    assert asked == hooks.ContainerResourceHookRequest(
+        container_meta={"name": "app"},
+        container_resources=hooks.LinuxContainerResources(**KUBELET),
+        container_envs={"A": "2", "B": "3", "C": ""},
+        pod_labels={"changed": "by a plugin"},
+        pod_resources={},
+        pod_cgroup_parent="/kubepods/pod1",
+    )
+
+
+def test_d2_a_container_in_a_sandbox_that_nobody_knows_is_described_by_its_own_request() -> None:
+    asked = creation(KUBELET).question
+    assert isinstance(asked, hooks.ContainerResourceHookRequest)
+    assert (asked.pod_meta.name, dict(asked.pod_labels)) == ("web", {"app": "web"})
+    assert asked.pod_cgroup_parent == "/kubepods/pod1"
+
+
+def test_a_container_that_starts_or_stops_is_described_by_what_is_known() -> None:
+    memory = known_container()
+    started = question(cri.StartContainerRequest(container_id="c"), memory)
+    assert question(cri.StopContainerRequest(container_id="c"), memory) == started
+    assert started == hooks.ContainerResourceHookRequest(
+        pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
+        container_meta={"name": "app", "id": "c"},
+        container_resources=hooks.LinuxContainerResources(**KUBELET),
+        container_envs={"A": "2", "B": "3", "C": ""},
+        pod_labels={"app": "web"},
+        pod_annotations={"note": "x"},
+        pod_cgroup_parent="/kubepods/pod1",
+    )
+
+
+def test_a_pod_that_stops_is_described_by_what_is_known() -> None:
+    assert question(cri.StopPodSandboxRequest(pod_sandbox_id="s"), known_container()) == pod_of(POD, "runc")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        cri.CreateContainerRequest(pod_sandbox_id="behind our back"),
+        cri.StartContainerRequest(container_id="behind our back"),
+        cri.StopContainerRequest(container_id="behind our back"),
+        cri.UpdateContainerResourcesRequest(container_id="behind our back"),
+        cri.StopPodSandboxRequest(pod_sandbox_id="behind our back"),
+    ],
+)
+def test_d15_what_nobody_knows_is_said_so_that_the_policy_can_decide(request_: CriRequest) -> None:
+    with pytest.raises(GovernorError, match="behind our back") as caught:
+        question(request_, Memory())
+    assert caught.value.kind is Kind.NOT_FOUND
+    assert caught.value.code in ("unknown-sandbox", "unknown-container")
+
+
+def test_asking_does_not_change_what_is_remembered() -> None:
+    memory = known_container()
+    before = memory.containers["c"].container.SerializeToString(deterministic=True)
+    question(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
+    assert memory.containers["c"].container.SerializeToString(deterministic=True) == before

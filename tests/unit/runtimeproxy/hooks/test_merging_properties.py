@@ -1,0 +1,147 @@
+"""What holds for every request and every answer."""
+
+import pytest
+from google.protobuf.unknown_fields import UnknownFieldSet
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from governor.errors import GovernorError
+from governor.runtimeproxy.cri.cri_pb2 import CreateContainerRequest, PodSandboxConfig
+from governor.runtimeproxy.hooks.calls import Call, CriRequest, read, write
+from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
+from governor.runtimeproxy.hooks.consulting import Consultation, consult
+from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
+from governor.wire.hooks.points import Response
+from tests.unit.runtimeproxy.hooks.strategies import (
+    Memory,
+    container_answers,
+    create_requests,
+    echo,
+    pod_answers,
+    run_requests,
+    submessages,
+    update_requests,
+)
+from tests.unit.values.strategies import brief
+
+CALLS = {
+    "RunPodSandboxRequest": Call.RUN_POD_SANDBOX,
+    "CreateContainerRequest": Call.CREATE_CONTAINER,
+    "UpdateContainerResourcesRequest": Call.UPDATE_CONTAINER_RESOURCES,
+}
+requests = run_requests() | create_requests() | update_requests()
+asked = st.one_of(
+    st.tuples(run_requests(), pod_answers, pod_answers),
+    st.tuples(create_requests(), container_answers, container_answers),
+    st.tuples(update_requests(), container_answers, container_answers),
+)
+
+
+def begin(request: CriRequest) -> Consultation:
+    """A consultation in which container ``c`` is known, with resources and variables of its own."""
+    creation = CreateContainerRequest(pod_sandbox_id="s")
+    creation.config.linux.resources.cpu_shares = 7
+    creation.config.linux.resources.cpuset_cpus = "0-7"
+    creation.config.envs.add(key="a", value=b"1")
+    memory = Memory(
+        {"s": Sandbox("s", pod_of(PodSandboxConfig(labels={"team": "a"})))}, {"c": created_container(creation, "c")}
+    )
+    return consult(CALLS[request.DESCRIPTOR.name], request, memory)
+
+
+@brief
+@given(requests)
+def test_a_plugin_that_repeats_its_request_changes_nothing(request: CriRequest) -> None:
+    consultation = begin(request)
+    echoed = consultation.answered("parrot", echo(consultation.question))
+    assert echoed.changes == ()
+    assert echoed.unused == ()
+    assert write(echoed.result()) == write(request)
+
+
+@brief
+@given(requests)
+def test_a_plugin_that_answers_nothing_changes_nothing(request: CriRequest) -> None:
+    consultation = begin(request)
+    silent = type(echo(consultation.question))()
+    assert write(consultation.answered("silent", silent).result()) == write(request)
+
+
+@brief
+@given(asked)
+def test_a_second_plugin_with_the_same_answer_changes_nothing_more(
+    drawn: tuple[CriRequest, Response, Response],
+) -> None:
+    request, answer, _ = drawn
+    after = begin(request).answered("one", answer)
+    again = after.answered("other", answer)
+    assert again.total.changes == after.total.changes
+
+
+@brief
+@given(asked)
+def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
+    drawn: tuple[CriRequest, Response, Response],
+) -> None:
+    request, one, other = drawn
+    start = begin(request)
+    first, second = start.answered("one", one), start.answered("other", other)
+    assume(not {each.path for each in first.total.changes} & {each.path for each in second.total.changes})
+    # What is left out is understood against the whole request, which the first plugin may have changed.
+    assume(all(each.new not in ("", None) for each in (*first.total.changes, *second.total.changes)))
+    forwards, backwards = first.answered("other", other), second.answered("one", one)
+    assume(all(each.new not in ("", None) for each in (*forwards.total.changes, *backwards.total.changes)))
+    # Who repeats what the other one changes contradicts it, though alone it changes nothing.
+    assume(not forwards.conflicts and not backwards.conflicts)
+    assert write(forwards.result()) == write(backwards.result())
+
+
+@brief
+@given(asked)
+def test_conflicts_are_reported_and_settled_by_policy(drawn: tuple[CriRequest, Response, Response]) -> None:
+    request, one, other = drawn
+    first = begin(request).answered("one", one)
+    last_wins = first.answered("other", other, ConflictPolicy.LAST_WINS)
+    first_wins = first.answered("other", other, ConflictPolicy.FIRST_WINS)
+    assert last_wins.conflicts == first_wins.conflicts
+    contested = {each.first.path for each in last_wins.conflicts}
+    assert {each.path for each in first.total.changes} >= contested
+    assert {each.plugin for each in first_wins.total.changes if each.path in contested} <= {"one"}
+    if contested:
+        with pytest.raises(GovernorError) as caught:
+            first.answered("other", other, ConflictPolicy.REFUSE)
+        assert all(each.first.field in str(caught.value) for each in last_wins.conflicts)
+    else:
+        assert first.answered("other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
+
+
+@brief
+@given(asked)
+def test_fields_of_later_versions_are_kept_whatever_plugins_change(
+    drawn: tuple[CriRequest, Response, Response],
+) -> None:
+    request, one, other = drawn
+    consultation = begin(request)
+    result = read(consultation.call, write(consultation.answered("one", one).answered("other", other).result()))
+    assert unknown(result) >= unknown(request) - removed_variables(request)
+
+
+@brief
+@given(requests)
+def test_reading_and_writing_keeps_everything(request: CriRequest) -> None:
+    body = write(request)
+    again = read(CALLS[request.DESCRIPTOR.name], body)
+    assert again == request
+    assert unknown(again) == unknown(request)
+    assert write(again) == body
+
+
+def unknown(request: CriRequest) -> int:
+    """How many fields of later versions there are."""
+    return sum(len(UnknownFieldSet(each)) for each in submessages(request))
+
+
+def removed_variables(request: CriRequest) -> int:
+    """How many of them went with variables that a plugin may have removed."""
+    config = getattr(request, "config", None)
+    return sum(len(UnknownFieldSet(each)) for each in getattr(config, "envs", ()))

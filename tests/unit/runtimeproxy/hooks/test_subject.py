@@ -1,0 +1,73 @@
+"""Which pod and container a call is about."""
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.subject import subject_in, subject_of
+from governor.runtimeproxy.ops.control import Subject
+from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, KnownPod
+
+POD = Subject("shop", "web", "u-1")
+IN_SANDBOX = Subject("shop", "web", "u-1", "s1")
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "subject"),
+    [
+        ("RunPodSandbox", cri_pb2.RunPodSandboxRequest(config=CONFIG), POD),
+        ("CreateContainer", CREATE, Subject("shop", "web", "u-1", "s1", "main")),
+        ("StopPodSandbox", cri_pb2.StopPodSandboxRequest(pod_sandbox_id="s1"), IN_SANDBOX),
+        ("PodSandboxStatus", cri_pb2.PodSandboxStatusRequest(pod_sandbox_id="s1", verbose=True), IN_SANDBOX),
+        ("PortForward", cri_pb2.StopPodSandboxRequest(pod_sandbox_id="s2"), Subject(sandbox_id="s2")),
+        ("StartContainer", cri_pb2.StartContainerRequest(container_id="c1"), MAIN),
+        ("ContainerStatus", cri_pb2.ContainerStatusRequest(container_id="c1", verbose=True), MAIN),
+        ("ExecSync", cri_pb2.StartContainerRequest(container_id="c2"), Subject(container_id="c2")),
+        ("Version", cri_pb2.VersionRequest(version="v1"), Subject()),
+        ("ListContainers", cri_pb2.ListContainersRequest(), Subject()),
+    ],
+)
+def test_a_call_is_about_what_its_message_and_the_records_say(method: str, message: Message, subject: Subject) -> None:
+    assert subject_in(method, message.SerializeToString(), KnownPod()) == subject
+
+
+def test_kubelets_own_word_about_a_new_containers_pod_counts() -> None:
+    request = cri_pb2.CreateContainerRequest(pod_sandbox_id="unknown", sandbox_config=CONFIG)
+    assert subject_in("CreateContainer", request.SerializeToString(), KnownPod()) == Subject(
+        "shop", "web", "u-1", "unknown"
+    )
+
+
+@pytest.mark.parametrize("call", list(Call))
+def test_every_held_call_has_a_subject(call: Call) -> None:
+    request = call.shape.request()
+    for field in ("pod_sandbox_id", "container_id"):
+        if field in request.DESCRIPTOR.fields_by_name:
+            setattr(request, field, "s1" if field == "pod_sandbox_id" else "c1")
+    assert subject_of(request, KnownPod()) != Subject() or call is Call.RUN_POD_SANDBOX
+
+
+@given(method=st.sampled_from([*Call, "ContainerStatus", "Version", "Anything"]), message=st.binary(max_size=100))
+def test_no_message_is_too_odd(method: str, message: bytes) -> None:
+    assert isinstance(subject_in(method, message, KnownPod()), Subject)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_meant"),
+    [
+        ("web", True),
+        ("shop/web", True),
+        ("u-1", True),
+        ("s1", True),
+        ("s", True),
+        ("we", False),
+        ("/", False),
+        ("", False),
+    ],
+)
+def test_a_pod_is_named_in_several_ways(text: str, is_meant: bool) -> None:
+    assert MAIN.is_meant(text) is is_meant
+    assert not Subject().is_meant(text)

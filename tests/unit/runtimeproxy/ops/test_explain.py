@@ -1,0 +1,114 @@
+"""Why a plugin is not asked, and what several plugins' files mean together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.runtimeproxy.ops.explain import why_not
+from governor.runtimeproxy.ops.lint import long_waits, shared_orders
+from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
+from governor.runtimeproxy.plugins.registry import Registrations
+from governor.runtimeproxy.settings import Settings
+from governor.values.selectors import Expression, Operator
+from governor.wire.hooks.points import Hook
+
+RUN, CREATE = Hook.PRE_RUN_POD_SANDBOX, Hook.PRE_CREATE_CONTAINER
+
+
+def plugin(name: str = "p", *hooks: Hook, **more: Any) -> Registration:
+    return Registration(name, f"/{name}", dict.fromkeys(hooks or (RUN,), FailurePolicy.IGNORE), **more)
+
+
+def registered(*plugins: Registration) -> Registrations:
+    return Registrations({f"{each.name}.json": each for each in plugins})
+
+
+@pytest.mark.parametrize(
+    ("registration", "labels", "why"),
+    [
+        (plugin(), {}, ""),
+        (plugin("p", CREATE), {}, "the hook is not in its runtime-hooks"),
+        (plugin(match_labels={"app": "web"}), {"app": "web"}, ""),
+        (
+            plugin(match_labels={"app": "web", "tier": "1"}),
+            {"app": "db"},
+            "its selector does not match: label app must be 'web' and is 'db'; label tier must be '1' and is not there",
+        ),
+        (
+            plugin(match_expressions=(Expression("tier", Operator.IN, ("a", "b")),)),
+            {"tier": "c"},
+            "its selector does not match: label tier must be In (a, b) and is 'c'",
+        ),
+        (
+            plugin(match_expressions=(Expression("x", Operator.DOES_NOT_EXIST),)),
+            {"x": ""},
+            "its selector does not match: label x must be DoesNotExist and is ''",
+        ),
+    ],
+)
+def test_it_is_told_why_a_plugin_is_not_asked(registration: Registration, labels: Mapping[str, str], why: str) -> None:
+    assert why_not(registration, RUN, labels) == why
+
+
+TEXTS = st.sampled_from(["a", "b", ""])
+EXPRESSIONS = st.builds(
+    Expression, TEXTS, st.sampled_from([Operator.IN, Operator.NOT_IN]), st.just(("a",))
+) | st.builds(Expression, TEXTS, st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST]))
+
+
+@given(
+    labels=st.dictionaries(TEXTS, TEXTS),
+    wanted=st.dictionaries(TEXTS, TEXTS, max_size=2),
+    expressions=st.lists(EXPRESSIONS, max_size=2),
+)
+def test_there_is_a_reason_exactly_if_the_plugin_is_not_asked(
+    labels: dict[str, str], wanted: dict[str, str], expressions: list[Expression]
+) -> None:
+    registration = plugin(match_labels=wanted, match_expressions=tuple(expressions))
+    asked = registered(registration).asked(RUN, labels)
+    assert bool(why_not(registration, RUN, labels)) is not bool(asked)
+
+
+def test_plugins_of_one_order_that_meet_at_a_hook_are_told_once() -> None:
+    plugins = registered(plugin("a", RUN, CREATE), plugin("b", RUN, CREATE), plugin("c", CREATE, order=1))
+    [found] = shared_orders(plugins)
+    assert str(found).startswith("warning: b.json: order: is that of a.json too")
+    assert "PreRunPodSandbox, PreCreateContainer" in str(found)
+
+
+def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
+    plugins = [plugin(name, RUN, CREATE) for name in "abcd"]
+    found = [str(each) for each in shared_orders(registered(*plugins))]
+    assert [each.partition(" too")[0] for each in found] == [
+        "warning: b.json: order: is that of a.json",
+        "warning: c.json: order: is that of a.json, b.json",
+        "warning: d.json: order: is that of a.json, b.json, c.json",
+    ]
+
+
+def test_plugins_that_no_pod_can_have_both_do_not_meet() -> None:
+    one, two = plugin("a", match_labels={"app": "x"}), plugin("b", match_labels={"app": "y"})
+    both = plugin("b", match_labels={"other": "y"})
+    assert list(shared_orders(registered(one, two))) == []
+    assert len(list(shared_orders(registered(one, both)))) == 1
+
+
+@pytest.mark.parametrize(("timeout_s", "count"), [(57.5, 0), (57.6, 1)])
+def test_time_that_kubelet_does_not_give_is_told(timeout_s: float, count: int) -> None:
+    plugins = registered(plugin("a", timeout_s=timeout_s), plugin("b", timeout_s=57.5))
+    assert len(list(long_waits(plugins, 2.0, 120.0))) == count
+
+
+def test_the_control_socket_is_beside_kubelets_unless_it_is_named() -> None:
+    assert Settings().control_path == "/var/run/koord-runtimeproxy/runtimeproxy-control.sock"
+    assert Settings(koord_runtimeproxy_endpoint="unix:///run/x").control_path == "/run/x-control.sock"
+    assert Settings(control_endpoint="unix:///run/c.sock").control_path == "/run/c.sock"
+
+
+@pytest.mark.parametrize("path", ["relative", "/var/run/containerd/containerd.sock", "/k.sock"])
+def test_a_control_socket_that_cannot_be_is_refused(path: str) -> None:
+    with pytest.raises(Exception, match=path):
+        Settings(control_endpoint=path, koord_runtimeproxy_endpoint="/k.sock")

@@ -1,0 +1,63 @@
+"""What lint says of files and sockets by who may use them."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from governor.runtimeproxy.ops.lint import exposed, unanswering
+
+NOBODY = 65534
+FILE, DIRECTORY = stat.S_IFREG, stat.S_IFDIR
+
+
+@contextmanager
+def without_access(directory: Path) -> Iterator[None]:
+    """As somebody who may not look into a directory; nothing is kept from root."""
+    directory.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        directory.chmod(0o700)
+
+
+def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    with without_access(private):
+        assert unanswering(private / "plugin.sock") == "cannot be reached: Permission denied"
+        assert exposed(private / "plugin.sock") == ""
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "group", "told"),
+    [
+        (FILE | 0o644, 0, 0, ""),
+        (FILE | 0o664, 0, 0, ""),
+        (FILE | 0o664, 7, 8, ""),
+        (FILE | 0o666, 0, 0, "can be written by everybody (mode 0666)"),
+        (FILE | 0o664, 0, 99, "can be written by group 99 (mode 0664)"),
+        (FILE | 0o644, 0, 99, ""),
+        (FILE | 0o600, 99, 0, "belongs to user 99, who can change it"),
+        (DIRECTORY | 0o777, 0, 0, "can be written by everybody (mode 0777)"),
+        (DIRECTORY | 0o1777, 0, 0, ""),
+        (DIRECTORY | 0o1775, 0, 99, ""),
+        (DIRECTORY | 0o775, 0, 99, "can be written by group 99 (mode 0775)"),
+    ],
+)
+def test_it_is_told_who_else_can_write(
+    mode: int, user: int, group: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
+    monkeypatch.setattr(os, "getegid", lambda: 8)
+    found = SimpleNamespace(st_mode=mode, st_uid=user, st_gid=group)
+    monkeypatch.setattr(Path, "stat", lambda _path: found)
+    assert exposed(Path("/x")) == told

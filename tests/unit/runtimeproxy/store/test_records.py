@@ -1,0 +1,52 @@
+"""What is remembered when the runtime has done what it was asked."""
+
+from governor.runtimeproxy.cri import cri_pb2 as cri
+from governor.runtimeproxy.store.records import created_container, started_sandbox, updated_container, updated_sandbox
+from governor.wire.hooks import hooks_pb2 as hooks
+from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, answer, creation, environment
+
+
+def test_a_sandbox_is_remembered_under_the_id_that_the_runtime_gave() -> None:
+    sandbox = started_sandbox(cri.RunPodSandboxRequest(config=POD, runtime_handler="runc"), "s1")
+    assert (sandbox.id, sandbox.pod.runtime_handler, sandbox.pod.pod_meta.uid) == ("s1", "runc", "u1")
+
+
+def test_a_container_is_remembered_as_the_plugins_made_it() -> None:
+    end = creation(KUBELET).answered("one", answer(cpu_shares=2)).answered("two", environment(A="1"))
+    request = end.result()
+    assert isinstance(request, cri.CreateContainerRequest)
+    container = created_container(request, "c1")
+    assert (container.id, container.sandbox_id, container.container.container_meta.id) == ("c1", "s", "c1")
+    assert container.container.container_resources.cpu_shares == 2
+    assert dict(container.container.container_envs) == {"A": "1"}
+
+
+def test_an_update_changes_of_a_record_what_it_specifies() -> None:
+    request = creation(KUBELET).request
+    assert isinstance(request, cri.CreateContainerRequest)
+    before = created_container(request, "c")
+    update = cri.UpdateContainerResourcesRequest(
+        container_id="c",
+        linux={"cpu_quota": -1, "hugepage_limits": [{"page_size": "1Gi", "limit": 0}], "unified": {"a": "b"}},
+        annotations={"x": "y"},
+    )
+    after = updated_container(before, update)
+    assert after.container.container_resources == hooks.LinuxContainerResources(
+        **KUBELET
+        | {
+            "cpu_quota": -1,
+            "hugepage_limits": [{"page_size": "2Mi", "limit": 0}, {"page_size": "1Gi", "limit": 0}],
+            "unified": {"memory.oom.group": "1", "a": "b"},
+        }
+    )
+    assert dict(after.container.container_annotations) == {"x": "y"}
+    assert before == created_container(request, "c")
+
+
+def test_an_update_of_a_sandbox_changes_its_resources() -> None:
+    before = started_sandbox(cri.RunPodSandboxRequest(config=POD), "s")
+    update = cri.UpdatePodSandboxResourcesRequest(overhead={"cpu_shares": 1}, resources={"cpu_shares": 2})
+    after = updated_sandbox(before, update)
+    assert (after.pod.overhead.cpu_shares, after.pod.resources.cpu_shares) == (1, 2)
+    assert not before.pod.HasField("resources")
+    assert updated_sandbox(after, cri.UpdatePodSandboxResourcesRequest()) == after

@@ -1,0 +1,84 @@
+"""Records made from what runtimes tell about what they have."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.store.verbose import container_from, sandbox_of
+
+
+def sandbox_status(info: dict[str, Any] | str) -> cri_pb2.PodSandboxStatusResponse:
+    text = info if isinstance(info, str) else json.dumps(info)
+    status = cri_pb2.PodSandboxStatus(id="s", runtime_handler="runc", labels={"app": "web"})
+    status.metadata.name = "web"
+    return cri_pb2.PodSandboxStatusResponse(status=status, info={"info": text})
+
+
+def container(value: str, spec: list[str] | None) -> dict[str, str]:
+    """The environment of a container whose one variable is shown like this."""
+    info: dict[str, Any] = {"config": {"envs": [{"key": "KEY", "value": value}]}}
+    if spec is not None:
+        info["runtimeSpec"] = {"process": {"env": spec}}
+    response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
+    listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
+    return dict(container_from(listed, response, sandbox_of(sandbox_status({}))).container.container_envs)
+
+
+def test_a_sandbox_has_what_only_its_configuration_tells() -> None:
+    linux = {"cgroup_parent": "/pods/x", "resources": {"cpu_shares": 7}, "sysctls": {"unknown": "1"}}
+    found = sandbox_of(sandbox_status({"config": {"linux": linux, "hostname": "unknown"}}))
+
+    assert found.pod.cgroup_parent == "/pods/x"
+    assert found.pod.resources.cpu_shares == 7
+    assert found.pod.pod_meta.name == "web"
+    assert dict(found.pod.labels) == {"app": "web"}
+
+
+@pytest.mark.parametrize("info", ["", "{", "[]", '{"config": 5}', '{"config": {"linux": []}}'])
+def test_what_cannot_be_read_leaves_what_the_status_says(info: str) -> None:
+    found = sandbox_of(sandbox_status(info))
+
+    assert (found.id, dict(found.pod.labels)) == ("s", {"app": "web"})
+
+
+def test_a_value_is_what_the_process_got_whichever_way_the_runtime_shows_it() -> None:
+    plain, packed = "abcd", base64.b64encode(b"abcd").decode()
+
+    assert container(plain, ["KEY=abcd"]) == {"KEY": "abcd"}
+    assert container(packed, ["KEY=abcd"]) == {"KEY": "abcd"}
+    assert container(packed, None) == {"KEY": "abcd"}
+    assert container("no base64!", None) == {"KEY": "no base64!"}
+
+
+def test_a_value_that_is_no_text_is_not_shown() -> None:
+    assert container(base64.b64encode(b"\xff\xfe").decode(), ["KEY=\ufffd\ufffd"]) == {}
+
+
+def test_resources_that_were_updated_win_over_the_configuration() -> None:
+    info = {"config": {"linux": {"resources": {"cpu_shares": 1, "cpu_quota": 9}}}}
+    response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
+    response.status.resources.linux.cpu_shares = 2
+    listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
+
+    resources = container_from(listed, response, sandbox_of(sandbox_status({}))).container.container_resources
+
+    assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
+
+
+def test_a_swap_limit_that_containerd_made_up_is_not_taken_for_one_that_it_was_told() -> None:
+    def swap(config: int, status: int) -> int:
+        info = {"config": {"linux": {"resources": {"memory_swap_limit_in_bytes": config}}}}
+        response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
+        response.status.resources.linux.memory_limit_in_bytes = 1000
+        response.status.resources.linux.memory_swap_limit_in_bytes = status
+        listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
+        found = container_from(listed, response, sandbox_of(sandbox_status({}))).container
+        return int(found.container_resources.memory_swap_limit_in_bytes)
+
+    assert swap(0, 1000) == 0
+    assert swap(1000, 1000) == 1000
+    assert swap(0, 2000) == 2000
+    assert swap(1500, 2000) == 2000

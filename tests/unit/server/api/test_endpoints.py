@@ -1,0 +1,67 @@
+"""The table of endpoints: access is decided by it alone, and it describes itself."""
+
+import pytest
+
+from governor.errors import GovernorError
+from governor.server.api.endpoints import Access, check_access
+from governor.server.api.openapi import document
+from governor.server.api.routes import ENDPOINTS
+from governor.server.identity.principals import Principal
+from governor.wire.rest import Role
+
+PEOPLE = {role: Principal(role, "token", role=role) for role in Role}
+SELF = Principal("runtime r1", "key", runtime="r1")
+
+ALLOWED = {
+    Access.SELF: {"r1"},
+    Access.VIEWER_OR_SELF: {"r1", Role.VIEWER, Role.EDITOR, Role.ADMIN},
+    Access.VIEWER: {Role.VIEWER, Role.EDITOR, Role.ADMIN},
+    Access.EDITOR: {Role.EDITOR, Role.ADMIN},
+    Access.ADMIN: {Role.ADMIN},
+    Access.LEGACY: {"r1", Role.VIEWER, Role.EDITOR, Role.ADMIN},
+}
+
+
+@pytest.mark.parametrize("access", [access for access in Access if access is not Access.PUBLIC])
+def test_each_access_admits_exactly_those_it_names(access: Access) -> None:
+    admitted = set()
+    for name, principal in [*PEOPLE.items(), ("r1", SELF)]:
+        try:
+            check_access(access, principal, "r1")
+        except GovernorError:
+            continue
+        admitted.add(name)
+    assert admitted == ALLOWED[access]
+
+
+@pytest.mark.parametrize("access", [access for access in Access if access is not Access.PUBLIC])
+@pytest.mark.parametrize("runtime", ["r2", None])
+def test_a_runtime_is_never_admitted_to_another(access: Access, runtime: str | None) -> None:
+    if access is Access.LEGACY and runtime is None:
+        check_access(access, SELF, runtime)  # the list, in which it finds itself alone
+        return
+    with pytest.raises(GovernorError):
+        check_access(access, SELF, runtime)
+
+
+def test_what_strangers_may_call_is_known() -> None:
+    public = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.PUBLIC}
+    assert public == {"/enrol", "/openapi.json"}
+
+
+def test_the_old_api_stands_at_the_root_and_nothing_else_does() -> None:
+    at_the_root = {endpoint.path for endpoint in ENDPOINTS if not endpoint.prefix}
+    assert at_the_root == {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.LEGACY}
+
+
+def test_only_the_runtime_itself_reads_opened_values() -> None:
+    own = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.SELF}
+    assert own == {"/runtimes/{runtime}/watch", "/runtimes/{runtime}/bundles/{sequence}", "/runtimes/{runtime}/reports"}
+
+
+def test_the_openapi_document_holds_every_endpoint_once() -> None:
+    made = document(ENDPOINTS)
+    operations = [operation for methods in made["paths"].values() for operation in methods.values()]
+    assert len(operations) == len(ENDPOINTS)
+    assert len({operation["operationId"] for operation in operations}) == len(ENDPOINTS)
+    assert set(made["paths"]) == {endpoint.route for endpoint in ENDPOINTS}

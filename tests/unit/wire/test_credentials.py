@@ -1,0 +1,350 @@
+"""Keys and tokens: what must be refused is refused, and no error repeats a secret."""
+
+import base64
+import hashlib
+import hmac
+import json
+import traceback
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jwt
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from governor.domain.bundles import Delivery
+from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.errors import GovernorError, Kind
+from governor.values.secret import MASK, Secret
+from governor.wire.credentials import (
+    AUDIENCE,
+    LIFETIME_S,
+    JoinToken,
+    claimed_runtime,
+    encode_public_key,
+    key_id,
+    mint,
+    open_delivery,
+    read_join_token,
+    read_public_key,
+    sign_delivery,
+    verify,
+)
+from governor.wire.rest import EnrolRequest, SignedDelivery, TokenCreated, TokenView
+from tests.unit.values.strategies import CANARY, thorough
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+PUBLIC = KEY.public_key()
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CLAIMS: dict[str, Any] = {
+    "sub": "r1",
+    "aud": AUDIENCE,
+    "iat": int(NOW.timestamp()),
+    "exp": int(NOW.timestamp()) + LIFETIME_S,
+}
+
+
+def token(key: Any = KEY, algorithm: str = "EdDSA", **claims: Any) -> Secret:
+    said = {name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}
+    return Secret(jwt.encode(said, key, algorithm=algorithm))
+
+
+def segment(value: object) -> str:
+    return segment_of(json.dumps(value).encode())
+
+
+def segment_of(text: bytes) -> str:
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def refusal(shown: Secret, runtime: str = "r1", now: datetime = NOW) -> GovernorError:
+    with pytest.raises(GovernorError) as caught:
+        verify(shown, runtime, PUBLIC, now)
+    assert (caught.value.kind, caught.value.code) == (Kind.UNAUTHENTICATED, "token-refused")
+    assert len(shown.reveal()) < 8 or shown.reveal() not in printed(caught.value)
+    return caught.value
+
+
+def printed(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+# -- tokens of runtimes --------------------------------------------------------------------------------------------
+
+
+def test_a_minted_token_names_its_runtime_and_is_accepted() -> None:
+    minted = mint("r1", KEY, NOW)
+    assert claimed_runtime(minted) == "r1"
+    verify(minted, "r1", PUBLIC, NOW)
+    assert jwt.get_unverified_header(minted.reveal()) == {"alg": "EdDSA", "typ": "JWT", "kid": key_id(PUBLIC)}
+
+
+@pytest.mark.parametrize(("seconds", "accepted"), [(-61, False), (-60, True), (0, True), (360, True), (361, False)])
+def test_a_token_is_accepted_in_its_time_and_a_minute_around_it(seconds: int, accepted: bool) -> None:
+    now = NOW + timedelta(seconds=seconds)
+    minted = mint("r1", KEY, NOW)
+    if accepted:
+        verify(minted, "r1", PUBLIC, now)
+    else:
+        assert "compare the clocks" in refusal(minted, now=now).message
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        token(OTHER),
+        token(sub="r2"),
+        token(sub=5),
+        token(sub=["r1"]),
+        token(exp=CLAIMS["exp"] + 1),
+        token(exp=CLAIMS["exp"] + 10**6),
+        token(iat=CLAIMS["iat"] - 10**6),
+        token(aud="another"),
+        token(aud=5),
+        token(sub=None),
+        token(aud=None),
+        token(iat=None),
+        token(exp=None),
+        token(iat="now"),
+        token(exp="later"),
+        token(exp=[CLAIMS["exp"]]),
+        token(iat=True, exp=True),
+        token(iat=float("nan"), exp=float("nan")),
+        token(exp=float("inf")),
+        token(iat=float("-inf"), exp=float("inf")),
+        token(nbf=CLAIMS["iat"] + 120),
+        token(nbf="later"),
+        token("", algorithm="none"),
+        token(PUBLIC.public_bytes_raw(), algorithm="HS256"),
+        token(base64.b64encode(PUBLIC.public_bytes_raw()), algorithm="HS256"),
+    ],
+)
+def test_a_token_that_proves_nothing_is_refused(shown: Secret) -> None:
+    refusal(shown)
+
+
+def test_the_public_key_is_no_secret_to_sign_with() -> None:
+    """PyJWT itself refuses to sign so; an attacker does it by hand."""
+    for public in (
+        PUBLIC.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+        PUBLIC.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH),
+        encode_public_key(PUBLIC).encode(),
+        PUBLIC.public_bytes_raw(),
+    ):
+        signed = f"{segment({'alg': 'HS256', 'typ': 'JWT'})}.{segment(CLAIMS)}"
+        mac = base64.urlsafe_b64encode(hmac.digest(public, signed.encode(), hashlib.sha256)).decode().rstrip("=")
+        refusal(Secret(f"{signed}.{mac}"))
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "HS256", "RS256", "ES256", "Ed25519x"])
+@pytest.mark.parametrize("signature", ["", "AAAA"])
+def test_another_algorithm_is_refused(algorithm: str, signature: str) -> None:
+    refusal(Secret(f"{segment({'alg': algorithm, 'typ': 'JWT'})}.{segment(CLAIMS)}.{signature}"))
+
+
+def test_a_changed_claim_breaks_the_signature() -> None:
+    header, _, signature = token().reveal().split(".")
+    refusal(Secret(f"{header}.{segment({**CLAIMS, 'exp': CLAIMS['exp'] - 1})}.{signature}"))
+
+
+DEEP = segment_of(b"[" * 30_000)
+LONG = segment_of(b'{"sub": ' + b"1" * 9000 + b"}")
+EDDSA = segment({"alg": "EdDSA"})
+GARBAGE = [
+    "",
+    ".",
+    "..",
+    "a.b.c",
+    "ä.ö.ü",
+    "\ud800",
+    "x" * 10_000,
+    f"{segment({})}.{segment([])}.",
+    f"{EDDSA}.{segment('sub')}.",
+    f"{EDDSA}.{DEEP}.AAAA",
+    f"{DEEP}.{segment(CLAIMS)}.AAAA",
+    f"{EDDSA}.{LONG}.AAAA",
+    f"{segment({'alg': ['EdDSA']})}.{segment(CLAIMS)}.AAAA",
+    f"{segment({'alg': 'EdDSA', 'crit': ['x']})}.{segment(CLAIMS)}.AAAA",
+]
+
+
+@pytest.mark.parametrize("text", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_refused_and_nothing_else_happens(text: str) -> None:
+    with pytest.raises(GovernorError) as caught:
+        verify(Secret(text), claimed_runtime(Secret(text)), PUBLIC, NOW)
+    assert caught.value.kind is Kind.UNAUTHENTICATED
+    refusal(Secret(text))
+
+
+@thorough
+@given(st.text(max_size=40))
+def test_any_text_is_refused(text: str) -> None:
+    with pytest.raises(GovernorError):
+        verify(Secret(text), "r1", PUBLIC, NOW)
+
+
+def test_a_token_without_a_runtime_claims_none() -> None:
+    assert claimed_runtime(token(sub=None)) == ""
+
+
+# -- join tokens ---------------------------------------------------------------------------------------------------
+
+JOIN = JoinToken("https://governor.example:8420", "r1", CANARY, "ab" * 32)
+
+
+def test_a_join_token_reads_back_as_itself() -> None:
+    assert read_join_token(JOIN.encode()) == JOIN
+    assert read_join_token(Secret(f"  {JOIN.encode().reveal()}\n")) == JOIN
+    assert JOIN.encode().reveal().startswith("rgj1.")
+
+
+def encoded(value: object) -> str:
+    return f"rgj1.{segment(value)}"
+
+
+WHOLE = JOIN.encode().reveal()
+NO_JOIN_TOKENS = {
+    "empty": "",
+    "another text": CANARY,
+    "no body": "rgj1.",
+    "another version": WHOLE.replace("rgj1", "rgj2"),
+    "no prefix": WHOLE.removeprefix("rgj1."),
+    "not base64": f"rgj1.{CANARY}!{WHOLE[6:]}",
+    "foreign letters inside": f"{WHOLE[:20]}    {WHOLE[20:]}",
+    "not ASCII": f"{WHOLE}ä",
+    "not JSON": f"rgj1.{segment_of(CANARY.encode())}",
+    "not UTF-8": "rgj1." + segment_of(b'{"server":"\xff' + CANARY.encode() + b'"}'),
+    "too deep": f"rgj1.{DEEP}",
+    "not a map": encoded([CANARY]),
+    "no secret": encoded({"server": CANARY, "runtime": "r1"}),
+    "wrong types": encoded({"server": CANARY, "runtime": "r1", "secret": [CANARY]}),
+    "appended": f"{WHOLE}AAAA",
+}
+
+
+@pytest.mark.parametrize("text", NO_JOIN_TOKENS.values(), ids=NO_JOIN_TOKENS)
+def test_what_is_no_join_token_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(GovernorError) as caught:
+        read_join_token(Secret(text))
+    assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "join-token-unreadable")
+    assert "governor token join" in caught.value.message
+    assert CANARY not in printed(caught.value)
+
+
+@pytest.mark.parametrize("length", range(len(WHOLE)))
+def test_a_truncated_join_token_is_refused(length: int) -> None:
+    with pytest.raises(GovernorError) as caught:
+        read_join_token(Secret(WHOLE[:length]))
+    assert caught.value.code == "join-token-unreadable"
+    assert CANARY not in printed(caught.value)
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        JOIN,
+        EnrolRequest("r1", CANARY, "key"),
+        TokenCreated(TokenView("id", "name", None, None, NOW, None, revoked=False), CANARY),
+    ],
+)
+def test_what_holds_a_secret_as_text_prints_it_masked(holder: msgspec.Struct) -> None:
+    for shown in (repr(holder), str(holder), f"{[holder]}"):
+        assert CANARY not in shown
+        assert MASK in shown
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_public_key_reads_back_as_itself() -> None:
+    assert read_public_key(encode_public_key(PUBLIC)).public_bytes_raw() == PUBLIC.public_bytes_raw()
+    assert key_id(PUBLIC) == "56475aa75463474c"
+    assert key_id(OTHER.public_key()) != key_id(PUBLIC)
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", encode_public_key(PUBLIC) + "AAAA", "!" * 44, "ä" * 44, "\n" * 44])
+def test_what_is_no_public_key_is_refused(text: str) -> None:
+    with pytest.raises(GovernorError) as caught:
+        read_public_key(text)
+    assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "public-key-unreadable")
+
+
+# -- signed deliveries ---------------------------------------------------------------------------------------------
+
+MANIFEST = {"kind": "Component", "metadata": {"name": "store", "namespace": "default"}, "spec": {"x": [1, None, "ä"]}}
+REMOVED = ResourceRef("Component", "default", "old")
+DELIVERY = Delivery("r1", 7, 2, 5, "sha256:5", (MANIFEST,), (REMOVED,), ApplyPolicy())
+
+
+def denied(signed: SignedDelivery) -> GovernorError:
+    with pytest.raises(GovernorError) as caught:
+        open_delivery(signed, PUBLIC)
+    assert (caught.value.kind, caught.value.code) == (Kind.DENIED, "delivery-signature")
+    return caught.value
+
+
+def test_a_signed_delivery_opens_as_itself() -> None:
+    assert open_delivery(sign_delivery(DELIVERY, KEY), PUBLIC) == DELIVERY
+    assert sign_delivery(DELIVERY, KEY) == sign_delivery(DELIVERY, KEY)
+
+
+def test_a_delivery_signed_by_another_key_is_refused() -> None:
+    error = denied(sign_delivery(DELIVERY, OTHER))
+    assert key_id(PUBLIC) in error.message
+    assert key_id(OTHER.public_key()) in error.message
+
+
+TAMPERED: dict[str, Any] = {
+    "runtime": "r2",
+    "sequence": 8,
+    "attempt": 3,
+    "revision": 6,
+    "digest": "sha256:6",
+    "resources": [],
+    "removals": [],
+    "apply": {**msgspec.to_builtins(ApplyPolicy()), "strategy": "rolling"},
+    "format": 2,
+}
+
+
+def test_every_field_of_a_delivery_is_tampered_with() -> None:
+    assert set(TAMPERED) == set(msgspec.to_builtins(DELIVERY))
+
+
+@pytest.mark.parametrize("field", TAMPERED)
+def test_a_delivery_that_was_changed_on_its_way_is_refused(field: str) -> None:
+    signed = sign_delivery(DELIVERY, KEY)
+    payload = {**msgspec.json.decode(signed.payload), field: TAMPERED[field]}
+    denied(msgspec.structs.replace(signed, payload=json.dumps(payload)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload": sign_delivery(DELIVERY, KEY).payload + " "},
+        {"payload": ""},
+        {"payload": "\ud800"},
+        {"key_id": "0000000000000000"},
+        {"key_id": ""},
+        {"signature": ""},
+        {"signature": "AAAA"},
+        {"signature": "not base64!"},
+        {"signature": sign_delivery(DELIVERY, OTHER).signature},
+        {"signature": sign_delivery(msgspec.structs.replace(DELIVERY, sequence=8), KEY).signature},
+    ],
+)
+def test_an_envelope_that_was_changed_on_its_way_is_refused(changes: dict[str, str]) -> None:
+    denied(msgspec.structs.replace(sign_delivery(DELIVERY, KEY), **changes))
+
+
+@pytest.mark.parametrize("payload", ["", "{}", "[]", '{"format": 2}'])
+def test_a_well_signed_delivery_of_another_version_says_what_to_do(payload: str) -> None:
+    signature = base64.b64encode(KEY.sign(payload.encode())).decode()
+    with pytest.raises(GovernorError, match="upgrade the agent") as caught:
+        open_delivery(SignedDelivery(payload, key_id(PUBLIC), signature), PUBLIC)
+    assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "delivery-unreadable")
