@@ -21,9 +21,9 @@ from demo.broken_path import BROKEN_PATH
 from demo.good_path import GOOD_PATH
 from demo.scenario import RUNTIMES, NotObservedError, Step, Story
 from demo.world import Runtime, World
+from governor.domain.changes import Revision
 from governor.errors import GovernorError
 from governor.process.child.child import start_time
-from governor.wire.rest import Revision
 from testbed.waiting import until
 from tests.e2e.leftovers import processes_below, temporary_files
 from toolchain.errors import TestbedError

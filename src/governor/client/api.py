@@ -12,19 +12,18 @@ from urllib.parse import quote
 import msgspec
 
 from governor.client.transport import Transport
+from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS, Event, Parser
 from governor.wire.rest import (
-    Change,
     ChangeRequest,
     DeliveryNotice,
     DocumentView,
     Enrolment,
     EnrolRequest,
-    Revision,
     RevisionProgress,
     RuntimeExplanation,
     RuntimeView,

@@ -7,6 +7,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.files import remove_durable, write_atomic
@@ -14,7 +15,7 @@ from governor.process.lock import exclusive
 from governor.process.telemetry import logging
 from governor.server.identity.principals import is_active_admin, new_token
 from governor.server.store.identities import all_tokens, insert_token
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 
 DATABASE: Final = "governor.db"
 ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file

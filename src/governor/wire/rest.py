@@ -3,7 +3,6 @@
 Nouns come from ``domain``; here is only what exists because of the API.
 """
 
-import enum
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,8 +12,8 @@ from governor.domain.bundles import Delivery
 from governor.domain.conditions import Condition, Summary
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
+from governor.domain.roles import Role
 from governor.values.secret import MASK
-from governor.values.treediff import Difference
 
 PREFIX: Final = "/api/v1alpha1"
 
@@ -25,14 +24,6 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Request(_Answer, frozen=True, forbid_unknown_fields=True):
     """What the server is sent. A field that it does not know is refused: a wish passed over looks granted."""
-
-
-class Role(enum.StrEnum):
-    """What a person's token allows; each role includes those before it."""
-
-    VIEWER = "viewer"
-    EDITOR = "editor"
-    ADMIN = "admin"
 
 
 class DocumentView(_Answer, frozen=True):
@@ -65,59 +56,6 @@ class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     allow_deletions: bool = False
     if_match: dict[str, int] = {}
     rollback: Rollback | None = None
-
-
-class ChangeState(enum.StrEnum):
-    """What became of a change."""
-
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    WAITING = "waiting"
-    EXPIRED = "expired"
-
-
-class DocumentChange(_Answer, frozen=True):
-    """What a change does to one document; version 0 is a document that was not there."""
-
-    document: DocumentRef
-    old_version: int
-    new_version: int
-    differences: tuple[Difference, ...]
-
-
-class RuntimeChange(_Answer, frozen=True):
-    """What a change does to one runtime's compiled resources; sequence is 0 in a dry run."""
-
-    runtime: str
-    sequence: int
-    digest: str
-    differences: tuple[Difference, ...]
-
-
-class Change(_Answer, frozen=True):
-    """A change and its outcome. An accepted one that changed something names its revision."""
-
-    id: str
-    state: ChangeState
-    author: str
-    message: str
-    time: datetime
-    revision: int | None
-    documents: tuple[DocumentChange, ...]
-    runtimes: tuple[RuntimeChange, ...]
-    warnings: tuple[str, ...] = ()
-
-
-class Revision(_Answer, frozen=True):
-    """An accepted state of all documents."""
-
-    number: int
-    digest: str
-    parent: int | None
-    author: str
-    message: str
-    time: datetime
-    documents: tuple[DocumentRef, ...]
 
 
 class RuntimeView(_Answer, frozen=True):

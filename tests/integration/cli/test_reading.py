@@ -9,12 +9,13 @@ import pytest_asyncio
 
 from demo.programs import GovernorServer
 from governor import yamltext
+from governor.domain.changes import Revision
 from governor.domain.reports import State
 from governor.errors import Kind
 from governor.process.exit_codes import DONE, EXIT_CODE
 from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
-from governor.wire.rest import Revision, RuntimeView, TokenView
+from governor.wire.rest import RuntimeView, TokenView
 from tests.integration.cli.bed import NOBODY, CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

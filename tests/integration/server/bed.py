@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.client import Client
 from governor.domain.bundles import Delivery, refs
+from governor.domain.changes import Change
 from governor.domain.reports import Evidence, Report, ResourceReport, State
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
@@ -22,7 +23,7 @@ from governor.server.services import PATIENT, Services, Timing
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import Change, ChangeRequest, EnrolRequest, TokenRequest
+from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 
 API_VERSION = "runtime-governor.dev/v1alpha1"
 EVERYTHING: dict[str, Any] = {}

@@ -7,10 +7,11 @@ import aiohttp
 import pytest
 
 from governor import yamltext
+from governor.domain.changes import ChangeState
 from governor.domain.documents import DocumentRef, ResourceRef, Strategy
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import PREFIX, ChangeRequest, ChangeState
+from governor.wire.rest import PREFIX, ChangeRequest
 from tests.integration.server.bed import component, profile, running, runtime
 
 ORDERS = DocumentRef("Profile", "orders")

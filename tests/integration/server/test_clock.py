@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from governor.domain.reports import State
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
 HOUR = 3600.0

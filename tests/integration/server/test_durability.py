@@ -17,12 +17,13 @@ from demo.programs import GovernorServer
 from governor.client import Client
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.address import Address
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import ChangeRequest, EnrolRequest, Role, TokenRequest
+from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, report_on, running, runtime
 

@@ -10,12 +10,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.client import Client
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.server.main import ENROLMENT_BURST
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import ChangeRequest, EnrolRequest, Role, TokenRequest
+from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from governor.domain.documents import DocumentRef
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.address import Address
 from governor.process.clock import VirtualClock
@@ -17,7 +18,7 @@ from governor.server.main import sources
 from governor.server.settings import Settings
 from governor.server.sources.poc_file import POLL_S
 from governor.values.secret import Secret
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 

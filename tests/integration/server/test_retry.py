@@ -7,9 +7,10 @@ import pytest
 import pytest_asyncio
 
 from governor.domain.reports import State
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

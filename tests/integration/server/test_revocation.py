@@ -11,10 +11,11 @@ import pytest_asyncio
 from governor.client import Client
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import EnrolRequest, Role, RuntimeView, TokenRequest
+from governor.wire.rest import EnrolRequest, RuntimeView, TokenRequest
 from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from governor.domain.changes import Change
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import Change, Rollback
+from governor.wire.rest import Rollback
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
 CANARY = "canary-5be1"

@@ -11,22 +11,14 @@ import pytest
 from aiohttp import web
 
 from governor.client import Client, api, transport
+from governor.domain.changes import Change, ChangeState
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.values.secret import Secret
 from governor.wire import events
 from governor.wire.problems import HTTP_STATUS, problem
-from governor.wire.rest import (
-    PREFIX,
-    Change,
-    ChangeRequest,
-    ChangeState,
-    DeliveryNotice,
-    DocumentView,
-    RevisionProgress,
-    SignedDelivery,
-)
+from governor.wire.rest import PREFIX, ChangeRequest, DeliveryNotice, DocumentView, RevisionProgress, SignedDelivery
 
 TOKEN = "rg-very-secret"
 T = TypeVar("T")

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.domain.bundles import Delivery
+from governor.domain.changes import Change, ChangeState, DocumentChange, Revision, RuntimeChange
 from governor.domain.conditions import Actor, Condition, Status, Summary
 from governor.domain.documents import ApplyPolicy, DocumentRef, Preflight, ResourceRef, Strategy, Unproven
 from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.domain.roles import Role
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.treediff import Difference, Operation
 from governor.wire import rest
@@ -92,7 +94,7 @@ REPORT = Report(
 VERIFIED = Condition("Verified", Status.TRUE, "Verified", "all", digest="sha256:0123", since=NOON, evidence=(SEEN,))
 SUMMARY = Summary("Verified,NotWatching", "NotWatching", "no watch", Actor.OPERATOR)
 DIFFERENCE = Difference("spec.metadata[redisHost].value", Operation.CHANGED, "a", "***")
-TOKEN = rest.TokenView("t1", "ci", rest.Role.EDITOR, None, NOON, None, revoked=False)
+TOKEN = rest.TokenView("t1", "ci", Role.EDITOR, None, NOON, None, revoked=False)
 
 FORMATS: dict[str, Any] = {
     "delivery": DELIVERY,
@@ -112,18 +114,18 @@ FORMATS: dict[str, Any] = {
         allow_deletions=True,
         if_match={"Profile/old": 3},
     ),
-    "change": rest.Change(
+    "change": Change(
         id="c1",
-        state=rest.ChangeState.ACCEPTED,
+        state=ChangeState.ACCEPTED,
         author="admin",
         message="m",
         time=NOON,
         revision=5,
-        documents=(rest.DocumentChange(DocumentRef("Profile", "orders"), 1, 2, (DIFFERENCE,)),),
-        runtimes=(rest.RuntimeChange("r1", 7, "sha256:0123", (DIFFERENCE,)),),
+        documents=(DocumentChange(DocumentRef("Profile", "orders"), 1, 2, (DIFFERENCE,)),),
+        runtimes=(RuntimeChange("r1", 7, "sha256:0123", (DIFFERENCE,)),),
         warnings=("w",),
     ),
-    "revision": rest.Revision(5, "sha256:0123", 4, "admin", "m", NOON, (DocumentRef("Profile", "orders"),)),
+    "revision": Revision(5, "sha256:0123", 4, "admin", "m", NOON, (DocumentRef("Profile", "orders"),)),
     "revision-progress": rest.RevisionProgress(
         5, complete=False, runtimes=(rest.RuntimeProgress("r1", 7, SUMMARY, done=True, seconds=0.5),)
     ),
@@ -131,7 +133,7 @@ FORMATS: dict[str, Any] = {
         "r1", "local", {"region": "eu"}, 7, 2, 5, "sha256:0123", SUMMARY, (VERIFIED,), REPORT
     ),
     "document-view": rest.DocumentView("Profile", "orders", 2, 5, {"kind": "Profile"}),
-    "token-request": rest.TokenRequest("ci", rest.Role.EDITOR, None, 60),
+    "token-request": rest.TokenRequest("ci", Role.EDITOR, None, 60),
     "token-created": rest.TokenCreated(TOKEN, "rgt1.text"),
     "enrol-request": rest.EnrolRequest("r1", "one-time", "key"),
     "enrolment": rest.Enrolment("r1", "0123", "key"),

@@ -16,10 +16,11 @@ from governor.cli.options import connection_options
 from governor.cli.output.diff import change_lines, document_title
 from governor.cli.output.progress import Ending
 from governor.cli.parameters import DocumentName
+from governor.domain.changes import Change
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import DONE, NO
-from governor.wire.rest import Change, ChangeRequest, Rollback
+from governor.wire.rest import ChangeRequest, Rollback
 from governor.yamltext import Parsed
 
 F = TypeVar("F", bound=Callable[..., Any])

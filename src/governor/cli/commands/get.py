@@ -13,11 +13,12 @@ from governor.cli.output.description import runtime_text
 from governor.cli.output.history import history_text
 from governor.cli.output.tables import profiles_table, revisions_table, runtimes_table
 from governor.cli.parameters import DocumentName
+from governor.domain.changes import Revision
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
-from governor.wire.rest import DocumentView, Revision, RuntimeView
+from governor.wire.rest import DocumentView, RuntimeView
 
 if TYPE_CHECKING:
     from governor.client import Client

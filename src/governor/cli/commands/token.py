@@ -8,9 +8,10 @@ from governor.cli.connection import ask
 from governor.cli.options import connection_options
 from governor.cli.output.tables import moment, tokens_table
 from governor.cli.parameters import Duration
+from governor.domain.roles import Role
 from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 
 
 @click.group()

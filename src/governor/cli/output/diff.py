@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from governor.domain.changes import Change, DocumentChange, RuntimeChange
 from governor.values.treediff import Difference, Operation
-from governor.wire.rest import Change, DocumentChange, RuntimeChange
 from governor.yamltext import dump
 
 _SIGN: Final = {Operation.ADDED: "+", Operation.REMOVED: "-", Operation.CHANGED: "~"}

@@ -5,9 +5,10 @@ from datetime import datetime
 
 from governor.cli.output.diff import difference_lines
 from governor.cli.output.tables import age, moment
+from governor.domain.changes import Revision
 from governor.values.printing import one_line
 from governor.values.treediff import diff
-from governor.wire.rest import DocumentView, Revision
+from governor.wire.rest import DocumentView
 
 
 def history_text(revisions: Sequence[Revision], versions: Mapping[int, DocumentView], now: datetime) -> str:

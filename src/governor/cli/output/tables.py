@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from governor.domain.changes import Revision
 from governor.values.printing import NONE, table
-from governor.wire.rest import DocumentView, Revision, RuntimeView, TokenView
+from governor.wire.rest import DocumentView, RuntimeView, TokenView
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 

@@ -6,11 +6,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.identity.principals import Principal
 from governor.server.services import Services
 from governor.server.watch.hub import Watcher
-from governor.wire.rest import PREFIX, Role
+from governor.wire.rest import PREFIX
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

@@ -6,13 +6,14 @@ import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
+from governor.domain.roles import Role
 from governor.server.api.endpoints import Answer, Call
 from governor.server.sources.poc_format import VERSION
 from governor.server.store.deliveries import find_delivery, newest_deliveries
 from governor.server.store.documents import document_version, newest_versions
 from governor.values.digest import digest
 from governor.values.trees import Manifest, masked
-from governor.wire.rest import PocEntity, Role
+from governor.wire.rest import PocEntity
 
 _TEXT: Final = "text/plain; charset=utf-8"
 # Opened values may be in it: no cache may keep it.

@@ -3,18 +3,17 @@
 from typing import Final
 
 import governor
+from governor.domain.changes import Change, Revision
 from governor.domain.reports import Report
 from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Query
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
 from governor.wire.rest import (
-    Change,
     ChangeRequest,
     DocumentView,
     Enrolment,
     EnrolRequest,
     PocEntity,
-    Revision,
     RevisionProgress,
     RuntimeExplanation,
     RuntimeView,

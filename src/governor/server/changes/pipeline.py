@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from governor.domain.bundles import Bundle, Delivery, refs
+from governor.domain.changes import Change, ChangeState, Revision, RuntimeChange
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
@@ -54,7 +55,7 @@ from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
 from governor.values.trees import Manifest
-from governor.wire.rest import Change, ChangeRequest, ChangeState, Revision, Rollback, RuntimeChange
+from governor.wire.rest import ChangeRequest, Rollback
 
 _log = logging.get_logger(__name__)
 

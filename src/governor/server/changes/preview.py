@@ -1,11 +1,11 @@
 """What a change does, as people are shown it: for documents and for runtimes, masked. Pure."""
 
 from governor.domain.bundles import Delivery
+from governor.domain.changes import DocumentChange, RuntimeChange
 from governor.server.changes.deliveries import by_reference
 from governor.server.store.documents import DocumentVersion
 from governor.values.treediff import diff
 from governor.values.trees import Manifest
-from governor.wire.rest import DocumentChange, RuntimeChange
 
 
 def document_change(version: DocumentVersion, old: Manifest | None) -> DocumentChange:

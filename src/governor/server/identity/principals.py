@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from governor.domain.documents import DocumentRef
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
@@ -36,7 +37,7 @@ from governor.server.store.sqlite import Store
 from governor.server.watch.hub import Hub
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import EnrolRequest, Role, TokenRequest, TokenView
+from governor.wire.rest import EnrolRequest, TokenRequest, TokenView
 
 JOIN_TTL_S: Final = 3600
 LONGEST_TTL_S: Final = 10 * 365 * 24 * 3600

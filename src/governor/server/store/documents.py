@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import msgspec
 import sqlalchemy as sa
 
+from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef
 from governor.server.store.schema import changes, document_versions, revisions
 from governor.values.trees import Manifest
-from governor.wire.rest import Change, Revision
 
 
 class DocumentVersion(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from datetime import datetime
 import msgspec
 import sqlalchemy as sa
 
+from governor.domain.roles import Role
 from governor.server.store.schema import revoked_keys, runtime_keys, server_keys, tokens
-from governor.wire.rest import Role
 
 
 class Token(msgspec.Struct, frozen=True):

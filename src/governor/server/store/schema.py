@@ -5,10 +5,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery
+from governor.domain.changes import Change
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Report
 from governor.server.store.columns import Json, Moment, SealedTree
-from governor.wire.rest import Change
 
 HEAD: Final = "0002"
 """The newest migration; after it the tables are these."""

@@ -18,8 +18,9 @@ from governor.cli.commands.diagnosis import (
     diagnosis_text,
 )
 from governor.domain.conditions import Actor, Condition, Status, connected, summarise
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import Role, RuntimeView, ServerStatus
+from governor.wire.rest import RuntimeView, ServerStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SERVER = "https://governor.example"

@@ -3,9 +3,9 @@ from datetime import UTC, datetime
 import pytest
 
 from governor.cli.output.diff import change_lines, difference_lines, document_title
+from governor.domain.changes import Change, ChangeState, DocumentChange, RuntimeChange
 from governor.domain.documents import DocumentRef
 from governor.values.treediff import Difference, Operation, diff
-from governor.wire.rest import Change, ChangeState, DocumentChange, RuntimeChange
 
 REF = DocumentRef("Profile", "orders")
 

@@ -10,11 +10,13 @@ from governor import yamltext
 from governor.cli.output.description import runtime_text
 from governor.cli.output.history import history_text
 from governor.cli.output.tables import age, profiles_table, revisions_table, runtimes_table, tokens_table
+from governor.domain.changes import Revision
 from governor.domain.conditions import Actor, Condition, Status, summarise
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.domain.roles import Role
 from governor.values.printing import json_line, machine_text, one_line, table
-from governor.wire.rest import DocumentView, Revision, Role, RuntimeView, TokenView
+from governor.wire.rest import DocumentView, RuntimeView, TokenView
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=5)

@@ -2,12 +2,12 @@
 
 import pytest
 
+from governor.domain.roles import Role
 from governor.errors import GovernorError
 from governor.server.api.endpoints import Access, check_access
 from governor.server.api.openapi import document
 from governor.server.api.routes import ENDPOINTS
 from governor.server.identity.principals import Principal
-from governor.wire.rest import Role
 
 PEOPLE = {role: Principal(role, "token", role=role) for role in Role}
 SELF = Principal("runtime r1", "key", runtime="r1")

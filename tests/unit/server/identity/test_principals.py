@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.server.identity.principals import JOIN_TTL_S, check_token, is_active_admin, new_token, view
-from governor.wire.rest import Role, TokenRequest
+from governor.wire.rest import TokenRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -1,0 +1,60 @@
+"""Changes and the revisions they create: who changed which documents, and what that did to each runtime."""
+
+import enum
+from datetime import datetime
+
+import msgspec
+
+from governor.domain.documents import DocumentRef
+from governor.values.treediff import Difference
+
+
+class ChangeState(enum.StrEnum):
+    """The outcome of a change."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+class DocumentChange(msgspec.Struct, frozen=True, rename="camel"):
+    """The effect of a change on one document; version 0 means that the document did not exist."""
+
+    document: DocumentRef
+    old_version: int
+    new_version: int
+    differences: tuple[Difference, ...]
+
+
+class RuntimeChange(msgspec.Struct, frozen=True, rename="camel"):
+    """The effect of a change on the compiled resources of one runtime; sequence is 0 in a dry run."""
+
+    runtime: str
+    sequence: int
+    digest: str
+    differences: tuple[Difference, ...]
+
+
+class Change(msgspec.Struct, frozen=True, rename="camel"):
+    """A change and its outcome. An accepted change that modified a document names its revision."""
+
+    id: str
+    state: ChangeState
+    author: str
+    message: str
+    time: datetime
+    revision: int | None
+    documents: tuple[DocumentChange, ...]
+    runtimes: tuple[RuntimeChange, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Revision(msgspec.Struct, frozen=True, rename="camel"):
+    """An immutable, accepted state of all documents; ``documents`` are those that it touched."""
+
+    number: int
+    digest: str
+    parent: int | None
+    author: str
+    message: str
+    time: datetime
+    documents: tuple[DocumentRef, ...]
