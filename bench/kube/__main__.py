@@ -22,7 +22,7 @@ from bench.kube.replay import Replay
 from bench.kube.report import Samples, table
 from bench.kube.sample import APPLIED, HELD, WATCHED
 from bench.kube.tasks import LIBRARIES, Task, Usage
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.config.kubeconfig import own
 from testbed.kube.control_plane import ControlPlane
 from testbed.recipes import provide

@@ -22,7 +22,7 @@ from bench.kube.sample import (
     deployment_status,
 )
 from bench.turns import in_turn
-from governor.kube.client.client import Client, Request
+from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource
 
 CONTROLLER: Final = "kube-controller-manager"

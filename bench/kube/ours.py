@@ -9,12 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from bench.kube.sample import MANAGER
-from governor.kube.client.client import Client, Limits, Transport
+from governor.kube.client import Client, Limits, Transport
 from governor.kube.config.kubeconfig import own
 from governor.kube.objects import ApiResource
-from governor.kube.reflector.reflector import Reflector
-from governor.kube.reflector.store import Event
-from governor.kube.reflector.views import Metadata, View
+from governor.kube.reflector import Event, Metadata, Reflector, View
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.limiter import Rate
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from governor.kube.applyset import ApplySet, Owner, Settings
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access
 from governor.kube.lease.election import LIMITS, Election, master_status
@@ -17,8 +17,7 @@ from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.readiness.summary import summarise
 from governor.kube.readiness.table import judge
 from governor.kube.readiness.verdict import State
-from governor.kube.reflector.reflector import Reflector
-from governor.kube.reflector.views import View
+from governor.kube.reflector import Reflector, View
 from governor.process import supervise
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff

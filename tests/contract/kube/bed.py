@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.config.access import Access, ClientCertificate
 from governor.values.secret import Secret
 from testbed.kube.api_faults import ApiFaults

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
 from testbed.pytest_plugin import StartControlPlane

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ObjectRef
-from governor.kube.reflector.reflector import Reflector
-from governor.kube.reflector.views import Metadata, View
+from governor.kube.reflector import Metadata, Reflector, View
 from governor.process.clock import SystemClock
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, ReconcileMetrics, Reconciler
 from governor.process.telemetry.instruments import Registry

@@ -10,7 +10,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.lease.election import LEASES
 from governor.kube.objects import Object
 from governor.process.clock import SystemClock

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, Object
 from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
 from governor.kube.readiness.verdict import Readiness, State

@@ -10,7 +10,7 @@ import pytest
 from bench.kube.ours import CONFIG_MAP, DEPLOYMENT
 from bench.kube.replay import Recording, Replay
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.config.kubeconfig import own
 
 RECORDING = Recording(

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from governor.kube.client.client import Client, Limits, Transport
+from governor.kube.client import Client, Limits, Transport
 from governor.kube.config.access import Access
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff

@@ -10,16 +10,15 @@ import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Transport
+from governor.kube.client import Transport
 from governor.kube.client.discovery import MISS_S, Discovery
 from governor.kube.client.transport import Answer, Request
 from governor.kube.errors import MOST_WAIT_S, ApiError, Cause, Status, StatusDetails, retry_after_s, status_of
 from governor.kube.lease.elector import Candidate, Lease, Moment, Spec
 from governor.kube.objects import ApiResource
+from governor.kube.reflector import Reflector, View
 from governor.kube.reflector.list_watch import ListWatch
-from governor.kube.reflector.reflector import Reflector
 from governor.kube.reflector.store import Event, WritableStore
-from governor.kube.reflector.views import View
 from governor.process.clock import SystemClock, VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from testbed.waiting import until

@@ -14,7 +14,7 @@ from governor.kube.applyset.parallel import side_by_side
 from governor.kube.applyset.results import GOOD, ObjectResult, Outcome, failure_of
 from governor.kube.applyset.settings import Settings
 from governor.kube.applyset.writer import Order, Writer
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.objects import Object, ObjectRef
 from governor.process.clock import Clock
 

@@ -23,7 +23,7 @@ from governor.kube.applyset.prune import Remover
 from governor.kube.applyset.results import ApplyReport, ObjectResult, Outcome, Plan, RemovalReport
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.applyset.writer import Order, Writer
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.process.clock import Clock, SystemClock
 from governor.values.paths import parse

@@ -8,7 +8,7 @@ from governor.kube.applyset.manifests import kinds_of_definition
 from governor.kube.applyset.parallel import side_by_side
 from governor.kube.applyset.prune_policy import Content, held, others
 from governor.kube.applyset.results import Removal, RemovalResult
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
 
 NAMESPACE = ("", "Namespace")

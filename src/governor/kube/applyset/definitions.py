@@ -8,7 +8,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.get import look
 from governor.kube.applyset.manifests import Wanted, kinds_of_definition
-from governor.kube.client.client import Client, Request
+from governor.kube.client import Client, Request
 from governor.process.clock import Clock
 
 _PAUSE_S: Final = 0.05

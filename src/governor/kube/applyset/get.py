@@ -3,7 +3,7 @@
 from typing import Final
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, Object, ObjectRef
 

@@ -16,7 +16,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entries, pack, unpack
 from governor.kube.applyset.get import look
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client.client import Client, Request
+from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.values.digest import digest
 

@@ -15,7 +15,7 @@ from governor.kube.applyset.parallel import side_by_side
 from governor.kube.applyset.prune_policy import judge, out_of_bounds
 from governor.kube.applyset.results import Removal, RemovalResult, removal_failure_of
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 

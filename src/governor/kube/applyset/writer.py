@@ -18,7 +18,7 @@ from governor.kube.applyset.manifests import Wanted
 from governor.kube.applyset.ownership import becomes_ours, marked, owner_of
 from governor.kube.applyset.results import ObjectResult, Outcome, failure_of
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client.client import Client, Request
+from governor.kube.client import Client, Request
 from governor.kube.objects import Object
 from governor.values.paths import Path
 from governor.values.treediff import Difference

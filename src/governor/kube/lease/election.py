@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Limits
+from governor.kube.client import Client, Limits
 from governor.kube.errors import ApiError
 from governor.kube.lease.elector import Candidate, Lease, Moment, Spec, Step, Timing
 from governor.kube.objects import ApiResource, Object, ObjectRef

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Request
+from governor.kube.client import Client, Request
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.reflector.list_watch import ListWatch

@@ -5,7 +5,7 @@ from typing import Any
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, RemovalReport, Settings
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import Clock

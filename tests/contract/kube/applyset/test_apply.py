@@ -4,7 +4,7 @@ import copy
 
 from governor.errors import Kind
 from governor.kube.applyset import FieldConflict, Outcome
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until

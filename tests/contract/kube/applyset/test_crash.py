@@ -8,7 +8,7 @@ import pytest
 
 from governor.kube.applyset import ApplySet, inventory
 from governor.kube.applyset.entries import PIECE_BYTES, pack
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, LABEL, Interposed, config_map, exists, make_set

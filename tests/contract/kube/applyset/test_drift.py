@@ -4,7 +4,7 @@ import datetime
 import json
 
 from governor.kube.applyset import DriftMode, Ignored, ObjectDrift, Outcome, Repair
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ObjectRef
 from governor.process.clock import VirtualClock
 from governor.values.treediff import Difference, Operation

@@ -4,7 +4,7 @@ import pytest
 
 from governor.errors import Kind
 from governor.kube.applyset import Outcome
-from governor.kube.client.client import Client, Limits, Transport
+from governor.kube.client import Client, Limits, Transport
 from governor.kube.objects import ApiResource
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Tolerance

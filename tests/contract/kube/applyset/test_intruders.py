@@ -9,7 +9,7 @@ from governor.errors import Kind
 from governor.kube.applyset import Entry, Outcome, Removal
 from governor.kube.applyset.inventory import Inventory
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ApiResource, ObjectRef, ref_of
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (

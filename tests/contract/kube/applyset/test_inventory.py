@@ -11,7 +11,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entry, entries_of
 from governor.kube.applyset.inventory import Inventory, Stored
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object, ObjectRef
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (

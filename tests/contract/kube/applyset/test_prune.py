@@ -4,7 +4,7 @@ import asyncio
 
 from governor.errors import Kind
 from governor.kube.applyset import Removal
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, ObjectRef
 from testbed.kube.control_plane import ControlPlane, Options
 from testbed.pytest_plugin import StartControlPlane

@@ -3,7 +3,7 @@
 import json
 
 from governor.kube.applyset import Outcome
-from governor.kube.client.client import Client
+from governor.kube.client import Client
 from governor.kube.objects import Object
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (

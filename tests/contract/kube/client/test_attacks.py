@@ -6,7 +6,7 @@ import pytest
 from governor.errors import Kind
 from governor.kube.applyset import Entry
 from governor.kube.applyset.inventory import FORMAT, seal
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ObjectRef
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
+from governor.kube.client import Client, Request, Transport, endpoint
 from governor.kube.client import client as client_module
-from governor.kube.client import endpoint
-from governor.kube.client.client import Client, Request, Transport
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane, Options

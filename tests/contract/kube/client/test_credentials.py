@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access, ClientCertificate, Impersonation, Proxy, in_cluster
 from governor.kube.config.credentials import FILES_S, PAUSE_S

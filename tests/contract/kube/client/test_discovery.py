@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import discovery
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport, discovery
 from governor.kube.objects import ApiResource
 from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Limits, Request, Transport
+from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource

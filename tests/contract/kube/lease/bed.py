@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NoReturn, Self
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.lease.election import LEASES, LIMITS, Election, master_status
 from governor.kube.objects import Object

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import Object
 from governor.process.supervise import EXIT_FAILED
 from testbed.kube.control_plane import ControlPlane

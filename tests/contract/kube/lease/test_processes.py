@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.lease.election import LIMITS, Election, master_status
 from governor.kube.lease.elector import Timing
 from governor.process.clock import SystemClock
@@ -23,7 +23,7 @@ CANDIDATE = """
 import asyncio, pathlib, sys
 from governor.process.telemetry.instruments import Registry
 from governor.kube.config import kubeconfig
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.lease.elector import Timing
 from governor.kube.lease.election import LIMITS, Election, master_status
 from governor.process.telemetry import logging

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import msgspec
 
 from governor.errors import GovernorError
-from governor.kube.client.client import Client, Limits
+from governor.kube.client import Client, Limits
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.reflector.reflector import Reflector
-from governor.kube.reflector.store import Added, Changed, Event, Removed
-from governor.kube.reflector.views import View
+from governor.kube.reflector import Added, Changed, Event, Reflector, Removed, View
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Tolerance

@@ -5,7 +5,7 @@ from itertools import count
 import msgspec
 import pytest
 
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.reflector import reflector as reflector_module
 from governor.kube.reflector.reflector import SILENCE_S
 from governor.process.clock import VirtualClock

@@ -3,8 +3,8 @@
 import msgspec
 import structlog.testing
 
-from governor.kube.client.client import Client, Transport
-from governor.kube.reflector.store import Added
+from governor.kube.client import Client, Transport
+from governor.kube.reflector import Added
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.bed import admin_of
 from tests.contract.kube.reflector.bed import (

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from governor.errors import GovernorError
-from governor.kube.client.client import Client, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.reflector import reflector as reflector_module
 from governor.process.clock import VirtualClock
 from testbed.kube.api_faults import Asked

@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import endpoint, sender
-from governor.kube.client.client import Client, Request, Transport
+from governor.kube.client import Client, Request, Transport, endpoint, sender
 from governor.kube.client.streams import Lines
 from governor.kube.client.transport import Answer
 from governor.kube.config.access import Access, Proxy

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.client import Client, Limits, Request, Transport
+from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access, Impersonation
 from governor.kube.errors import ApiError
 from governor.process.clock import VirtualClock

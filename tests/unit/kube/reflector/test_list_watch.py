@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ObjectRef
+from governor.kube.reflector import View
 from governor.kube.reflector.list_watch import ListWatch, WatchError
 from governor.kube.reflector.store import Added, Changed, Event, Removed, WritableStore
-from governor.kube.reflector.views import View
 
 RESOURCE = ApiResource("example.dev", "v1", "Thing", "things", namespaced=False)
 PAGE = 2
