@@ -23,7 +23,7 @@ from bench.kube.report import Samples, table
 from bench.kube.sample import APPLIED, HELD, WATCHED
 from bench.kube.tasks import LIBRARIES, Task, Usage
 from governor.kube.client import Client, Transport
-from governor.kube.config.kubeconfig import own
+from governor.kube.config.kubeconfig import load
 from testbed.kube.control_plane import ControlPlane
 from testbed.recipes import provide
 from toolchain import cache
@@ -67,7 +67,7 @@ def tasks(sizes: Sizes, real: Path, replayed: tuple[Path, ...]) -> dict[str, Tas
 async def measure(rounds: int, sizes: Sizes, packages: Path, directory: Path) -> Samples:
     """Start the servers, fill them, and take all rounds."""
     async with ControlPlane(provide(PROGRAMS), directory / "control-plane") as plane, Transport() as transport:
-        cluster = Cluster(Client(transport, own(plane.kubeconfig), UNLIMITED))
+        cluster = Cluster(Client(transport, load(plane.kubeconfig), UNLIMITED))
         say(f"filling a cluster with {sizes.objects} objects, which takes a minute or two")
         await cluster.fill(sizes.objects)
         recording = await cluster.record()

@@ -67,7 +67,7 @@ class Cluster:
         listed = await self._client.send(Request("GET", DEPLOYMENT.path(WATCHED)))
         version = msgspec.json.decode(listed, type=_List).metadata.resource_version
         query = {"watch": "true", "resourceVersion": version}
-        stream = self._client.lines(Request("GET", DEPLOYMENT.path(WATCHED), query))
+        stream = self._client.stream_lines(Request("GET", DEPLOYMENT.path(WATCHED), query))
         async with self.changing(), aclosing(stream) as lines:
             events = [await anext(lines) for _ in range(_RECORDED)]
         return Recording(config, listed, tuple(events))

@@ -10,7 +10,7 @@ import msgspec
 
 from bench.kube.sample import MANAGER
 from governor.kube.client import Client, Limits, Transport
-from governor.kube.config.kubeconfig import own
+from governor.kube.config.kubeconfig import load
 from governor.kube.objects import ApiResource
 from governor.kube.reflector import Event, Metadata, Reflector, View
 from governor.process.clock import SystemClock
@@ -110,7 +110,7 @@ class Library:
 
     async def open(self, kubeconfig: Path) -> Session:
         """Load the kubeconfig."""
-        return Session(Client(self._transport, own(kubeconfig), UNLIMITED))
+        return Session(Client(self._transport, load(kubeconfig), UNLIMITED))
 
     async def close(self) -> None:
         """Close all connections."""

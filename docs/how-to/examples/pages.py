@@ -122,7 +122,7 @@ class _Term:
 
     async def _add_forsaken(self) -> None:
         """No event tells of pages that were deleted while nobody led; what they left behind does."""
-        async for each in self._client.objects(CONFIG_MAPS, self._namespace, labels=SETTINGS.inventory_label):
+        async for each in self._client.list(CONFIG_MAPS, self._namespace, labels=SETTINGS.inventory_label):
             name = each["metadata"]["name"].removeprefix(INVENTORY)
             if "." not in name:  # a dot is in the names of further parts of an inventory
                 self._reconciler.add(ObjectRef("", "ConfigMap", self._namespace, name), Priority.RESYNC)
@@ -155,7 +155,7 @@ async def program() -> int:
     """Run as the person whose kubeconfig this is, until a signal comes."""
     logging.configure("pages")
     async with Transport() as transport:
-        pages = Pages(transport, kubeconfig.own(), Registry(), SystemClock())
+        pages = Pages(transport, kubeconfig.load(), Registry(), SystemClock())
         return await supervise.run_program([supervise.Component("pages", pages.run)], grace_s=20.0)
 
 

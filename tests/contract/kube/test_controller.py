@@ -117,7 +117,7 @@ async def grow(client: Client, size: int) -> None:
 
 async def done(client: Client) -> dict[str, str]:
     """The annotation of each box whose annotation is its size, as the server has them."""
-    objects = client.objects(CONFIG_MAPS, HERE, labels="test=controller")
+    objects = client.list(CONFIG_MAPS, HERE, labels="test=controller")
     sizes = {
         each["metadata"]["name"]: (each["data"]["size"], each["metadata"].get("annotations")) async for each in objects
     }

@@ -22,7 +22,7 @@ UP = {"phase": "Running", "conditions": [{"type": name, "status": "True"} for na
 
 
 async def _served(client: Client) -> frozenset[tuple[str, str]]:
-    return frozenset((each.group, each.kind) for each in await client.discovery.all())
+    return frozenset((each.group, each.kind) for each in await client.discovery.preferred_resources())
 
 
 async def test_each_kind_of_a_server_as_delivered_has_a_rule_or_is_always_ready(client: Client) -> None:
@@ -94,7 +94,7 @@ class _Cluster:
     async def pods(self, labels: str, count: int) -> list[str]:
         """The names of the pods with these labels, once there are so many."""
         pods = await self._client.discovery.find("", "Pod")
-        names = [each["metadata"]["name"] async for each in self._client.objects(pods, self._namespace, labels=labels)]
+        names = [each["metadata"]["name"] async for each in self._client.list(pods, self._namespace, labels=labels)]
         return names if len(names) == count else []
 
     async def remove(self, group: str, kind: str, name: str) -> None:
@@ -165,7 +165,7 @@ async def live(start_api: StartControlPlane, transport: Transport) -> _Cluster:
 
 
 async def _exists(client: Client, resource: ApiResource, name: str) -> bool:
-    return any([each["metadata"]["name"] == name async for each in client.objects(resource, "default")])
+    return any([each["metadata"]["name"] == name async for each in client.list(resource, "default")])
 
 
 def _workload(**spec: Any) -> Object:

@@ -11,7 +11,7 @@ from bench.kube.ours import CONFIG_MAP, DEPLOYMENT
 from bench.kube.replay import Recording, Replay
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport
-from governor.kube.config.kubeconfig import own
+from governor.kube.config.kubeconfig import load
 
 RECORDING = Recording(
     b'{"kind":"ConfigMap","metadata":{}}', b'{"kind":"DeploymentList"}', (b'{"type":"ADDED"}', b'{"type":"MODIFIED"}')
@@ -31,16 +31,16 @@ async def transport() -> AsyncIterator[Transport]:
 
 
 async def test_it_answers_with_what_was_recorded(replay: Replay, transport: Transport) -> None:
-    client = Client(transport, own(replay.kubeconfigs[0]))
+    client = Client(transport, load(replay.kubeconfigs[0]))
 
     assert await client.get(CONFIG_MAP, "any", "any") == {"kind": "ConfigMap", "metadata": {}}
     assert await client.send(Request("GET", DEPLOYMENT.path("any"))) == RECORDING.deployments
 
 
 async def test_it_repeats_the_recorded_events(replay: Replay, transport: Transport) -> None:
-    client = Client(transport, own(replay.kubeconfigs[0]))
+    client = Client(transport, load(replay.kubeconfigs[0]))
 
-    async with aclosing(client.lines(Request("GET", DEPLOYMENT.path("any"), {"watch": "true"}))) as lines:
+    async with aclosing(client.stream_lines(Request("GET", DEPLOYMENT.path("any"), {"watch": "true"}))) as lines:
         assert tuple([await anext(lines) for _ in range(5)]) == (
             *RECORDING.events,
             *RECORDING.events,
@@ -49,7 +49,7 @@ async def test_it_repeats_the_recorded_events(replay: Replay, transport: Transpo
 
 
 async def test_a_cluster_is_not_trusted_with_the_authority_of_another(replay: Replay, transport: Transport) -> None:
-    first, second = map(own, replay.kubeconfigs)
+    first, second = map(load, replay.kubeconfigs)
     mixed = Client(transport, msgspec.structs.replace(first, server=second.server))
 
     with pytest.raises(GovernorError) as caught:

@@ -87,7 +87,7 @@ async def test_an_answer_that_is_no_object_is_said_to_be_none(body: bytes) -> No
         with pytest.raises(GovernorError, match="no discovery document"):
             await client.discovery.find("", "Pod")
         with pytest.raises(GovernorError, match="not what an API server answers"):
-            _ = [each async for each in client.objects(CONFIG_MAPS)]
+            _ = [each async for each in client.list(CONFIG_MAPS)]
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udfff"])

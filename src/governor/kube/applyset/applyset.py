@@ -129,7 +129,7 @@ class ApplySet:
         missing = kinds_in(numbered)
         for again in (False, True):
             if missing and again:
-                await self._client.discovery.settle()  # its definition may have come a moment ago
+                await self._client.discovery.require_ready()  # its definition may have come a moment ago
             for key in sorted(missing):
                 if kind := await self._kind(key):
                     served[key] = kind

@@ -33,9 +33,13 @@ async def hold_of_others(
 
 
 async def _in_namespace(client: Client, namespace: str, at_once: int) -> list[Content]:
-    await client.discovery.settle()  # a kind that came a moment ago counts too
-    kinds = [kind for kind in await client.discovery.all() if kind.namespaced and {"list", "delete"} <= kind.verbs]
-    if unknown := await client.discovery.stale():
+    await client.discovery.require_ready()  # a kind that came a moment ago counts too
+    kinds = [
+        kind
+        for kind in await client.discovery.preferred_resources()
+        if kind.namespaced and {"list", "delete"} <= kind.verbs
+    ]
+    if unknown := await client.discovery.stale_groups():
         message = f"the servers of the API groups {', '.join(sorted(unknown))} do not answer"
         raise GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
 
@@ -53,7 +57,7 @@ async def _of_definition(client: Client, definition: Object) -> list[Content]:
 
 
 async def _contents(client: Client, kind: ApiResource, namespace: str = "") -> list[Content]:
-    return [_content(kind, live) async for live in client.objects(kind, namespace)]
+    return [_content(kind, live) async for live in client.list(kind, namespace)]
 
 
 def _content(kind: ApiResource, live: Object) -> Content:

@@ -35,7 +35,7 @@ async def await_served(client: Client, definition: Wanted, clock: Clock, within_
             return f"its kind is not served after {within_s:g} s: {why}"
         await clock.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-    client.discovery.forget()
+    client.discovery.invalidate()
     return ""
 
 

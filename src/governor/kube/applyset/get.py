@@ -19,7 +19,7 @@ async def look(client: Client, resource: ApiResource, ref: ObjectRef) -> Object 
             raise
         if error.reason == "NotFound":
             return None
-        client.discovery.forget()  # perhaps the kind is gone
+        client.discovery.invalidate()  # perhaps the kind is gone
         message = (
             f"{error.message}: this says nothing about {ref}; is the address an API server's, and the kind served?"
         )

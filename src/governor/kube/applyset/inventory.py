@@ -184,7 +184,7 @@ class Inventory:
 
     async def _chunks_of(self, uid: str) -> list[Object]:
         labels = f"{self._settings.inventory_label}={self._owner.id}"
-        found = self._client.objects(CONFIG_MAPS, self.ref.namespace, labels=labels)
+        found = self._client.list(CONFIG_MAPS, self.ref.namespace, labels=labels)
         return [each async for each in found if _owned_by(each, uid)]
 
     async def _delete_chunk(self, chunk: Object) -> None:

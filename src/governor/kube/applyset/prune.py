@@ -129,7 +129,7 @@ class Remover:
                 if error.kind is not Kind.NOT_FOUND:
                     raise
             if not settled:
-                await discovery.settle()
+                await discovery.require_ready()
         return None
 
     async def _delete(self, resource: ApiResource, live: Object) -> None:

@@ -44,14 +44,14 @@ class Client:
         """The body of the answer; a refusal is an ``ApiError``, no answer is UNAVAILABLE or DEADLINE."""
         return (await self._sender.exchange(request)).body
 
-    def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+    def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         """The lines of a streamed answer as they come; ends when the server ends it, UNAVAILABLE if it breaks off.
 
         Silence is not ended: wait for each line only as long as you are ready to. Close it when you leave early.
         """
         return self._sender.lines(request)
 
-    async def objects(
+    async def list(
         self, resource: ApiResource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Object]:
         """All objects of a kind, in one namespace or in all, that fit the selectors; read page by page."""

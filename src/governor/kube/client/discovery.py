@@ -61,17 +61,17 @@ class Discovery:
             for part in await self._fresh(lasts_s):
                 if found := part.served.find(group, kind, version):
                     return found
-        raise _missing(group, kind, version, stale=group in await self.stale())
+        raise _missing(group, kind, version, stale=group in await self.stale_groups())
 
-    async def all(self) -> tuple[ApiResource, ...]:
+    async def preferred_resources(self) -> tuple[ApiResource, ...]:
         """Every kind once, in the version that the server prefers."""
         return tuple(each for part in await self._fresh(LASTS_S) for each in part.served.preferred())
 
-    async def stale(self) -> frozenset[str]:
-        """Groups whose own server does not answer the API server, so that ``all`` may lack their kinds."""
+    async def stale_groups(self) -> frozenset[str]:
+        """Return the groups whose aggregated server does not respond; their kinds may be missing from the others."""
         return frozenset(group for part in await self._fresh(LASTS_S) for group in part.served.stale)
 
-    async def settle(self) -> None:
+    async def require_ready(self) -> None:
         """Make sure that what the next answer lacks is not there, and forget earlier ones; otherwise UNAVAILABLE.
 
         A server that has just started answers for a while without the kinds of its CustomResourceDefinitions.
@@ -82,9 +82,9 @@ class Discovery:
         except GovernorError as error:
             message = f"whether the server knows all its kinds yet cannot be seen: {error.message}"
             raise GovernorError(Kind.UNAVAILABLE, "kube-not-ready", message) from error
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Ask the server at the next call, even if an answer to an earlier one is under way."""
         self._wanted += 1
 

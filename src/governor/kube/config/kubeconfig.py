@@ -33,7 +33,7 @@ _SOURCE: Final = "the kubeconfig in the Secret"
 _EXTENSION: Final = f"{exec_plugin.GROUP}/exec"
 
 
-def own(file: Path | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
+def load(file: Path | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
     """A person's own: ``file``, or what KUBECONFIG lists, or ``~/.kube/config``; its current context or another.
 
     It may do everything that the person may do here.

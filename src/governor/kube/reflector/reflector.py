@@ -141,7 +141,7 @@ class Reflector(Generic[V]):
 
     async def _hear(self) -> None:
         query = self._protocol.watch_query(self._chance.randint(*WATCH_S)) | self._selectors
-        async with contextlib.aclosing(self._client.lines(Request("GET", self._path, query))) as lines:
+        async with contextlib.aclosing(self._client.stream_lines(Request("GET", self._path, query))) as lines:
             async for line in lines:
                 self._heard_s = self._clock.monotonic()
                 self._protocol.take_line(line)

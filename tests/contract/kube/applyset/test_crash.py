@@ -77,7 +77,7 @@ class Scene:
         assert (await objects.prune(self.second)).complete
 
     async def ours(self) -> set[str]:
-        found = self.client.objects(CONFIG_MAPS, self.namespace, labels=f"{LABEL}={self.owner}")
+        found = self.client.list(CONFIG_MAPS, self.namespace, labels=f"{LABEL}={self.owner}")
         return {each["metadata"]["name"] async for each in found}
 
     async def check(self) -> None:
@@ -176,4 +176,4 @@ async def test_a_removal_that_dies_anywhere_can_be_repeated(scene_of: Callable[[
 
 
 def _all(scene: Scene) -> Any:
-    return scene.client.objects(CONFIG_MAPS, scene.namespace)
+    return scene.client.list(CONFIG_MAPS, scene.namespace)

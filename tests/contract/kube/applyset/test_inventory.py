@@ -43,7 +43,7 @@ def many(count: int, kind: str = "ConfigMap", uid: str = "") -> dict[ObjectRef, 
 
 
 async def parts(client: Client, namespace: str) -> list[Object]:
-    found = client.objects(CONFIG_MAPS, namespace, labels=f"{PREFIX}/inventory={namespace}")
+    found = client.list(CONFIG_MAPS, namespace, labels=f"{PREFIX}/inventory={namespace}")
     return [each async for each in found]
 
 

@@ -311,7 +311,7 @@ async def test_a_whole_namespace_with_running_controllers_goes(
     slices = ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
 
     async def all_made() -> bool:
-        found = [[each async for each in client.objects(kind, "inner")] for kind in (pods, slices, CONFIG_MAPS)]
+        found = [[each async for each in client.list(kind, "inner")] for kind in (pods, slices, CONFIG_MAPS)]
         return len(found[0]) == 2 and all(found)
 
     await until(all_made)

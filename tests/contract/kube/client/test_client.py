@@ -218,7 +218,7 @@ class TestReading:
         names = [f"n{number}" for number in range(7)]
         for name in names:
             await client.create(CONFIG_MAPS, config_map(namespace, name), manager="first")
-        found = [each async for each in client.objects(CONFIG_MAPS, namespace)]
+        found = [each async for each in client.list(CONFIG_MAPS, namespace)]
         assert [each["metadata"]["name"] for each in found] == names
         assert {(each["apiVersion"], each["kind"]) for each in found} == {("v1", "ConfigMap")}
 
@@ -235,7 +235,7 @@ class TestReading:
             manifest = config_map(namespace, name)
             manifest["metadata"]["labels"] = {"colour": colour}
             await client.create(CONFIG_MAPS, manifest, manager="first")
-        chosen = client.objects(CONFIG_MAPS, namespace, labels="colour in (red,green)", fields="metadata.name!=a")
+        chosen = client.list(CONFIG_MAPS, namespace, labels="colour in (red,green)", fields="metadata.name!=a")
         assert [each["metadata"]["name"] async for each in chosen] == ["c"]
 
     async def test_names_with_colons_are_reached(self, client: Client, namespace: str) -> None:
@@ -248,7 +248,7 @@ class TestReading:
     async def test_a_watch_brings_what_happens_until_its_time_is_over(self, client: Client, namespace: str) -> None:
         created = await client.create(CONFIG_MAPS, config_map(namespace, k="größe 🚢"), manager="first")
         query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "5"}
-        async with aclosing(client.lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
+        async with aclosing(client.stream_lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
             await client.apply(CONFIG_MAPS, config_map(namespace, k="new"), manager="first", force=True)
             await client.delete(CONFIG_MAPS, "a", namespace)
             events = [msgspec.json.decode(line) async for line in lines]
@@ -259,7 +259,7 @@ class TestReading:
         created = await client.create(CONFIG_MAPS, config_map(namespace, k=text), manager="first")
         query = {"watch": "1", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         query |= {"allowWatchBookmarks": "true", "fieldSelector": "metadata.name=a"}
-        async with aclosing(client.lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
+        async with aclosing(client.stream_lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
             event = msgspec.json.decode(await anext(lines))
         assert event["object"]["data"]["k"] == text
         assert event["object"]["metadata"]["uid"] == created["metadata"]["uid"]
@@ -285,6 +285,6 @@ async def test_pages_and_watches_from_forgotten_history_are_expired(
     error = await refused(client.send(Request("GET", path, {"limit": "1", "continue": page["continue"]})))
     assert (error.status, error.reason, error.kind) == (410, "Expired", Kind.PRECONDITION)
     watch = {"watch": "1", "resourceVersion": page["resourceVersion"]}
-    async with aclosing(client.lines(Request("GET", path, watch))) as lines:
+    async with aclosing(client.stream_lines(Request("GET", path, watch))) as lines:
         event = msgspec.json.decode(await anext(lines))
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")

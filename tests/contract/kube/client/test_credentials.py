@@ -105,7 +105,7 @@ class TestSorts:
         whole["clusters"][0]["cluster"] = {"server": f"{api.url}/", "certificate-authority": "pki/ca.crt"}
         whole["users"][0]["user"] = {"client-certificate": "pki/admin.crt", "client-key": "pki/admin.key"}
         file = put(tmp_path / "config", json.dumps(whole).encode())
-        assert await name_of(Client(transport, kubeconfig.own(file))) == "testbed-admin"
+        assert await name_of(Client(transport, kubeconfig.load(file))) == "testbed-admin"
 
     async def test_the_account_of_a_pod(
         self, api: ControlPlane, transport: Transport, tmp_path: Path, namespace: str, account: str, robot: str
@@ -268,7 +268,7 @@ class TestPlugins:
         account: str,
         robot: str,
     ) -> None:
-        client = Client(timed, kubeconfig.own(self.config(api, tmp_path)))
+        client = Client(timed, kubeconfig.load(self.config(api, tmp_path)))
         self.gives(tmp_path, token=await api.expiring_token(namespace, account, -1.0))
         assert (await refused(client)).kind is Kind.UNAUTHENTICATED
         self.gives(tmp_path, token=await api.request_token(namespace, account))
@@ -281,7 +281,7 @@ class TestPlugins:
         self, api: ControlPlane, transport: Transport, tmp_path: Path
     ) -> None:
         ann = api.authority.issue("ann")
-        client = Client(transport, kubeconfig.own(self.config(api, tmp_path)))
+        client = Client(transport, kubeconfig.load(self.config(api, tmp_path)))
         self.gives(tmp_path, clientCertificateData=ann.certificate.decode(), clientKeyData=ann.key.decode())
         assert await name_of(client) == "ann"
 

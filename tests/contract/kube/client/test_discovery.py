@@ -39,7 +39,7 @@ def definition(group: str) -> dict[str, Any]:
 
 async def served(client: Client, group: str) -> ApiResource | None:
     """The kind once it is there."""
-    client.discovery.forget()
+    client.discovery.invalidate()
     try:
         return await client.discovery.find(group, "Ship")
     except GovernorError as error:
@@ -62,9 +62,9 @@ async def test_two_requests_are_enough_and_what_did_not_change_is_not_sent_again
     registry = Registry()
     async with Transport(registry=registry) as transport:
         client = Client(transport, admin_of(api))
-        before = await client.discovery.all()
-        client.discovery.forget()
-        assert await client.discovery.all() == before
+        before = await client.discovery.preferred_resources()
+        client.discovery.invalidate()
+        assert await client.discovery.preferred_resources() == before
     counts = {
         code: registry.value("rest_client_requests_total", {"code": code, "method": "GET"}) for code in ("200", "304")
     }
@@ -75,10 +75,10 @@ async def test_the_older_way_says_the_same(
     api: ControlPlane, transport: Transport, faults: FaultyApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
-    older = set(await faults.client.discovery.all())
+    older = set(await faults.client.discovery.preferred_resources())
     assert faults.count(lambda asked: asked.path == "/apis/apps/v1") == 1
     monkeypatch.undo()
-    assert older == set(await Client(transport, admin_of(api)).discovery.all())
+    assert older == set(await Client(transport, admin_of(api)).discovery.preferred_resources())
 
 
 async def test_a_kind_comes_and_goes_with_its_definition(client: Client, namespace: str) -> None:
@@ -90,7 +90,7 @@ async def test_a_kind_comes_and_goes_with_its_definition(client: Client, namespa
     assert found is not None
     assert (found.version, found.namespaced, found.subresources) == ("v1", True, frozenset({"status"}))
     assert (await client.discovery.find(group, "Ship", "v1beta1")).version == "v1beta1"
-    assert found in await client.discovery.all()
+    assert found in await client.discovery.preferred_resources()
     ship = {"apiVersion": f"{group}/v1", "kind": "Ship", "metadata": {"name": "a", "namespace": namespace}, "masts": 3}
     assert (await client.apply(found, ship, manager="tests"))["masts"] == 3
     await client.delete(found, "a", namespace)
@@ -109,7 +109,7 @@ async def test_a_group_whose_own_server_is_away_hides_no_other(
 ) -> None:
     plane = await start_api()
     client = Client(transport, admin_of(plane))
-    everything = set(await client.discovery.all())
+    everything = set(await client.discovery.preferred_resources())
     spec = {
         "group": "metrics.example.com",
         "version": "v1",
@@ -125,11 +125,11 @@ async def test_a_group_whose_own_server_is_away_hides_no_other(
         monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
 
     async def is_stale() -> bool:
-        client.discovery.forget()
-        return "metrics.example.com" in await client.discovery.stale()
+        client.discovery.invalidate()
+        return "metrics.example.com" in await client.discovery.stale_groups()
 
     await until(is_stale)
-    assert set(await client.discovery.all()) == everything
+    assert set(await client.discovery.preferred_resources()) == everything
     with pytest.raises(GovernorError) as caught:
         await client.discovery.find("metrics.example.com", "PodMetrics")
     assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")

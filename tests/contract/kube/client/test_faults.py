@@ -96,7 +96,7 @@ class TestLostAnswers:
         await until(lambda: self._is_there(client, namespace))
 
     async def _is_there(self, client: Client, namespace: str) -> bool:
-        return bool([each async for each in client.objects(CONFIG_MAPS, namespace, fields="metadata.name=a")])
+        return bool([each async for each in client.list(CONFIG_MAPS, namespace, fields="metadata.name=a")])
 
     async def test_connections_that_died_unnoticed_cost_nothing(self, faults: FaultyApi, namespace: str) -> None:
         await faults.client.apply(CONFIG_MAPS, config_map(namespace), manager="first")
@@ -146,7 +146,7 @@ class TestStreams:
         self, faults: FaultyApi, client: Client, namespace: str
     ) -> None:
         request = await self.watch(client, namespace)
-        async with aclosing(faults.client.lines(request)) as lines, asyncio.timeout(60):
+        async with aclosing(faults.client.stream_lines(request)) as lines, asyncio.timeout(60):
             for number in range(2):
                 await client.apply(CONFIG_MAPS, config_map(namespace, k=str(number)), manager="first", force=True)
                 if number == 0:
@@ -158,7 +158,7 @@ class TestStreams:
 
     async def test_one_that_falls_silent_can_be_left(self, faults: FaultyApi, client: Client, namespace: str) -> None:
         request = await self.watch(client, namespace)
-        async with aclosing(faults.client.lines(request)) as lines:
+        async with aclosing(faults.client.stream_lines(request)) as lines:
             first = asyncio.create_task(anext(lines))
             await until(lambda: asyncio.sleep(0, faults.count(lambda asked: asked.is_watch)))
             faults.silence()
@@ -172,5 +172,5 @@ async def test_a_path_before_the_servers_own_is_kept(api: ControlPlane, transpor
     async with FaultyApi(api, transport, "/k8s/clusters/c-1") as faults:
         assert faults.url.endswith("/k8s/clusters/c-1")
         await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
-        assert [each["data"] async for each in faults.client.objects(CONFIG_MAPS, namespace)] == [{"k": "1"}]
+        assert [each["data"] async for each in faults.client.list(CONFIG_MAPS, namespace)] == [{"k": "1"}]
         assert (await faults.client.discovery.find("apps", "Deployment")).plural == "deployments"

@@ -32,7 +32,7 @@ from governor.process.clock import SystemClock
 async def main(file, namespace):
     async with Transport() as transport:
         election = Election(
-            Client(transport, kubeconfig.own(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
+            Client(transport, kubeconfig.load(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
             clock=SystemClock(), status=master_status(Registry()), timing=Timing(10, 8.0, 0.5),
         )
 

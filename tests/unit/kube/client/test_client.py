@@ -131,13 +131,13 @@ class TestHostileAnswers:
     )
     async def test_what_is_no_list_is_not_taken_for_an_empty_one(self, transport: Transport, page: object) -> None:
         async with HttpServer(web.Response(body=json.dumps(page).encode())) as server:
-            error = await refused(anext(server.client(transport).objects(PODS)))
+            error = await refused(anext(server.client(transport).list(PODS)))
         assert error.code == "kube-answer"
 
     async def test_a_list_that_leads_to_itself_ends(self, transport: Transport) -> None:
         page = {"kind": "PodList", "items": [], "metadata": {"continue": "again"}}
         async with HttpServer(web.Response(body=json.dumps(page).encode())) as server:
-            error = await refused(anext(server.client(transport).objects(PODS)))
+            error = await refused(anext(server.client(transport).list(PODS)))
             assert len(server.requests) == 2
         assert error.code == "kube-answer"
 
@@ -170,7 +170,7 @@ class TestLists:
             {"kind": "PodList", "items": [{"metadata": {"name": "b"}}], "metadata": {}},
         ]
         async with HttpServer(*(web.Response(body=json.dumps(page).encode()) for page in pages)) as server:
-            found = [each async for each in server.client(transport).objects(PODS, "n", labels="l=1", fields="f=2")]
+            found = [each async for each in server.client(transport).list(PODS, "n", labels="l=1", fields="f=2")]
             asked = [dict(request.query) for request in server.requests]
         assert [ref_of(each) for each in found] == [ObjectRef("", "Pod", "", "a"), ObjectRef("", "Pod", "", "b")]
         same = {"limit": "500", "labelSelector": "l=1", "fieldSelector": "f=2"}
@@ -193,11 +193,16 @@ class TestStreams:
     async def test_lines_come_whole_however_they_were_cut(self, transport: Transport) -> None:
         ship = "🚢".encode()
         async with HttpServer(self.streaming(b"one\ntw", b"o\n", ship[:2], ship[2:] + b"\nlast")) as server:
-            assert [line async for line in server.client(transport).lines(GET)] == [b"one", b"two", ship, b"last"]
+            assert [line async for line in server.client(transport).stream_lines(GET)] == [
+                b"one",
+                b"two",
+                ship,
+                b"last",
+            ]
 
     async def test_a_stream_that_breaks_off_is_an_error_after_its_lines(self, transport: Transport) -> None:
         async with HttpServer(self.streaming(b"one\nhalf", cut=True)) as server:
-            lines = server.client(transport).lines(GET)
+            lines = server.client(transport).stream_lines(GET)
             assert await anext(lines) == b"one"
             error = await refused(anext(lines))
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-connection-lost")
@@ -205,12 +210,12 @@ class TestStreams:
     async def test_a_line_without_end_is_an_error(self, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sender, "Lines", functools.partial(Lines, most_bytes=1000))
         async with HttpServer(self.streaming(bytes(2000))) as server:
-            error = await refused(anext(server.client(transport).lines(GET)))
+            error = await refused(anext(server.client(transport).stream_lines(GET)))
         assert error.code == "kube-answer-size"
 
     async def test_a_refused_stream_is_an_error(self, transport: Transport) -> None:
         async with HttpServer(web.Response(status=410, body=failure(410, "Expired"))) as server:
-            error = await refused(anext(server.client(transport).lines(GET)))
+            error = await refused(anext(server.client(transport).stream_lines(GET)))
         assert isinstance(error, ApiError)
         assert (error.status, error.reason) == (410, "Expired")
 
@@ -228,7 +233,7 @@ class TestStreams:
             return response
 
         async with HttpServer(endless) as server, asyncio.timeout(30):
-            async with aclosing(server.client(transport).lines(GET)) as lines:
+            async with aclosing(server.client(transport).stream_lines(GET)) as lines:
                 assert await anext(lines) == b"one"
             await ended.wait()
 
@@ -241,7 +246,7 @@ class TestStreams:
             return response
 
         async with HttpServer(silent) as server, asyncio.timeout(30):
-            lines = server.client(transport).lines(GET)
+            lines = server.client(transport).stream_lines(GET)
             assert await anext(lines) == b"one"
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):

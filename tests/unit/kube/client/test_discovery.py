@@ -96,12 +96,12 @@ class TestKinds:
         assert (await discovery.find("autoscaling", "Old")).version == "v1"
 
     async def test_every_kind_is_listed_once(self, clock: VirtualClock) -> None:
-        listed = [(each.kind, each.version) for each in await modern().discovery(clock).all()]
+        listed = [(each.kind, each.version) for each in await modern().discovery(clock).preferred_resources()]
         assert listed == [("Pod", "v1"), ("Node", "v1"), ("Deployment", "v1"), ("Scaler", "v2"), ("Old", "v1")]
 
     async def test_what_has_no_kind_of_its_own_is_none(self, clock: VirtualClock) -> None:
         discovery = modern(group("metrics", v1=[resource("pods", None, "x"), resource("a", "A")])).discovery(clock)
-        assert [each.kind for each in await discovery.all()] == ["Pod", "Node", "A"]
+        assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node", "A"]
 
     @pytest.mark.parametrize(("kind", "version"), [("Daemon", ""), ("Deployment", "v2")])
     async def test_one_that_is_not_served_is_not_found(self, clock: VirtualClock, kind: str, version: str) -> None:
@@ -112,7 +112,7 @@ class TestKinds:
     @pytest.mark.parametrize("document", [b"", b"<html>", b"[]", {"kind": "PodList"}, {"kind": "Status"}, {}])
     async def test_a_document_of_another_sort_is_an_error(self, clock: VirtualClock, document: Any) -> None:
         with pytest.raises(GovernorError, match="no discovery document"):
-            await Api(_api=document, _apis=aggregated()).discovery(clock).all()
+            await Api(_api=document, _apis=aggregated()).discovery(clock).preferred_resources()
 
 
 class TestAsking:
@@ -120,7 +120,7 @@ class TestAsking:
         api = modern()
         discovery = api.discovery(clock)
         await asyncio.gather(*(discovery.find("apps", "Deployment") for _ in range(20)))
-        await discovery.all()
+        await discovery.preferred_resources()
         await clock.advance(LASTS_S - 1)
         await discovery.find("", "Pod")
         assert api.paths == ["/api", "/apis"]
@@ -129,25 +129,25 @@ class TestAsking:
     async def test_it_is_asked_again_after_a_while(self, clock: VirtualClock) -> None:
         api = modern()
         discovery = api.discovery(clock)
-        await discovery.all()
+        await discovery.preferred_resources()
         await clock.advance(LASTS_S)
-        await discovery.all()
+        await discovery.preferred_resources()
         assert len(api.requests) == 4
 
     async def test_it_is_asked_again_when_told_to_forget(self, clock: VirtualClock) -> None:
         api = modern()
         discovery = api.discovery(clock)
-        await discovery.all()
+        await discovery.preferred_resources()
         api.documents["/apis"] = aggregated()
-        discovery.forget()
-        assert [each.kind for each in await discovery.all()] == ["Pod", "Node"]
+        discovery.invalidate()
+        assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node"]
 
     async def test_an_answer_that_was_under_way_when_told_to_forget_does_not_count(self, clock: VirtualClock) -> None:
         api = modern(APPS)
         discovery = api.discovery(clock)
-        reading = asyncio.create_task(discovery.all())
+        reading = asyncio.create_task(discovery.preferred_resources())
         await until(lambda: asyncio.sleep(0, len(api.requests) == 2))
-        discovery.forget()
+        discovery.invalidate()
         api.documents["/apis"] = aggregated(APPS, SCALING)
         assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
         assert len(await reading) == 3
@@ -155,7 +155,7 @@ class TestAsking:
     async def test_a_kind_that_came_since_is_found(self, clock: VirtualClock) -> None:
         api = modern()
         discovery = api.discovery(clock)
-        await discovery.all()
+        await discovery.preferred_resources()
         await clock.advance(MISS_S)
         api.documents["/apis"] = aggregated(APPS, group("example.com", v1=[resource("ships", "Ship")]))
         assert (await discovery.find("example.com", "Ship")).plural == "ships"
@@ -174,9 +174,9 @@ class TestAsking:
         api = modern()
         api.etags = {"/api": '"1"', "/apis": '"2"'}
         discovery = api.discovery(clock)
-        before = await discovery.all()
-        discovery.forget()
-        assert await discovery.all() == before
+        before = await discovery.preferred_resources()
+        discovery.invalidate()
+        assert await discovery.preferred_resources() == before
         assert [request.etag for request in api.requests] == ["", "", '"1"', '"2"']
 
     async def test_a_failure_is_the_callers_and_the_next_call_asks_again(self, clock: VirtualClock) -> None:
@@ -185,15 +185,15 @@ class TestAsking:
         api.documents["/api"] = GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "away")
         discovery = api.discovery(clock)
         with pytest.raises(GovernorError, match="away"):
-            await discovery.all()
+            await discovery.preferred_resources()
         api.documents["/api"] = core
-        assert len(await discovery.all()) == 5
+        assert len(await discovery.preferred_resources()) == 5
 
     async def test_clusters_that_serve_the_same_share_one_table(self, clock: VirtualClock) -> None:
         tables: Tables = weakref.WeakValueDictionary()
         many = [modern().discovery(clock, tables) for _ in range(10)]
         for each in many:
-            await each.all()
+            await each.preferred_resources()
         assert len(tables) == 2
         del many, each
         gc.collect()
@@ -209,8 +209,8 @@ class TestAGroupThatIsAway:
 
     async def test_the_rest_is_there(self, api: Api, clock: VirtualClock) -> None:
         discovery = api.discovery(clock)
-        assert [each.kind for each in await discovery.all()] == ["Pod", "Node", "Deployment"]
-        assert await discovery.stale() == {"metrics"}
+        assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node", "Deployment"]
+        assert await discovery.stale_groups() == {"metrics"}
 
     async def test_its_kinds_are_unknown_and_not_absent(self, api: Api, clock: VirtualClock) -> None:
         with pytest.raises(GovernorError, match="APIService") as caught:
@@ -247,7 +247,7 @@ class TestAnOlderServer:
 
     async def test_it_is_asked_group_by_group_for_the_same(self, api: Api, clock: VirtualClock) -> None:
         old, new = api.discovery(clock), modern().discovery(clock)
-        assert set(await old.all()) == set(await new.all())
+        assert set(await old.preferred_resources()) == set(await new.preferred_resources())
         assert (await old.find("autoscaling", "Scaler")).version == "v2"
         assert (await old.find("autoscaling", "Scaler", "v1")).version == "v1"
         assert len(api.paths) == len(set(api.paths)) == 6
@@ -255,22 +255,22 @@ class TestAnOlderServer:
     async def test_a_group_that_is_away_hides_no_other(self, api: Api, clock: VirtualClock) -> None:
         api.documents["/apis/apps/v1"] = ApiError("GET", 503, Status(reason="ServiceUnavailable"))
         discovery = api.discovery(clock)
-        assert {each.kind for each in await discovery.all()} == {"Pod", "Node", "Scaler", "Old"}
-        assert await discovery.stale() == {"apps"}
+        assert {each.kind for each in await discovery.preferred_resources()} == {"Pod", "Node", "Scaler", "Old"}
+        assert await discovery.stale_groups() == {"apps"}
 
     async def test_any_other_failure_is_one(self, api: Api, clock: VirtualClock) -> None:
         api.documents["/apis/apps/v1"] = ApiError("GET", 403, Status(reason="Forbidden"))
         with pytest.raises(ApiError):
-            await api.discovery(clock).all()
+            await api.discovery(clock).preferred_resources()
 
     async def test_clusters_share_its_tables_only_if_all_documents_are_equal(
         self, api: Api, clock: VirtualClock
     ) -> None:
         tables: Tables = weakref.WeakValueDictionary()
         first, second, third = (api.discovery(clock, tables) for _ in range(3))
-        await first.all()
-        await second.all()
+        await first.preferred_resources()
+        await second.preferred_resources()
         assert len(tables) == 2
         api.documents["/apis/apps/v1"] = listed(("others", "Other", True))
-        assert "Other" in {each.kind for each in await third.all()}
+        assert "Other" in {each.kind for each in await third.preferred_resources()}
         assert len(tables) == 3

@@ -146,7 +146,7 @@ class TestTime:
     async def test_a_stream_that_does_not_begin_is_not_waited_for_longer(self, transport: Transport) -> None:
         async with HttpServer(never) as server:
             with pytest.raises(GovernorError) as caught:
-                await anext(server.client(transport).lines(Request("GET", "/api", timeout_s=0.05)))
+                await anext(server.client(transport).stream_lines(Request("GET", "/api", timeout_s=0.05)))
             assert caught.value.kind is Kind.DEADLINE
 
     async def test_who_gets_no_turn_in_time_is_told_so_and_the_server_not_blamed(self, transport: Transport) -> None:
@@ -164,7 +164,7 @@ class TestTime:
         limits = msgspec.structs.replace(ONCE, rate=Rate(per_s=0.001, burst=1))
         async with HttpServer(web.Response(body=b"one\ntwo")) as server:
             client = server.client(transport, limits)
-            assert [line async for line in client.lines(GET)] == [b"one", b"two"]
+            assert [line async for line in client.stream_lines(GET)] == [b"one", b"two"]
             assert (await refused(client, Request("GET", "/api", timeout_s=0.01))).kind is Kind.DEADLINE
 
 
@@ -192,9 +192,9 @@ class TestABrokenServer:
             client = server.client(transport, ONCE)
             for _ in range(FEW.failures):
                 with pytest.raises(ApiError):
-                    await anext(client.lines(GET))
+                    await anext(client.stream_lines(GET))
             with pytest.raises(GovernorError) as caught:
-                await anext(client.lines(GET))
+                await anext(client.stream_lines(GET))
             assert caught.value.code == "circuit-open"
 
     @pytest.mark.parametrize("answer", [INTERNAL, busy(None, 503), busy(None), MISSING])
@@ -244,7 +244,7 @@ class TestCredentials:
             assert len(server.requests) == 1
             token.write_text("new")
             assert await client.send(POST) == b"{}"
-            assert [line async for line in client.lines(GET)] == [b"{}"]
+            assert [line async for line in client.stream_lines(GET)] == [b"{}"]
             assert len(server.requests) == 4
 
     async def test_a_refused_token_that_cannot_change_is_not_sent_again(self, transport: Transport) -> None:
@@ -286,7 +286,7 @@ async def test_requests_are_counted_by_code_and_method() -> None:
     async with Transport(registry=registry) as transport, HttpServer(INTERNAL, OK, OK, MISSING) as server:
         client = server.client(transport)
         await client.send(GET)
-        assert [line async for line in client.lines(GET)] == [b"{}"]
+        assert [line async for line in client.stream_lines(GET)] == [b"{}"]
         await refused(client, Request("DELETE", "/api/x"))
     counts = {
         (code, method): registry.value("rest_client_requests_total", {"code": code, "method": method})

@@ -40,10 +40,10 @@ def config(change: Change = lambda cluster, user: None, **more: Any) -> bytes:
     return json.dumps(whole | more).encode()
 
 
-def own(tmp_path: Path, data: bytes, context: str = "") -> Access:
+def load(tmp_path: Path, data: bytes, context: str = "") -> Access:
     file = tmp_path / "config"
     file.write_bytes(data)
-    return kubeconfig.own(file, context)
+    return kubeconfig.load(file, context)
 
 
 def refusal(data: bytes) -> GovernorError:
@@ -230,7 +230,7 @@ def test_paths_of_ones_own_begin_at_the_file(tmp_path: Path) -> None:
         user.clear()
         user.update({"client-certificate": "a.crt", "client-key": "/keys/a.key", "tokenFile": "token"})
 
-    access = own(tmp_path, config(change))
+    access = load(tmp_path, config(change))
     assert access.ca == tmp_path / "pki/ca.crt"
     assert access.client_certificate == ClientCertificate(tmp_path / "a.crt", Path("/keys/a.key"))
     assert access.token == tmp_path / "token"
@@ -241,15 +241,15 @@ def test_data_counts_before_files_and_a_token_file_before_a_token(tmp_path: Path
         cluster["certificate-authority"] = "ca.crt"
         user["tokenFile"] = "token"
 
-    access = own(tmp_path, config(change))
+    access = load(tmp_path, config(change))
     assert (access.ca, access.token) == (b"CA", tmp_path / "token")
 
 
 def test_ones_own_may_skip_verification_but_not_beside_an_authority(tmp_path: Path) -> None:
     insecure = {"server": "https://api.example", "insecure-skip-tls-verify": True}
-    assert own(tmp_path, config(clusters=[{"name": "c", "cluster": insecure}])).insecure
+    assert load(tmp_path, config(clusters=[{"name": "c", "cluster": insecure}])).insecure
     with pytest.raises(GovernorError, match="remove one"):
-        own(tmp_path, config(lambda cluster, user: cluster.update({"insecure-skip-tls-verify": True})))
+        load(tmp_path, config(lambda cluster, user: cluster.update({"insecure-skip-tls-verify": True})))
 
 
 def with_plugin(**changed: Any) -> bytes:
@@ -264,7 +264,7 @@ def test_a_plugin_of_ones_own_is_taken(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
     whole = json.loads(data)
     whole["clusters"][0]["cluster"]["extensions"] = [extension]
-    access = own(tmp_path, json.dumps(whole).encode())
+    access = load(tmp_path, json.dumps(whole).encode())
     version = "client.authentication.k8s.io/v1"
     expected = ExecPlugin(
         "login", version, ("--fast",), (("A", "b"),), "get it", cluster_info=True, cluster_config={"audience": "x"}
@@ -273,13 +273,13 @@ def test_a_plugin_of_ones_own_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_plugin_with_a_path_is_beside_the_file(tmp_path: Path) -> None:
-    plugin = own(tmp_path, with_plugin(command="./bin/login")).plugin
+    plugin = load(tmp_path, with_plugin(command="./bin/login")).plugin
     assert plugin is not None
     assert plugin.command == str(tmp_path / "bin/login")
 
 
 def test_a_plugins_arguments_and_environment_are_not_shown(tmp_path: Path) -> None:
-    access = own(tmp_path, with_plugin(args=["--password=hunter2"], env=[{"name": "P", "value": "hunter2"}]))
+    access = load(tmp_path, with_plugin(args=["--password=hunter2"], env=[{"name": "P", "value": "hunter2"}]))
     assert "hunter2" not in repr(access)
 
 
@@ -293,7 +293,7 @@ def test_a_plugins_arguments_and_environment_are_not_shown(tmp_path: Path) -> No
 )
 def test_a_plugin_that_cannot_work_is_an_error(tmp_path: Path, changed: dict[str, Any], field: str) -> None:
     with pytest.raises(GovernorError) as caught:
-        own(tmp_path, with_plugin(**changed))
+        load(tmp_path, with_plugin(**changed))
     assert caught.value.details[0].path == f"users[u].user.{field}"
 
 
@@ -301,12 +301,12 @@ def test_a_plugin_beside_another_credential_is_an_error(tmp_path: Path) -> None:
     whole = json.loads(with_plugin())
     whole["users"][0]["user"]["token"] = TOKEN
     with pytest.raises(GovernorError, match="another credential"):
-        own(tmp_path, json.dumps(whole).encode())
+        load(tmp_path, json.dumps(whole).encode())
 
 
 def test_an_authentication_provider_is_an_error_that_says_what_replaced_it(tmp_path: Path) -> None:
     with pytest.raises(GovernorError, match="exec plug-in"):
-        own(tmp_path, config(lambda cluster, user: user.update({"auth-provider": {"name": "gcp"}})))
+        load(tmp_path, config(lambda cluster, user: user.update({"auth-provider": {"name": "gcp"}})))
 
 
 def test_another_context_can_be_chosen(tmp_path: Path) -> None:
@@ -314,12 +314,12 @@ def test_another_context_can_be_chosen(tmp_path: Path) -> None:
         {"name": "main", "context": {"cluster": "gone", "user": "gone"}},
         {"name": "other", "context": {"cluster": "c", "user": "u"}},
     ]
-    assert own(tmp_path, config(contexts=contexts), "other").server == "https://api.example:6443"
+    assert load(tmp_path, config(contexts=contexts), "other").server == "https://api.example:6443"
 
 
 def test_a_missing_context_names_those_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(GovernorError, match="there are: main"):
-        own(tmp_path, config(), "other")
+        load(tmp_path, config(), "other")
 
 
 class TestTheListOfFiles:
@@ -334,19 +334,19 @@ class TestTheListOfFiles:
             )
         )
         listed = f"{first}:{tmp_path / 'missing'}::{second}"
-        access = kubeconfig.own(environ={"KUBECONFIG": listed})
+        access = kubeconfig.load(environ={"KUBECONFIG": listed})
         assert (access.server, access.token) == ("https://first", tmp_path / "elsewhere/token")
 
     def test_without_a_list_it_is_the_one_at_home(self, tmp_path: Path) -> None:
         (tmp_path / ".kube").mkdir()
         (tmp_path / ".kube/config").write_bytes(config())
-        assert kubeconfig.own(environ={"HOME": str(tmp_path)}).server == "https://api.example:6443"
+        assert kubeconfig.load(environ={"HOME": str(tmp_path)}).server == "https://api.example:6443"
 
     def test_none_at_all_is_an_error_that_says_where_was_looked(self, tmp_path: Path) -> None:
         with pytest.raises(GovernorError, match=str(tmp_path / ".kube/config")) as caught:
-            kubeconfig.own(environ={"HOME": str(tmp_path)})
+            kubeconfig.load(environ={"HOME": str(tmp_path)})
         assert caught.value.kind is Kind.PRECONDITION
 
     def test_a_file_that_is_named_must_be_there(self, tmp_path: Path) -> None:
         with pytest.raises(GovernorError, match="cannot read the kubeconfig"):
-            kubeconfig.own(tmp_path / "missing")
+            kubeconfig.load(tmp_path / "missing")
