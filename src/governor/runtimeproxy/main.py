@@ -17,7 +17,7 @@ from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.runtimeproxy.endpoint import Endpoint, claim
 from governor.runtimeproxy.hooks.dispatch import Dispatch, Rules
 from governor.runtimeproxy.hooks.held_calls import PluginHooks
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.metrics import HookMetrics, observe
 from governor.runtimeproxy.ops.control_server import MODE, ControlServer
 from governor.runtimeproxy.ops.explain import Explainer
@@ -115,10 +115,10 @@ def _control(settings: Settings, explainer: Explainer, tap: Tap) -> list[Compone
     return [Component("control", ControlServer(endpoint, explainer, tap).run)]
 
 
-def _paths(settings: Settings) -> dict[Side, str]:
-    paths = {Side.RUNTIME: settings.runtime_path}
+def _paths(settings: Settings) -> dict[Peer, str]:
+    paths = {Peer.RUNTIME: settings.runtime_path}
     if settings.image_path:
-        paths[Side.IMAGES] = settings.image_path
+        paths[Peer.IMAGES] = settings.image_path
     return paths
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
-from governor.runtimeproxy.http2.flow_control import Ledger
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.flow_control import FlowControl
+from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.ops.tap import Tap
 from governor.runtimeproxy.plugins.plugin import Plugins
 from governor.runtimeproxy.splice import Splice
@@ -62,7 +62,7 @@ def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, 
     wrong = Gauge("governor_proxy_plugin_file_errors", "What is wrong in plugins' files.", registry=registry)
     wrong.set_function(lambda: sum(each.is_error for each in plugins.registrations.problems))
     up = Gauge("governor_proxy_runtime_up", "Whether the runtime could be reached last.", registry=registry)
-    up.set_function(lambda: not upstreams.unreachable(Side.RUNTIME))
+    up.set_function(lambda: not upstreams.unreachable(Peer.RUNTIME))
     taps = Gauge("governor_proxy_taps", "Readers of the live view of calls.", registry=registry)
     taps.set_function(lambda: tap.readers)
 
@@ -73,10 +73,10 @@ def _observe_windows(registry: Registry, splice: Splice) -> None:
     windows = Gauge("governor_proxy_window_bytes", "Windows of relayed connections.", labels, registry=registry)
     unread = Gauge("governor_proxy_unread_bytes", "Bytes that were not passed on yet.", ["peer"], registry=registry)
 
-    def total(side: Side, of: Callable[[Ledger], int]) -> Callable[[], int]:
-        return lambda: sum(of(each) for each in splice.ledgers(side))
+    def total(side: Peer, of: Callable[[FlowControl], int]) -> Callable[[], int]:
+        return lambda: sum(of(each) for each in splice.flow_controls(side))
 
-    for side in Side:
+    for side in Peer:
         peer = side.name.lower()
         windows.labels(peer, "send").set_function(total(side, lambda ledger: ledger.send))
         windows.labels(peer, "receive").set_function(total(side, lambda ledger: ledger.receivable))

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol, cast
 from governor.process.telemetry import logging
 from governor.runtimeproxy.endpoint import Endpoint
 from governor.runtimeproxy.http2.byte_copy import ByteCopy
-from governor.runtimeproxy.http2.events import Event, Wanted
-from governor.runtimeproxy.http2.flow_control import Ledger
+from governor.runtimeproxy.http2.events import RelayEvent, UpstreamNeeded
+from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Side
-from governor.runtimeproxy.http2.writer import PATIENCE_S
+from governor.runtimeproxy.http2.streams import Peer
+from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
 from governor.runtimeproxy.upstream import Upstreams
 
 DRAIN_S: Final = 10.0
@@ -45,10 +45,10 @@ class Pump(Protocol):
         """Soon; what is done ``then`` makes no peer wait."""
 
 
-class Held(Protocol):
+class HeldCallHandler(Protocol):
     """Who works on the held calls of one relayed connection."""
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: RelayEvent) -> None:
         """Something happened to a stream."""
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Hooks(Protocol):
     def hooked(self, path: bytes) -> bool:
         """Whether a call is to be held."""
 
-    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> Held:
+    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> HeldCallHandler:
         """Work on the held calls of a relayed connection; ``pump`` after commands to the relay, but in ``handle``."""
 
 
@@ -84,7 +84,7 @@ class Splice:
     @property
     def may_copy(self) -> bool:
         """Whether bytes may be copied, as nobody needs to know what they mean."""
-        return not self.hooks.active and not self.upstreams.images_apart
+        return not self.hooks.active and not self.upstreams.has_image_service
 
     def count(self, *, copied: bool) -> int:
         """How many connections are open that are copied, or relayed."""
@@ -98,16 +98,16 @@ class Splice:
         """Calls that are under way on all connections."""
         return sum(each.engine.streams for each in self._sessions if each.engine is not None)
 
-    def ledgers(self, side: Side) -> list[Ledger]:
+    def flow_controls(self, side: Peer) -> list[FlowControl]:
         """The accounts of all relayed connections with a peer."""
-        relays = [each.engine.ledgers() for each in self._sessions if isinstance(each.engine, Relay)]
-        return [ledgers[side] for ledgers in relays if side in ledgers]
+        relays = [each.engine.flow_controls() for each in self._sessions if isinstance(each.engine, Relay)]
+        return [flow_controls[side] for flow_controls in relays if side in flow_controls]
 
     def hooks_changed(self) -> int:
         """Connections that may not be copied any more end gracefully and come back to be relayed; says how many."""
         copied = [each for each in self._sessions if isinstance(each.engine, ByteCopy)] if not self.may_copy else []
         for session in copied:
-            session.retire()
+            session.drain()
         return len(copied)
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Splice:
 
     async def _drain(self) -> None:
         for session in list(self._sessions):
-            session.retire()
+            session.drain()
         try:
             async with asyncio.timeout(self._drain_s):
                 while self._sessions:
@@ -139,7 +139,7 @@ class Splice:
         for session in list(self._sessions):
             session.abort()
 
-    def _accept(self) -> "Peer":
+    def _accept(self) -> "PeerSocket":
         session = Session(self)
         self._sessions.add(session)
         return session.client
@@ -164,10 +164,10 @@ async def _guarded(work: Work) -> None:
         _log.error("work for a connection failed", exc_info=error)
 
 
-class Peer(asyncio.Protocol):
+class PeerSocket(asyncio.Protocol):
     """The socket of one peer of a connection."""
 
-    def __init__(self, session: "Session", side: Side) -> None:
+    def __init__(self, session: "Session", side: Peer) -> None:
         self._session = session
         self.side = side
         self.transport: asyncio.Transport | None = None
@@ -226,10 +226,10 @@ class Session:
 
     def __init__(self, splice: Splice) -> None:
         self._splice = splice
-        self.client = Peer(self, Side.CLIENT)
+        self.client = PeerSocket(self, Peer.CLIENT)
         self.engine: ByteCopy | Relay | None = None
-        self._peers = {Side.CLIENT: self.client}
-        self._held: Held | None = None
+        self._peers = {Peer.CLIENT: self.client}
+        self._held: HeldCallHandler | None = None
         self._early = b""
         """What the client sent before it was known how it is served."""
         self._retiring = False
@@ -240,7 +240,7 @@ class Session:
         self.is_probe = False
         """The client is this process itself, to see whether it is served: the runtime has no part in that."""
 
-    def made(self, peer: Peer) -> None:
+    def made(self, peer: PeerSocket) -> None:
         """A socket is there. Nothing is read from a client before it is known how it is served."""
         if peer is self.client:
             self.is_probe = peer.process == os.getpid()
@@ -266,14 +266,14 @@ class Session:
         if self._splice.may_copy and not self.is_probe:
             # Without the runtime a relay answers in its place.
             with contextlib.suppress(OSError):
-                await self._connect(Side.RUNTIME)
+                await self._connect(Peer.RUNTIME)
         if self.engine is None:
             self._relay()
         early, self._early = self._early, b""
         if early:
-            self.received(Side.CLIENT, early)
+            self.received(Peer.CLIENT, early)
         if self._retiring or (isinstance(self.engine, ByteCopy) and not self._splice.may_copy):
-            self.retire()
+            self.drain()
         if self.client.transport is not None and not self.client.transport.is_closing():
             self.client.transport.resume_reading()
 
@@ -281,8 +281,8 @@ class Session:
         splice = self._splice
         relay = Relay(
             splice.hooks.hooked,
-            images_apart=splice.upstreams.images_apart,
-            held_by_all=lambda: (splice.held_bytes(), splice.count(copied=False)),
+            has_image_service=splice.upstreams.has_image_service,
+            total_held=lambda: (splice.held_bytes(), splice.count(copied=False)),
         )
         self.engine = relay
         self._held = splice.hooks.attend(relay, splice.spawn, self.pump_soon)
@@ -290,10 +290,10 @@ class Session:
             self._held.close()
         self.pump()
 
-    async def _connect(self, side: Side) -> None:
-        await self._splice.upstreams.connect(side, lambda: Peer(self, side))
+    async def _connect(self, side: Peer) -> None:
+        await self._splice.upstreams.connect(side, lambda: PeerSocket(self, side))
 
-    async def _attach(self, relay: Relay, side: Side) -> None:
+    async def _attach(self, relay: Relay, side: Peer) -> None:
         """Connect to an upstream that a stream wants, and wait a moment for one that is away."""
         try:
             await self._connect_patiently(side)
@@ -301,7 +301,7 @@ class Session:
             relay.lost(side, str(error.strerror or error))
             self.pump()
 
-    async def _connect_patiently(self, side: Side) -> None:
+    async def _connect_patiently(self, side: Peer) -> None:
         until = asyncio.get_running_loop().time() + _AWAY_S
         while True:
             try:
@@ -313,7 +313,7 @@ class Session:
                 return
             await asyncio.sleep(_TRY_EVERY_S)
 
-    def received(self, side: Side, data: bytes) -> None:
+    def received(self, side: Peer, data: bytes) -> None:
         """Bytes of a peer."""
         if self.engine is None:
             # uvloop begins to read whatever was asked of it when the connection was made.
@@ -365,36 +365,36 @@ class Session:
     def _handle_events(self) -> None:
         while isinstance(self.engine, Relay) and (events := self.engine.events()):
             for event in events:
-                if isinstance(event, Wanted):
+                if isinstance(event, UpstreamNeeded):
                     self._splice.spawn(partial(self._attach, self.engine, event.side))
                 elif self._held is not None:
                     self._held.handle(event)
 
-    def _waits(self, engine: ByteCopy | Relay, peer: Peer) -> bool:
-        if not (isinstance(engine, Relay) and engine.can_wait(peer.side)):
+    def _waits(self, engine: ByteCopy | Relay, peer: PeerSocket) -> bool:
+        if not (isinstance(engine, Relay) and engine.can_defer(peer.side)):
             return False
         if not self._late_due:
             self._late_due = True
-            asyncio.get_running_loop().call_later(PATIENCE_S, self._pump_late)
+            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._pump_late)
         return True
 
-    def _write(self, engine: ByteCopy | Relay, peer: Peer) -> None:
+    def _write(self, engine: ByteCopy | Relay, peer: PeerSocket) -> None:
         if peer.transport is None:
             return
         if not peer.paused:
             data = engine.outgoing(peer.side)
             if data:
                 peer.transport.write(data)
-        if engine.finished(peer.side):
+        if engine.should_close(peer.side):
             peer.close()
 
-    def flow_changed(self, peer: Peer) -> None:
+    def flow_changed(self, peer: PeerSocket) -> None:
         """A peer ceases or begins to take what it is sent: who sends it that must wait, or may go on.
 
         Windows limit what a relay keeps for an upstream; a client sets its windows as it likes.
         """
         if isinstance(self.engine, Relay) and peer is not self.client:
-            senders: list[Peer] = []
+            senders: list[PeerSocket] = []
         else:
             senders = [each for each in self._peers.values() if each is not peer]
         for sender in senders:
@@ -403,7 +403,7 @@ class Session:
         if not peer.paused:
             self.pump()
 
-    def gone(self, peer: Peer) -> None:
+    def gone(self, peer: PeerSocket) -> None:
         """The socket of a peer is gone."""
         if self._peers.get(peer.side) is not peer:
             return
@@ -424,11 +424,11 @@ class Session:
             peer.close()
         self._splice.forget(self)
 
-    def retire(self) -> None:
+    def drain(self) -> None:
         """Tell the client to open no more streams here, and close when those there are have ended."""
         self._retiring = True
         if self.engine is not None:
-            self.engine.retire()
+            self.engine.drain()
             self.pump()
 
     def abort(self) -> None:

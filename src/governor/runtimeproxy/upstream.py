@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Peer
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -20,7 +20,7 @@ _log = logging.get_logger(__name__)
 class Upstreams:
     """Where each upstream is, and why it cannot be reached if so; one endpoint has one entry."""
 
-    def __init__(self, paths: Mapping[Side, str], clock: Clock) -> None:
+    def __init__(self, paths: Mapping[Peer, str], clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
         self.returned: Callable[[], None] = lambda: None
@@ -30,15 +30,15 @@ class Upstreams:
         self._away.set()
 
     @property
-    def images_apart(self) -> bool:
+    def has_image_service(self) -> bool:
         """Whether images have an upstream of their own."""
-        return Side.IMAGES in self._paths
+        return Peer.IMAGES in self._paths
 
-    def unreachable(self, side: Side) -> str:
+    def unreachable(self, side: Peer) -> str:
         """Why an upstream cannot be reached; nothing when it can. Fits ``Checks.ready``."""
         return self._reasons[side]
 
-    async def connect(self, side: Side, protocol: Callable[[], P]) -> P:
+    async def connect(self, side: Peer, protocol: Callable[[], P]) -> P:
         """A new connection; OSError if there is none to be had now."""
         path = self._paths[side]
         try:
@@ -50,7 +50,7 @@ class Upstreams:
         self._note(side, "")
         return made
 
-    def lost(self, side: Side) -> None:
+    def lost(self, side: Peer) -> None:
         """A connection with an upstream was lost, so it may be gone."""
         self._note(side, f"{self._paths[side]}: a connection was lost")
 
@@ -65,14 +65,14 @@ class Upstreams:
             else:
                 self._away.clear()
 
-    async def _probe(self, side: Side) -> None:
+    async def _probe(self, side: Peer) -> None:
         try:
             probe = await self.connect(side, _Probe)
         except OSError:
             return
         probe.close()
 
-    def _note(self, side: Side, reason: str) -> None:
+    def _note(self, side: Peer, reason: str) -> None:
         before, self._reasons[side] = self._reasons[side], reason
         if reason:
             self._away.set()

@@ -15,19 +15,25 @@ from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import timeout_header
 from governor.runtimeproxy.grpc.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
-from governor.runtimeproxy.http2.blocks import Fields
-from governor.runtimeproxy.http2.connection import Connection
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.connection import Connection, Limits
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
+from governor.runtimeproxy.http2.events import (
+    ConnectionEvent,
+    DataReceived,
+    GoawayReceived,
+    HeadersReceived,
+    StreamReset,
+    WindowUpdated,
+)
 from governor.runtimeproxy.http2.frames import LARGEST_STREAM, Frame
-from governor.runtimeproxy.http2.limits import Limits
-from governor.runtimeproxy.http2.reads import DataRead, GoawayRead, HeadersRead, Read, ResetRead, WindowRead
-from governor.runtimeproxy.http2.streams import Lane, Side, Stream
-from governor.runtimeproxy.http2.writer import PATIENCE_S
+from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
+from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
 
 Metadata = Sequence[tuple[bytes, bytes]]
 
 _LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, header_list=64 * 1024)
-_NO_RELAY: Final = Stream(0, b"", Side.RUNTIME, hooked=False)
+_NO_RELAY: Final = Exchange(0, b"", Peer.RUNTIME, hooked=False)
 """The stream of lanes that nothing is relayed to."""
 _BODY_LIMIT_BYTES: Final = MESSAGE_LIMIT_BYTES + 64 * 1024
 
@@ -104,13 +110,13 @@ class _GoneError(Exception):
     """The connection ended before the server had answered anything."""
 
 
-class _Exchange:
+class _Call:
     """One call: the lane on which it is sent, and what came."""
 
     __slots__ = ("answer", "body", "fields", "lane")
 
     def __init__(self, headers: Fields, body: bytes, answer: "asyncio.Future[None]") -> None:
-        self.lane = Lane(_NO_RELAY)
+        self.lane = Stream(_NO_RELAY)
         self.lane.heads.append(headers)
         self.lane.put(body)
         self.lane.ending = True
@@ -119,11 +125,11 @@ class _Exchange:
         """Those of the response, and its trailers."""
         self.answer = answer
 
-    def take_headers(self, read: HeadersRead) -> None:
+    def take_headers(self, read: HeadersReceived) -> None:
         fields = dict(read.fields)
         if self.lane.got_head:
             if not read.ended:
-                raise StreamFault(Code.PROTOCOL_ERROR, "HEADERS within a message")
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "HEADERS within a message")
             self.fields = {**self.fields, **fields}
         else:
             self.lane.got_head = not fields.get(b":status", b"").startswith(b"1")
@@ -148,8 +154,8 @@ class _Connection(asyncio.Protocol):
         self._name = name
         self._transport: asyncio.Transport | None = None
         self._peer = Connection(_LIMITS, serving=False)
-        self._waiting: deque[_Exchange] = deque()
-        self._exchanges: dict[int, _Exchange] = {}
+        self._waiting: deque[_Call] = deque()
+        self._exchanges: dict[int, _Call] = {}
         self._leaving = False
         self._flushing = False
         """Flushing is due."""
@@ -176,7 +182,7 @@ class _Connection(asyncio.Protocol):
         if not self.usable:
             raise _GoneError("closed")
         loop = asyncio.get_running_loop()
-        exchange = _Exchange(headers, body, loop.create_future())
+        exchange = _Call(headers, body, loop.create_future())
         self._waiting.append(exchange)
         self._flush_soon()
         # Cheaper than a timeout of asyncio, which must be able to break off anything.
@@ -188,7 +194,7 @@ class _Connection(asyncio.Protocol):
             self._end(exchange)
         return self._answer(exchange)
 
-    def _end(self, exchange: _Exchange) -> None:
+    def _end(self, exchange: _Call) -> None:
         """The call is over; if the server does not know yet, nobody waits for it any more."""
         lane = exchange.lane
         if self._exchanges.pop(lane.id, None) is None:
@@ -196,9 +202,9 @@ class _Connection(asyncio.Protocol):
                 self._waiting.remove(exchange)
             return
         if not (lane.got_end and lane.sent_end):
-            self._peer.reset(lane.id, Code.CANCEL)
+            self._peer.reset(lane.id, ErrorCode.CANCEL)
         self._peer.close(lane)
-        if self._waiting or self._leaving or (self._peer.writer.pending and not self._peer.writer.can_wait):
+        if self._waiting or self._leaving or (self._peer.writer.pending and not self._peer.writer.can_defer):
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -212,7 +218,7 @@ class _Connection(asyncio.Protocol):
     def _flush_later(self) -> None:
         if not self._late_due:
             self._late_due = True
-            asyncio.get_running_loop().call_later(PATIENCE_S, self._flush_late)
+            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._flush_late)
 
     def _flush_late(self) -> None:
         self._late_due = False
@@ -233,7 +239,7 @@ class _Connection(asyncio.Protocol):
             if self._leaving and not self._exchanges:
                 self._transport.close()
 
-    def _begin(self, exchange: _Exchange) -> None:
+    def _begin(self, exchange: _Call) -> None:
         peer = self._peer
         peer.open(exchange.lane, peer.last + 2)
         self._leaving = peer.last + 2 > LARGEST_STREAM
@@ -248,7 +254,7 @@ class _Connection(asyncio.Protocol):
             self._leaving = True
             message = f"{self._name} does not speak HTTP/2: {self._peer.failure}"
             self._fail_all(GovernorError(Kind.INTERNAL, "http2", message))
-        if self._peer.writer.can_wait and not (self._waiting or self._leaving):
+        if self._peer.writer.can_defer and not (self._waiting or self._leaving):
             self._flush_later()
         else:
             self._flush()
@@ -258,33 +264,33 @@ class _Connection(asyncio.Protocol):
             read = self._peer.read(frame)
             if read is not None:
                 self._handle(read)
-        except StreamFault as fault:
+        except Http2StreamError as fault:
             if exchange := self._exchanges.get(frame[2]):
                 message = f"{self._name} does not speak HTTP/2: {fault.message}"
                 exchange.fail(GovernorError(Kind.INTERNAL, "http2", message))
-        except ConnectionFault as fault:
+        except Http2ConnectionError as fault:
             self._peer.fail(fault)
 
-    def _handle(self, read: Read) -> None:
+    def _handle(self, read: ConnectionEvent) -> None:
         match read:
-            case HeadersRead(lane=Lane() as lane):
+            case HeadersReceived(lane=Stream() as lane):
                 self._exchanges[lane.id].take_headers(read)
                 self._passed(lane, ended=read.ended)
-            case DataRead():
+            case DataReceived():
                 self._data(self._exchanges[read.lane.id], read)
-            case WindowRead(lane=None):
+            case WindowUpdated(lane=None):
                 for _ in self._peer.writer.share():
                     pass
-            case WindowRead(lane=Lane() as lane):
+            case WindowUpdated(lane=Stream() as lane):
                 self._peer.writer.flush(lane)
-            case ResetRead():
+            case StreamReset():
                 self._reset(self._exchanges[read.lane.id], read.code)
-            case GoawayRead():
+            case GoawayReceived():
                 self._goaway(read.last)
 
-    def _data(self, exchange: _Exchange, read: DataRead) -> None:
+    def _data(self, exchange: _Call, read: DataReceived) -> None:
         if not exchange.lane.got_head:
-            raise StreamFault(Code.PROTOCOL_ERROR, "DATA before HEADERS")
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
         exchange.body += read.payload
         self._peer.credit(read.lane, len(read.payload))
         if len(exchange.body) > _BODY_LIMIT_BYTES:
@@ -292,14 +298,14 @@ class _Connection(asyncio.Protocol):
             exchange.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
         self._passed(read.lane, ended=read.ended)
 
-    def _passed(self, lane: Lane, *, ended: bool) -> None:
+    def _passed(self, lane: Stream, *, ended: bool) -> None:
         if ended:
             lane.got_end = True
             self._exchanges[lane.id].succeed()
 
-    def _reset(self, exchange: _Exchange, code: int) -> None:
+    def _reset(self, exchange: _Call, code: int) -> None:
         exchange.lane.got_end = exchange.lane.sent_end = True
-        if code == Code.REFUSED_STREAM:
+        if code == ErrorCode.REFUSED_STREAM:
             exchange.fail(_GoneError("refused"))
         else:
             message = f"{self._name} broke off the call with code {code}"
@@ -315,7 +321,7 @@ class _Connection(asyncio.Protocol):
         for exchange in [*self._waiting, *self._exchanges.values()]:
             exchange.fail(error)
 
-    def _answer(self, exchange: _Exchange) -> bytes:
+    def _answer(self, exchange: _Call) -> bytes:
         fields = exchange.fields
         if fields.get(b":status") != b"200":
             status = fields.get(b":status", b"?").decode(errors="replace")

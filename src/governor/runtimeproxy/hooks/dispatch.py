@@ -25,8 +25,8 @@ from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
 from governor.runtimeproxy.hooks.consulting import Consultation, consult
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.hooks.subject import subject_of
-from governor.runtimeproxy.http2.answers import status_in
-from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.exchanges import grpc_status_in
+from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.plugins.plugin import Plugins
@@ -90,7 +90,7 @@ class Dispatch:
     def done(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
         """The runtime has answered: remember what it has done; the hook by which plugins are to be told, if any."""
         request, hook = held.request, held.call.shape.post
-        status = status_in(trailers) or status_in(fields)
+        status = grpc_status_in(trailers) or grpc_status_in(fields)
         if request is None:
             return None
         if status != _OK:

@@ -12,7 +12,7 @@ from governor.runtimeproxy.grpc.deadlines import reserve_s, timeout_s
 from governor.runtimeproxy.grpc.unary import Metadata
 from governor.runtimeproxy.hooks.calls import Call, CriRequest
 from governor.runtimeproxy.hooks.consulting import Consultation
-from governor.runtimeproxy.http2.blocks import Fields
+from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.ops.control import Asked, Subject, Trail
 from governor.wire.hooks.points import Hook
 

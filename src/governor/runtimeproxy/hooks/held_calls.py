@@ -10,7 +10,14 @@ from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.hooks.calls import CALLS
 from governor.runtimeproxy.hooks.dispatch import Dispatch, Refused
 from governor.runtimeproxy.hooks.held_call import Held
-from governor.runtimeproxy.http2.events import Ended, Event, Opened, Requested, Responded, Said
+from governor.runtimeproxy.http2.events import (
+    RelayEvent,
+    RequestData,
+    RequestHeld,
+    ResponseHeld,
+    StreamClosed,
+    StreamOpened,
+)
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
@@ -56,13 +63,13 @@ class PluginHooks:
         watch = Watch(self._tap, self._known)
         calls = HeldCalls(relay, spawn, pump, self._dispatch, self._metrics, watch, self._attended.discard)
         self._attended.add(calls)
-        relay.watched = self._tap.is_open
+        relay.tapped = self._tap.is_open
         return calls
 
     def tap_changed(self) -> None:
         """Somebody looks, or nobody does any more."""
         for calls in self._attended:
-            calls.relay.watched = self._tap.is_open
+            calls.relay.tapped = self._tap.is_open
 
 
 class HeldCalls:
@@ -88,19 +95,19 @@ class HeldCalls:
         self._held: dict[int, Held] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: RelayEvent) -> None:
         """Something happened to a stream."""
         match event:
-            case Requested():
+            case RequestHeld():
                 held = self._held[event.stream] = Held(_PATHS[event.path], event.fields)
                 self._work(event.stream, held, partial(self._ask, event, held))
-            case Responded():
+            case ResponseHeld():
                 self._responded(event, self._held[event.stream])
-            case Ended():
+            case StreamClosed():
                 self._end(event)
-            case Opened():
+            case StreamOpened():
                 self._watch.opened(event)
-            case Said():
+            case RequestData():
                 self._watch.said(event)
             case _:
                 return
@@ -133,13 +140,13 @@ class HeldCalls:
         held.refusal = message
         self.relay.refuse(stream, code, message)
 
-    async def _ask(self, requested: Requested, held: Held) -> Callable[[], None] | None:
+    async def _ask(self, requested: RequestHeld, held: Held) -> Callable[[], None] | None:
         await self._dispatch.before(held, requested.body)
         is_released = self.relay.release(requested.stream, held.body, hold_response=True)
         # So the runtime does not wait for the log, nor the log for the runtime.
         return partial(audit.record, held.consultation) if is_released and held.consultation is not None else None
 
-    def _responded(self, event: Responded, held: Held) -> None:
+    def _responded(self, event: ResponseHeld, held: Held) -> None:
         hook = self._dispatch.done(held, event.fields, event.body, event.trailers)
         if hook is None:
             self.relay.release_response(event.stream)
@@ -150,7 +157,7 @@ class HeldCalls:
         await self._dispatch.after(held, hook)
         self.relay.release_response(stream)
 
-    def _end(self, event: Ended) -> None:
+    def _end(self, event: StreamClosed) -> None:
         held = self._held.pop(event.stream, None)
         task = self._tasks.pop(event.stream, None)
         if task is not None:
@@ -163,7 +170,7 @@ class HeldCalls:
         if event.hooked:
             self._metrics.calls.labels(str(_PATHS[event.path]), event.outcome.value).inc()
 
-    def _over(self, event: Ended, held: Held | None) -> None:
+    def _over(self, event: StreamClosed, held: Held | None) -> None:
         if held is not None:
             self._dispatch.over(held)
         self._watch.ended(event, held)

@@ -1,7 +1,7 @@
 """Copies the bytes of a client and its runtime, each to the other, and looks only where frames begin.
 
 Used while nothing is hooked: bytes are identical in both directions and no header block is decoded. When that has to
-end, ``retire`` tells the client between two frames to come again, refuses its newer streams in a way that is safe to
+end, ``drain`` tells the client between two frames to come again, refuses its newer streams in a way that is safe to
 retry, and lets the older ones go on to their end. It has the same methods for moving bytes as a relay; a peer must not
 be read while the other one does not take what it is sent, since nothing here limits that.
 """
@@ -9,9 +9,9 @@ be read while the other one does not take what it is sent, since nothing here li
 from collections.abc import Iterator
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.errors import Code
+from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.frames import END_HEADERS, END_STREAM, HEADER, HEADER_SIZE, LARGEST_STREAM, FrameReader
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Peer
 
 
 class ByteCopy:
@@ -35,39 +35,39 @@ class ByteCopy:
         """How many streams are open; one that the runtime answered in full is not."""
         return len(self._open)
 
-    def receive(self, side: Side, data: bytes) -> None:
+    def receive(self, side: Peer, data: bytes) -> None:
         """Bytes of a peer."""
-        if side is not Side.CLIENT:
+        if side is not Peer.CLIENT:
             self._receive_responses(data)
         elif self._refusals is None:
             self._receive_requests(data)
         else:
             self._refuse_newer(self._refusals, data)
 
-    def outgoing(self, side: Side) -> bytes:
+    def outgoing(self, side: Peer) -> bytes:
         """What is to be written to a peer; take it only when it can be."""
-        out = self._to_client if side is Side.CLIENT else self._to_runtime
+        out = self._to_client if side is Peer.CLIENT else self._to_runtime
         if len(out) == 1:
             return bytes(out.pop())
         data = b"".join(out)
         out.clear()
         return data
 
-    def finished(self, side: Side) -> bool:
+    def should_close(self, side: Peer) -> bool:
         """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
 
         A client that has not spoken yet is waited for: it would take the end for a failure to connect.
         """
-        out = self._to_client if side is Side.CLIENT else self._to_runtime
+        out = self._to_client if side is Peer.CLIENT else self._to_runtime
         told = self._ending is not None and self._greeted
         return not out and (self._over or (told and not self._open and not self._responses.in_block))
 
-    def lost(self, side: Side) -> None:
+    def lost(self, side: Peer) -> None:
         """A peer is gone; the other one still gets what it was sent."""
-        (self._to_client if side is Side.CLIENT else self._to_runtime).clear()
+        (self._to_client if side is Peer.CLIENT else self._to_runtime).clear()
         self._over = True
 
-    def retire(self) -> None:
+    def drain(self) -> None:
         """Take no more streams; those there are go on to their end."""
         self._retiring = True
         self._begin_refusing()
@@ -114,7 +114,7 @@ class ByteCopy:
 
     def _tell(self, refusals: "_Refusals") -> FrameReader:
         """Here, between two frames, the client learns which streams are its last; then frames pass one by one."""
-        self._to_client.append(frames.goaway(refusals.last, Code.NO_ERROR))
+        self._to_client.append(frames.goaway(refusals.last, ErrorCode.NO_ERROR))
         self._ending = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
         self._insert(refusals)
         return self._ending
@@ -228,7 +228,7 @@ class _Refusals:
         """The client may try the stream again elsewhere; what it spends on it, it gets back."""
         if kind == frames.HEADERS and stream > self._refused:
             self._refused = stream
-            self.for_client.append(frames.rst_stream(stream, Code.REFUSED_STREAM))
+            self.for_client.append(frames.rst_stream(stream, ErrorCode.REFUSED_STREAM))
         elif kind == frames.DATA and payload:
             self.for_client.append(frames.window_update(0, len(payload)))
 
@@ -242,5 +242,5 @@ class _Refusals:
         """Trailers of a request, which gRPC does not have: the stream ends for both."""
         if kind == frames.HEADERS:
             still_open.discard(stream)
-            self.for_client.append(frames.rst_stream(stream, Code.INTERNAL_ERROR))
-            yield frames.rst_stream(stream, Code.CANCEL)
+            self.for_client.append(frames.rst_stream(stream, ErrorCode.INTERNAL_ERROR))
+            yield frames.rst_stream(stream, ErrorCode.CANCEL)

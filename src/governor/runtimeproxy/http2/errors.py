@@ -3,7 +3,7 @@
 import enum
 
 
-class Code(enum.IntEnum):
+class ErrorCode(enum.IntEnum):
     """The error codes of RFC 9113; numbers of peers are passed on as they are, also unknown ones."""
 
     NO_ERROR = 0x0
@@ -18,16 +18,16 @@ class Code(enum.IntEnum):
     ENHANCE_YOUR_CALM = 0xB
 
 
-class _Fault(Exception):  # noqa: N818 - RFC 9113 speaks of errors of connections and streams, here they are faults
-    def __init__(self, code: Code, message: str) -> None:
+class _Http2Error(Exception):
+    def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
 
-class ConnectionFault(_Fault):
+class Http2ConnectionError(_Http2Error):
     """The peer broke a rule of the connection: it ends."""
 
 
-class StreamFault(_Fault):
+class Http2StreamError(_Http2Error):
     """The peer broke a rule of one stream: that stream ends, the others go on."""

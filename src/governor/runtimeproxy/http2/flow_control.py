@@ -8,7 +8,7 @@ is given in batches of half a window. Frames are not read or written here.
 
 from typing import Final
 
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
 
 LARGEST_WINDOW: Final = 2**31 - 1
 DEFAULT_WINDOW: Final = 65_535
@@ -27,7 +27,7 @@ class Flow:
         self.due = 0
 
 
-class Ledger:
+class FlowControl:
     """All accounts of one connection."""
 
     __slots__ = ("_connection_size", "_size", "_start", "_wanted_size", "due", "flows", "receive", "send")
@@ -79,32 +79,34 @@ class Ledger:
     def grant(self, increment: int) -> None:
         """The peer lets more be sent on the connection."""
         if not increment:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE of the connection by nothing")
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of the connection by nothing")
         if self.send + increment > LARGEST_WINDOW:
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "the connection's window was opened beyond 2^31-1")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window was opened beyond 2^31-1")
         self.send += increment
 
     def grant_stream(self, stream: int, increment: int) -> None:
         """The peer lets more be sent on a stream; for one that is over it means nothing any more."""
         if not increment:
-            raise StreamFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream by nothing")
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream by nothing")
         flow = self.flows.get(stream)
         if flow is None:
             return
         if flow.send + increment > LARGEST_WINDOW:
-            raise StreamFault(Code.FLOW_CONTROL_ERROR, "a stream's window was opened beyond 2^31-1")
+            raise Http2StreamError(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window was opened beyond 2^31-1")
         flow.send += increment
 
     def restart(self, start: int) -> None:
         """The peer's SETTINGS_INITIAL_WINDOW_SIZE: it moves the windows of open streams too."""
         if start > LARGEST_WINDOW:
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE beyond 2^31-1")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE beyond 2^31-1")
         change = start - self._start
         self._start = start
         for flow in self.flows.values():
             flow.send += change
             if flow.send > LARGEST_WINDOW:
-                raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "SETTINGS open a stream's window beyond 2^31-1")
+                raise Http2ConnectionError(
+                    ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS open a stream's window beyond 2^31-1"
+                )
 
     def agree(self) -> None:
         """The peer acknowledged our SETTINGS: from here on its streams have the size we asked for."""
@@ -116,14 +118,14 @@ class Ledger:
     def receive_bytes(self, size: int) -> None:
         """DATA arrived on the connection, padding included, for whatever stream."""
         if size > self.receive:
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
         self.receive -= size
         self.due += size
 
     def receive_on(self, flow: Flow, size: int) -> None:
         """DATA arrived on an open stream, padding included; an empty frame, as at the end, needs no window."""
         if size > max(flow.receive, 0):
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
         flow.receive -= size
         flow.unread += size
 

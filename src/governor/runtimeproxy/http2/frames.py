@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -51,7 +51,7 @@ class FrameReader:
 
     def __init__(self, *, preface: bool, max_frame_size: int = SMALLEST_MAX_FRAME_SIZE) -> None:
         self.max_frame_size = max_frame_size
-        self.fault: ConnectionFault | None = None
+        self.fault: Http2ConnectionError | None = None
         """What is wrong after the frames that were read; there will be no more."""
         self._begun: list[bytes] = []
         self._have = 0
@@ -83,7 +83,7 @@ class FrameReader:
             start = at + HEADER_SIZE
             stop = start + length
             if length > self.max_frame_size:
-                self.fault = ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+                self.fault = Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
             elif stop > end:
                 self._need = HEADER_SIZE + length
                 break
@@ -98,11 +98,11 @@ class FrameReader:
 
     def _check_preface(self) -> None:
         if self._preface and not PREFACE.startswith(b"".join(self._begun)):
-            self.fault = ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
+            self.fault = Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
 
     def _skip_preface(self, data: bytes) -> int:
         if not data.startswith(PREFACE):
-            self.fault = ConnectionFault(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
+            self.fault = Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
         self._preface = False
         return len(PREFACE)
 
@@ -111,20 +111,22 @@ def check_size(kind: int, payload: Payload) -> None:
     """Frames of a fixed size have that size."""
     size = _SIZES.get(kind)
     if size is not None and len(payload) != size:
-        raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of type {kind} with {len(payload)} bytes, not {size}")
+        raise Http2ConnectionError(
+            ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} with {len(payload)} bytes, not {size}"
+        )
 
 
 def unpadded(payload: Payload) -> Payload:
     """What is in a PADDED frame."""
     if not payload or payload[0] >= len(payload):
-        raise ConnectionFault(Code.PROTOCOL_ERROR, "more padding than payload")
+        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
     return payload[1 : len(payload) - payload[0]]
 
 
 def without_priority(stream: int, payload: Payload) -> Payload:
     """The block of a HEADERS frame that begins with a priority, which RFC 9113 lets everybody ignore."""
     if len(payload) < _SIZES[PRIORITY]:
-        raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"HEADERS of stream {stream} end within their priority")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"HEADERS of stream {stream} end within their priority")
     return payload[_SIZES[PRIORITY] :]
 
 
@@ -136,14 +138,14 @@ def word(payload: Payload) -> int:
 def settings_in(payload: Payload) -> Iterator[tuple[int, int]]:
     """Identifiers and values of a SETTINGS frame, in order."""
     if len(payload) % _SETTING.size:
-        raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
     return _SETTING.iter_unpack(payload)
 
 
 def goaway_in(payload: Payload) -> tuple[int, int]:
     """The last stream and the code in a GOAWAY frame."""
     if len(payload) < _TWO_WORDS.size:
-        raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
     last, code = _TWO_WORDS.unpack_from(payload)
     return last & LARGEST_STREAM, code
 

@@ -8,14 +8,14 @@ import enum
 from collections import deque
 from typing import Final
 
-from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.flow_control import Flow
 from governor.runtimeproxy.http2.frames import Payload
+from governor.runtimeproxy.http2.header_blocks import Fields
 
 _JOINED_MOST: Final = 4096
 
 
-class Side(enum.IntEnum):
+class Peer(enum.IntEnum):
     """The peers of a relay: the client, the runtime, and the image service if it is elsewhere."""
 
     CLIENT = 0
@@ -23,7 +23,7 @@ class Side(enum.IntEnum):
     IMAGES = 2
 
 
-class Lane:
+class Stream:
     """One stream at one connection: what is still to be written to it, and how far each direction is closed."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Lane:
         "waiting",
     )
 
-    def __init__(self, stream: "Stream") -> None:
+    def __init__(self, stream: "Exchange") -> None:
         self.stream = stream
         self.id = 0
         self.flow: Flow | None = None
@@ -122,18 +122,18 @@ class Outcome(enum.Enum):
     """We answered it instead of the upstream."""
 
 
-class Stream:
+class Exchange:
     """A request and its response; named by the client's stream number."""
 
     __slots__ = ("client", "hooked", "id", "interim", "outcome", "path", "side", "status", "upstream")
 
-    def __init__(self, stream_id: int, path: bytes, side: Side, *, hooked: bool) -> None:
+    def __init__(self, stream_id: int, path: bytes, side: Peer, *, hooked: bool) -> None:
         self.id = stream_id
         self.path = path
         self.side = side
         self.hooked = hooked
-        self.client = Lane(self)
-        self.upstream = Lane(self)
+        self.client = Stream(self)
+        self.upstream = Stream(self)
         self.interim = 0
         self.outcome = Outcome.COMPLETED
         self.status = b""

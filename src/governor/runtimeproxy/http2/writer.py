@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.blocks import BlockWriter, Fields
-from governor.runtimeproxy.http2.flow_control import Ledger
+from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.frames import Payload
-from governor.runtimeproxy.http2.streams import Lane
+from governor.runtimeproxy.http2.header_blocks import Fields, HeaderEncoder
+from governor.runtimeproxy.http2.streams import Stream
 
-PATIENCE_S: Final = 0.002
+COALESCE_DELAY_S: Final = 0.002
 """How long frames that can wait may wait for others."""
 _PATIENT_MOST: Final = 4
 """A peer that provokes more of them gets them at once."""
@@ -21,19 +21,19 @@ _PATIENT_MOST: Final = 4
 class Writer:
     """The bytes for one peer."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: FlowControl) -> None:
         self.max_frame_size: int = frames.SMALLEST_MAX_FRAME_SIZE
         self.backlog = 0
         """Bytes that wait to be taken, besides DATA."""
         self._ledger = ledger
-        self._blocks = BlockWriter()
-        self._blocked: dict[Lane, None] = {}
+        self._blocks = HeaderEncoder()
+        self._blocked: dict[Stream, None] = {}
         self._out: list[Payload] = []
         self._patient = 0
         """How many of them can wait."""
 
     @property
-    def can_wait(self) -> bool:
+    def can_defer(self) -> bool:
         """Whether there are only frames for which nobody waits, so that they may be written with the next ones."""
         return 0 < self._patient == len(self._out) <= _PATIENT_MOST
 
@@ -59,15 +59,15 @@ class Writer:
         self.backlog += len(written)
         self._patient += can_wait
 
-    def block(self, lane: Lane) -> None:
+    def block(self, lane: Stream) -> None:
         """Let a lane write in its turn."""
         self._blocked[lane] = None
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: Stream) -> None:
         """A lane writes no more."""
         self._blocked.pop(lane, None)
 
-    def flush(self, lane: Lane) -> int:
+    def flush(self, lane: Stream) -> int:
         """Write as much of what waits as windows allow; how much of it was DATA."""
         self._flush_heads(lane)
         written = 0
@@ -79,7 +79,7 @@ class Writer:
         self._flush_end(lane)
         return written
 
-    def share(self) -> Iterator[tuple[Lane, int]]:
+    def share(self) -> Iterator[tuple[Stream, int]]:
         """Let the lanes that waited for the connection write in turns, a frame each, and say how much each wrote."""
         blocked = self._blocked
         while blocked and self._ledger.send > 0:
@@ -92,7 +92,7 @@ class Writer:
                 blocked[lane] = None
             yield lane, size
 
-    def _flush_heads(self, lane: Lane) -> None:
+    def _flush_heads(self, lane: Stream) -> None:
         if not lane.heads:
             return
         heads, lane.heads = lane.heads, []
@@ -101,7 +101,7 @@ class Writer:
             self._write_headers(lane, fields, ended=False)
         self._write_headers(lane, heads[-1], ended=ends)
 
-    def _flush_end(self, lane: Lane) -> None:
+    def _flush_end(self, lane: Stream) -> None:
         if not lane.ending or lane.sent_end:
             return
         if lane.tail is not None:
@@ -111,12 +111,12 @@ class Writer:
             self.write(frames.head(frames.DATA, frames.END_STREAM, lane.id, 0))
             lane.sent_end = True
 
-    def _write_headers(self, lane: Lane, fields: Fields, *, ended: bool) -> None:
+    def _write_headers(self, lane: Stream, fields: Fields, *, ended: bool) -> None:
         block = self._blocks.write(fields)
         self.write(frames.headers(lane.id, block, ended=ended, max_frame_size=self.max_frame_size))
         lane.sent_end = ended
 
-    def _write_chunk(self, lane: Lane) -> int:
+    def _write_chunk(self, lane: Stream) -> int:
         """One frame of DATA, if the windows allow any."""
         flow = lane.flow
         allowed = min(self._ledger.send, flow.send, self.max_frame_size) if flow is not None else 0

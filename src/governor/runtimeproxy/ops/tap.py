@@ -15,7 +15,7 @@ from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.framing import unwrap
 from governor.runtimeproxy.hooks.subject import subject_in
-from governor.runtimeproxy.http2.events import Ended, Opened, Said
+from governor.runtimeproxy.http2.events import RequestData, StreamClosed, StreamOpened
 from governor.runtimeproxy.ops.control import CallFilter, Line, LostCalls, SeenCall, Subject, TapOpened, Trail
 from governor.runtimeproxy.store.records import Known
 
@@ -115,23 +115,23 @@ class Watch:
         self._known = known
         self._streams: dict[int, _Watched] = {}
 
-    def opened(self, event: Opened) -> None:
+    def opened(self, event: StreamOpened) -> None:
         """A stream began."""
         self._streams[event.stream] = _Watched(dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace"))
 
-    def said(self, event: Said) -> None:
+    def said(self, event: RequestData) -> None:
         """A part of its request passed."""
         watched = self._streams.get(event.stream)
         if watched is not None and len(watched.body) <= _MESSAGE_BYTES:
             watched.body += event.data
 
-    def ended(self, event: Ended, held: HeldCall | None) -> None:
+    def ended(self, event: StreamClosed, held: HeldCall | None) -> None:
         """A stream is over."""
         watched = self._streams.pop(event.stream, None)
         if self._tap.is_open:
             self._tap.publish(self._seen(event, watched, held))
 
-    def _seen(self, event: Ended, watched: "_Watched | None", held: HeldCall | None) -> SeenCall:
+    def _seen(self, event: StreamClosed, watched: "_Watched | None", held: HeldCall | None) -> SeenCall:
         now, path = time.time(), event.path.decode(errors="replace")
         began = watched.began if watched is not None else held.began if held is not None else None
         return SeenCall(

@@ -10,12 +10,12 @@ import h2.exceptions
 import h2.settings
 from hpack import NeverIndexedHeaderTuple
 
-from governor.runtimeproxy.http2.blocks import Fields
-from governor.runtimeproxy.http2.events import Ended, Event, Requested, Responded, Wanted
+from governor.runtimeproxy.http2.connection import Limits
+from governor.runtimeproxy.http2.events import RelayEvent, RequestHeld, ResponseHeld, StreamClosed, UpstreamNeeded
 from governor.runtimeproxy.http2.frames import GOAWAY, HEADER_SIZE, PREFACE, goaway_in
-from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Outcome, Side
+from governor.runtimeproxy.http2.streams import Outcome, Peer
 
 LIMITS = Limits(stream_window=65_535, connection_window=65_535)
 HOOKED = b"/runtime.v1.RuntimeService/CreateContainer"
@@ -194,24 +194,24 @@ class Bed:
         attach: bool = True,
         chance: random.Random | None = None,
         hooked: Callable[[bytes], bool] = lambda path: path == HOOKED,
-        held_by_all: Callable[[], tuple[int, int]] | None = None,
+        total_held: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.chance = chance
-        self.relay = Relay(hooked, images_apart=images, limits=limits, held_by_all=held_by_all)
+        self.relay = Relay(hooked, has_image_service=images, limits=limits, total_held=total_held)
         self.caller = Endpoint(client=True, chance=chance)
-        self.upstreams = {Side.RUNTIME: Endpoint(client=False, chance=chance)}
+        self.upstreams = {Peer.RUNTIME: Endpoint(client=False, chance=chance)}
         if images:
-            self.upstreams[Side.IMAGES] = Endpoint(client=False, chance=chance)
-        self.events: list[Event] = []
+            self.upstreams[Peer.IMAGES] = Endpoint(client=False, chance=chance)
+        self.events: list[RelayEvent] = []
         if attach:
             for side in self.upstreams:
                 self.relay.attach(side)
 
     @property
     def runtime(self) -> Endpoint:
-        return self.upstreams[Side.RUNTIME]
+        return self.upstreams[Peer.RUNTIME]
 
-    def settle(self) -> list[Event]:
+    def settle(self) -> list[RelayEvent]:
         """Everything that was told meanwhile."""
         before = len(self.events)
         while self._move():
@@ -220,8 +220,8 @@ class Bed:
 
     def _move(self) -> bool:
         moved = False
-        attached = self.relay.ledgers().keys()
-        for side, endpoint in [(Side.CLIENT, self.caller), *self.upstreams.items()]:
+        attached = self.relay.flow_controls().keys()
+        for side, endpoint in [(Peer.CLIENT, self.caller), *self.upstreams.items()]:
             if side not in attached:
                 continue
             for chunk in self._chunks(endpoint.connection.data_to_send()):
@@ -241,27 +241,27 @@ class Bed:
         cuts = sorted(self.chance.randrange(len(data) + 1) for _ in range(self.chance.randrange(4)))
         return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
 
-    def told(self, kind: type[Event]) -> list[Event]:
+    def told(self, kind: type[RelayEvent]) -> list[RelayEvent]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def requested(self) -> list[Requested]:
-        return [event for event in self.events if isinstance(event, Requested)]
+    def requested(self) -> list[RequestHeld]:
+        return [event for event in self.events if isinstance(event, RequestHeld)]
 
-    def responded(self) -> list[Responded]:
-        return [event for event in self.events if isinstance(event, Responded)]
+    def responded(self) -> list[ResponseHeld]:
+        return [event for event in self.events if isinstance(event, ResponseHeld)]
 
-    def ended(self) -> list[Ended]:
-        return [event for event in self.events if isinstance(event, Ended)]
+    def ended(self) -> list[StreamClosed]:
+        return [event for event in self.events if isinstance(event, StreamClosed)]
 
-    def wanted(self) -> list[Wanted]:
-        return [event for event in self.events if isinstance(event, Wanted)]
+    def wanted(self) -> list[UpstreamNeeded]:
+        return [event for event in self.events if isinstance(event, UpstreamNeeded)]
 
     def check_balanced(self) -> None:
         """Nothing is under way: every window and count is what it was at the start, on both sides of each wire."""
         assert self.relay.streams == 0
         assert self.relay.held_bytes == 0
-        endpoints = {Side.CLIENT: self.caller, **self.upstreams}
-        for side, ledger in self.relay.ledgers().items():
+        endpoints = {Peer.CLIENT: self.caller, **self.upstreams}
+        for side, ledger in self.relay.flow_controls().items():
             connection = endpoints[side].connection
             assert ledger.flows == {}
             assert ledger.outstanding == 0

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from hpack import Encoder
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.events import Requested, Responded
-from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.connection import Limits
+from governor.runtimeproxy.http2.events import RequestHeld, ResponseHeld
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Lane, Side
+from governor.runtimeproxy.http2.streams import Peer, Stream
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, IMAGES, OK, PLAIN, request_fields
 
 LIMITS = Limits(
@@ -29,7 +29,7 @@ MOST_KEPT = 8 * 2 * (1000 + 65_535) + 4000
 PATHS = (PLAIN, HOOKED, HOOKED, IMAGES)
 
 
-class Peer:
+class FuzzPeer:
     """Writes the frames of one side, as chance has it, for streams that the relay has open."""
 
     def __init__(self, chance: random.Random, *, client: bool) -> None:
@@ -130,17 +130,17 @@ class Sequence:
 
     def __init__(self, seed: int, *, steps: int) -> None:
         self.chance = random.Random(seed)
-        self.relay = Relay(lambda path: path == HOOKED, images_apart=self.chance.random() < 0.3, limits=LIMITS)
-        self.peers = {side: Peer(self.chance, client=side is Side.CLIENT) for side in Side}
+        self.relay = Relay(lambda path: path == HOOKED, has_image_service=self.chance.random() < 0.3, limits=LIMITS)
+        self.peers = {side: FuzzPeer(self.chance, client=side is Peer.CLIENT) for side in Peer}
         self.steps = steps
         self.bad = self.chance.choice((0.0, 0.01, 0.05, 0.3))
-        self.held: list[Requested | Responded] = []
+        self.held: list[RequestHeld | ResponseHeld] = []
         self.taken = 0
 
     def run(self) -> None:
-        self.relay.attach(Side.RUNTIME)
+        self.relay.attach(Peer.RUNTIME)
         if self.chance.random() < 0.5:
-            self.relay.attach(Side.IMAGES)
+            self.relay.attach(Peer.IMAGES)
         for side in self.peers:
             self._send(side, self.peers[side].greeting())
         for _ in range(self.steps):
@@ -149,17 +149,17 @@ class Sequence:
         self._end()
 
     def _speak(self) -> None:
-        side = self.chance.choices(tuple(Side), weights=(6, 4, 1))[0]
+        side = self.chance.choices(tuple(Peer), weights=(6, 4, 1))[0]
         peer = self.peers[side]
-        known = self.relay._board.peer(side)
+        known = self.relay._exchanges.peer(side)
         data = peer.frame(list(known.lanes) if known is not None else [])
         self._send(side, peer.mutated(data) if self.chance.random() < self.bad else data)
 
-    def _send(self, side: Side, data: bytes) -> None:
+    def _send(self, side: Peer, data: bytes) -> None:
         cut = self.chance.randrange(len(data) + 1)
         for part in (data[:cut], data[cut:]):
             self.relay.receive(side, part)
-            self.held += [event for event in self.relay.events() if isinstance(event, Requested | Responded)]
+            self.held += [event for event in self.relay.events() if isinstance(event, RequestHeld | ResponseHeld)]
 
     def _decide(self) -> None:
         if not self.held:
@@ -176,29 +176,29 @@ class Sequence:
         act()
 
     def _take(self) -> None:
-        for side in Side:
+        for side in Peer:
             self.taken += len(self.relay.outgoing(side))
 
     def _intervene(self) -> None:
-        side = self.chance.choice(tuple(Side))
+        side = self.chance.choice(tuple(Peer))
         act: Callable[[], object] = self.chance.choice(
             (
-                self.relay.retire,
+                self.relay.drain,
                 lambda: self.relay.lost(side),
-                lambda: self.relay.attach(Side.IMAGES) if Side.IMAGES not in self.relay.ledgers() else None,
+                lambda: self.relay.attach(Peer.IMAGES) if Peer.IMAGES not in self.relay.flow_controls() else None,
             )
         )
         act()
 
     def check(self) -> None:
         """Nothing is counted twice or forgotten, and nothing grows beyond its limit."""
-        board = self.relay._board
-        lanes: list[Lane] = [lane for stream in board.streams.values() for lane in (stream.client, stream.upstream)]
+        board = self.relay._exchanges
+        lanes: list[Stream] = [lane for stream in board.streams.values() for lane in (stream.client, stream.upstream)]
         assert self.relay.streams <= LIMITS.streams + len(self.held)
         assert self.relay.held_bytes == sum(lane.size for lane in lanes if lane.credited)
         assert all(lane.size == sum(map(len, lane.waiting)) for lane in lanes)
         assert sum(lane.size for lane in lanes if not lane.credited) <= MOST_KEPT
-        for side in self.relay.ledgers():
+        for side in self.relay.flow_controls():
             peer = board.peer(side)
             assert peer is not None
             assert peer.ledger.flows.keys() == peer.lanes.keys()
@@ -207,8 +207,8 @@ class Sequence:
 
     def _end(self) -> None:
         """When everybody is gone nothing is left."""
-        for side in Side:
+        for side in Peer:
             self.relay.lost(side)
         assert self.relay.streams == 0
         assert self.relay.held_bytes == 0
-        assert all(not ledger.flows for ledger in self.relay.ledgers().values())
+        assert all(not ledger.flows for ledger in self.relay.flow_controls().values())

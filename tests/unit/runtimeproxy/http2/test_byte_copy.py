@@ -5,11 +5,11 @@ import random
 import pytest
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.blocks import Fields
 from governor.runtimeproxy.http2.byte_copy import ByteCopy
-from governor.runtimeproxy.http2.errors import Code
+from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.frames import PREFACE
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.http2.streams import Peer
 from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, PLAIN, Endpoint, Message, answer_all, request_fields
 
 
@@ -20,15 +20,15 @@ class CopyBed:
         self.copy = ByteCopy()
         self.caller = Endpoint(client=True)
         self.runtime = Endpoint(client=False)
-        self.sent = {Side.CLIENT: b"", Side.RUNTIME: b""}
-        self.got = {Side.CLIENT: b"", Side.RUNTIME: b""}
-        self._waiting = {Side.CLIENT: b"", Side.RUNTIME: b""}
-        self._unparsed = {Side.CLIENT: b"", Side.RUNTIME: b""}
+        self.sent = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
+        self.got = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
+        self._waiting = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
+        self._unparsed = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
         self._chance = chance
 
     @property
-    def endpoints(self) -> dict[Side, Endpoint]:
-        return {Side.CLIENT: self.caller, Side.RUNTIME: self.runtime}
+    def endpoints(self) -> dict[Peer, Endpoint]:
+        return {Peer.CLIENT: self.caller, Peer.RUNTIME: self.runtime}
 
     def settle(self) -> None:
         while self.move():
@@ -52,10 +52,10 @@ class CopyBed:
             self._deliver(endpoint, side, data)
         return moved
 
-    def _deliver(self, endpoint: Endpoint, side: Side, data: bytes) -> None:
+    def _deliver(self, endpoint: Endpoint, side: Peer, data: bytes) -> None:
         """Whole frames, which is what the endpoints here take."""
         data = self._unparsed[side] + data
-        at = len(PREFACE) if side is Side.RUNTIME and data.startswith(PREFACE) else 0
+        at = len(PREFACE) if side is Peer.RUNTIME and data.startswith(PREFACE) else 0
         begin = 0
         while len(data) - at >= frames.HEADER_SIZE:
             stop = at + frames.HEADER_SIZE + int.from_bytes(data[at : at + 3])
@@ -77,11 +77,11 @@ def test_bytes_are_identical_in_both_directions(seed: int) -> None:
     calls = [bed.caller.open(fields(number), bytes(number * 1000)) for number in range(10)]
     bed.caller.cancel(calls[3])
     bed.settle()
-    assert bed.got[Side.RUNTIME] == bed.sent[Side.CLIENT]
-    assert bed.got[Side.CLIENT] == bed.sent[Side.RUNTIME]
+    assert bed.got[Peer.RUNTIME] == bed.sent[Peer.CLIENT]
+    assert bed.got[Peer.CLIENT] == bed.sent[Peer.RUNTIME]
     assert all(call.trailers == OK for call in calls if call is not calls[3])
     assert bed.copy.streams == 0
-    assert not bed.copy.finished(Side.CLIENT)
+    assert not bed.copy.should_close(Peer.CLIENT)
 
 
 def open_calls(bed: CopyBed, count: int) -> tuple[list[Message], list[Message]]:
@@ -97,67 +97,67 @@ def open_calls(bed: CopyBed, count: int) -> tuple[list[Message], list[Message]]:
 def test_an_idle_connection_is_retired_at_once() -> None:
     bed = CopyBed()
     bed.settle()
-    bed.copy.retire()
-    assert not bed.copy.finished(Side.CLIENT)
-    assert bed.copy.outgoing(Side.CLIENT) == frames.goaway(0, Code.NO_ERROR)
-    assert bed.copy.finished(Side.CLIENT)
-    assert bed.copy.finished(Side.RUNTIME)
+    bed.copy.drain()
+    assert not bed.copy.should_close(Peer.CLIENT)
+    assert bed.copy.outgoing(Peer.CLIENT) == frames.goaway(0, ErrorCode.NO_ERROR)
+    assert bed.copy.should_close(Peer.CLIENT)
+    assert bed.copy.should_close(Peer.RUNTIME)
 
 
 def test_a_retired_connection_ends_when_its_last_call_does() -> None:
     bed = CopyBed()
     (first, second), seen = open_calls(bed, 2)
-    bed.copy.retire()
+    bed.copy.drain()
     bed.settle()
     assert bed.caller.told_to_go == (second.stream, 0)
     bed.runtime.send(seen[0], ANSWER, bytes(200_000), trailers=OK)
     bed.settle()
     assert first.trailers == OK
     assert bytes(first.body) == bytes(200_000)
-    assert not bed.copy.finished(Side.CLIENT)
+    assert not bed.copy.should_close(Peer.CLIENT)
     bed.runtime.cancel(seen[1], 2)
     bed.settle()
     assert second.reset == 2
-    assert bed.copy.finished(Side.CLIENT)
+    assert bed.copy.should_close(Peer.CLIENT)
 
 
 def test_a_call_cancelled_by_the_client_counts_no_more() -> None:
     bed = CopyBed()
     (call,), _ = open_calls(bed, 1)
-    bed.copy.retire()
+    bed.copy.drain()
     bed.settle()
-    bed.copy.receive(Side.CLIENT, frames.rst_stream(call.stream, Code.CANCEL))
-    assert bed.copy.outgoing(Side.RUNTIME) == frames.rst_stream(call.stream, Code.CANCEL)
-    assert bed.copy.finished(Side.RUNTIME)
+    bed.copy.receive(Peer.CLIENT, frames.rst_stream(call.stream, ErrorCode.CANCEL))
+    assert bed.copy.outgoing(Peer.RUNTIME) == frames.rst_stream(call.stream, ErrorCode.CANCEL)
+    assert bed.copy.should_close(Peer.RUNTIME)
 
 
 def test_streams_that_come_too_late_are_refused_and_cost_the_client_nothing() -> None:
     """They were under way when the client was told; the runtime never hears of them."""
     bed = CopyBed()
     _, seen = open_calls(bed, 1)
-    bed.copy.retire()
+    bed.copy.drain()
     late = bed.caller.open(fields(9), bytes(30_000))
     window = bed.caller.connection.outbound_flow_control_window
-    before = len(bed.got[Side.RUNTIME])
+    before = len(bed.got[Peer.RUNTIME])
     bed.settle()
-    assert late.reset == Code.REFUSED_STREAM
-    assert bed.got[Side.RUNTIME][before:] == b""
+    assert late.reset == ErrorCode.REFUSED_STREAM
+    assert bed.got[Peer.RUNTIME][before:] == b""
     assert bed.caller.connection.outbound_flow_control_window == window + 30_000
     bed.runtime.send(seen[0], ANSWER, b"x", trailers=OK)
     bed.settle()
-    assert bed.copy.finished(Side.CLIENT)
+    assert bed.copy.should_close(Peer.CLIENT)
 
 
 def raw_copy(*, requests: bytes = b"", responses: bytes = b"") -> ByteCopy:
     copy = ByteCopy()
-    copy.receive(Side.CLIENT, PREFACE + frames.settings([]) + requests)
-    copy.receive(Side.RUNTIME, frames.settings([]) + responses)
-    copy.outgoing(Side.CLIENT)
-    copy.outgoing(Side.RUNTIME)
+    copy.receive(Peer.CLIENT, PREFACE + frames.settings([]) + requests)
+    copy.receive(Peer.RUNTIME, frames.settings([]) + responses)
+    copy.outgoing(Peer.CLIENT)
+    copy.outgoing(Peer.RUNTIME)
     return copy
 
 
-GOAWAY = frames.goaway(1, Code.NO_ERROR)
+GOAWAY = frames.goaway(1, ErrorCode.NO_ERROR)
 REQUEST = frames.headers(1, b"\x83", ended=True, max_frame_size=100)
 RESPONSE = frames.headers(1, b"\x88", ended=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 1, b"body")
 
@@ -165,60 +165,60 @@ RESPONSE = frames.headers(1, b"\x88", ended=False, max_frame_size=100) + frames.
 @pytest.mark.parametrize("cut", range(1, len(RESPONSE)))
 def test_the_client_is_told_between_two_frames_wherever_the_runtime_was_interrupted(cut: int) -> None:
     copy = raw_copy(requests=REQUEST)
-    copy.receive(Side.RUNTIME, RESPONSE[:cut])
-    copy.retire()
-    copy.receive(Side.RUNTIME, RESPONSE[cut:])
-    got = copy.outgoing(Side.CLIENT)
+    copy.receive(Peer.RUNTIME, RESPONSE[:cut])
+    copy.drain()
+    copy.receive(Peer.RUNTIME, RESPONSE[cut:])
+    got = copy.outgoing(Peer.CLIENT)
     first = len(RESPONSE) - len(frames.frame(frames.DATA, 1, 1, b"body"))
     at = first if cut <= first else len(RESPONSE)
     assert got == RESPONSE[:at] + GOAWAY + RESPONSE[at:]
-    assert copy.finished(Side.CLIENT)
+    assert copy.should_close(Peer.CLIENT)
 
 
 def test_the_client_is_not_told_within_a_header_block() -> None:
     copy = raw_copy(requests=REQUEST)
     begin = frames.frame(frames.HEADERS, frames.END_STREAM, 1, b"\x88")
     end = frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")
-    copy.receive(Side.RUNTIME, begin)
-    copy.retire()
-    assert copy.outgoing(Side.CLIENT) == begin
-    assert not copy.finished(Side.CLIENT)
-    copy.receive(Side.RUNTIME, end)
-    assert copy.outgoing(Side.CLIENT) == end + GOAWAY
+    copy.receive(Peer.RUNTIME, begin)
+    copy.drain()
+    assert copy.outgoing(Peer.CLIENT) == begin
+    assert not copy.should_close(Peer.CLIENT)
+    copy.receive(Peer.RUNTIME, end)
+    assert copy.outgoing(Peer.CLIENT) == end + GOAWAY
 
 
 def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
     copy = ByteCopy()
-    copy.retire()
-    copy.receive(Side.CLIENT, PREFACE[:10])
-    copy.receive(Side.CLIENT, PREFACE[10:] + frames.settings([]) + REQUEST)
-    assert copy.outgoing(Side.CLIENT) == b""
-    copy.receive(Side.RUNTIME, frames.settings([]))
-    assert copy.outgoing(Side.CLIENT) == (
-        frames.settings([]) + frames.goaway(0, Code.NO_ERROR) + frames.rst_stream(1, Code.REFUSED_STREAM)
+    copy.drain()
+    copy.receive(Peer.CLIENT, PREFACE[:10])
+    copy.receive(Peer.CLIENT, PREFACE[10:] + frames.settings([]) + REQUEST)
+    assert copy.outgoing(Peer.CLIENT) == b""
+    copy.receive(Peer.RUNTIME, frames.settings([]))
+    assert copy.outgoing(Peer.CLIENT) == (
+        frames.settings([]) + frames.goaway(0, ErrorCode.NO_ERROR) + frames.rst_stream(1, ErrorCode.REFUSED_STREAM)
     )
-    assert copy.outgoing(Side.RUNTIME) == PREFACE + frames.settings([])
+    assert copy.outgoing(Peer.RUNTIME) == PREFACE + frames.settings([])
 
 
 def test_a_client_that_has_not_spoken_is_waited_for() -> None:
     copy = ByteCopy()
-    copy.receive(Side.RUNTIME, frames.settings([]))
-    copy.retire()
-    assert copy.outgoing(Side.CLIENT) == frames.settings([]) + frames.goaway(0, Code.NO_ERROR)
-    assert not copy.finished(Side.CLIENT)
-    copy.receive(Side.CLIENT, PREFACE + frames.settings([]))
-    assert copy.finished(Side.CLIENT)
+    copy.receive(Peer.RUNTIME, frames.settings([]))
+    copy.drain()
+    assert copy.outgoing(Peer.CLIENT) == frames.settings([]) + frames.goaway(0, ErrorCode.NO_ERROR)
+    assert not copy.should_close(Peer.CLIENT)
+    copy.receive(Peer.CLIENT, PREFACE + frames.settings([]))
+    assert copy.should_close(Peer.CLIENT)
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> None:
     copy = raw_copy()
-    copy.receive(Side.CLIENT, REQUEST[:cut])
-    copy.retire()
-    assert copy.outgoing(Side.CLIENT) == b""
-    copy.receive(Side.CLIENT, REQUEST[cut:])
-    assert copy.outgoing(Side.CLIENT) == GOAWAY
-    assert copy.outgoing(Side.RUNTIME) == REQUEST
+    copy.receive(Peer.CLIENT, REQUEST[:cut])
+    copy.drain()
+    assert copy.outgoing(Peer.CLIENT) == b""
+    copy.receive(Peer.CLIENT, REQUEST[cut:])
+    assert copy.outgoing(Peer.CLIENT) == GOAWAY
+    assert copy.outgoing(Peer.RUNTIME) == REQUEST
     assert copy.streams == 1
 
 
@@ -228,37 +228,37 @@ def test_frames_of_older_streams_pass_whole_and_newer_ones_not_at_all(cut: int) 
     body = frames.frame(frames.DATA, 0, 1, b"0123456789")
     newer = frames.headers(3, b"\x83", ended=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 3, b"late")
     requests = body + newer + frames.window_update(3, 5) + frames.window_update(0, 5) + body
-    copy.receive(Side.CLIENT, requests[:9])
-    copy.retire()
-    copy.receive(Side.CLIENT, requests[9:cut])
-    copy.receive(Side.CLIENT, requests[cut:])
-    assert copy.outgoing(Side.RUNTIME) == body + frames.window_update(0, 5) + body
-    assert copy.outgoing(Side.CLIENT) == (
-        GOAWAY + frames.rst_stream(3, Code.REFUSED_STREAM) + frames.window_update(0, len(b"late"))
+    copy.receive(Peer.CLIENT, requests[:9])
+    copy.drain()
+    copy.receive(Peer.CLIENT, requests[9:cut])
+    copy.receive(Peer.CLIENT, requests[cut:])
+    assert copy.outgoing(Peer.RUNTIME) == body + frames.window_update(0, 5) + body
+    assert copy.outgoing(Peer.CLIENT) == (
+        GOAWAY + frames.rst_stream(3, ErrorCode.REFUSED_STREAM) + frames.window_update(0, len(b"late"))
     )
 
 
 def test_trailers_that_the_runtime_could_not_decode_end_their_stream() -> None:
     copy = raw_copy(requests=REQUEST)
-    copy.retire()
-    copy.receive(Side.CLIENT, frames.headers(3, b"\x83", ended=True, max_frame_size=100))
-    copy.receive(Side.CLIENT, frames.headers(1, b"ab", ended=True, max_frame_size=1))
-    assert copy.outgoing(Side.RUNTIME) == frames.rst_stream(1, Code.CANCEL)
-    assert copy.outgoing(Side.CLIENT).endswith(frames.rst_stream(1, Code.INTERNAL_ERROR))
-    assert copy.finished(Side.CLIENT)
+    copy.drain()
+    copy.receive(Peer.CLIENT, frames.headers(3, b"\x83", ended=True, max_frame_size=100))
+    copy.receive(Peer.CLIENT, frames.headers(1, b"ab", ended=True, max_frame_size=1))
+    assert copy.outgoing(Peer.RUNTIME) == frames.rst_stream(1, ErrorCode.CANCEL)
+    assert copy.outgoing(Peer.CLIENT).endswith(frames.rst_stream(1, ErrorCode.INTERNAL_ERROR))
+    assert copy.should_close(Peer.CLIENT)
 
 
 def test_a_runtime_that_goes_away_too_names_no_later_stream_than_we_did() -> None:
     copy = raw_copy(requests=REQUEST)
-    copy.retire()
-    copy.receive(Side.RUNTIME, frames.goaway(2**31 - 1, 0, "shutdown") + frames.goaway(0, 2))
-    assert copy.outgoing(Side.CLIENT) == GOAWAY + frames.goaway(1, 0, "shutdown") + frames.goaway(0, 2)
+    copy.drain()
+    copy.receive(Peer.RUNTIME, frames.goaway(2**31 - 1, 0, "shutdown") + frames.goaway(0, 2))
+    assert copy.outgoing(Peer.CLIENT) == GOAWAY + frames.goaway(1, 0, "shutdown") + frames.goaway(0, 2)
 
 
 def test_who_remains_gets_what_it_was_sent_when_the_other_is_lost() -> None:
     copy = raw_copy(requests=REQUEST)
-    copy.receive(Side.RUNTIME, RESPONSE)
-    copy.lost(Side.RUNTIME)
-    assert not copy.finished(Side.CLIENT)
-    assert copy.outgoing(Side.CLIENT) == RESPONSE
-    assert copy.finished(Side.CLIENT)
+    copy.receive(Peer.RUNTIME, RESPONSE)
+    copy.lost(Peer.RUNTIME)
+    assert not copy.should_close(Peer.CLIENT)
+    assert copy.outgoing(Peer.CLIENT) == RESPONSE
+    assert copy.should_close(Peer.CLIENT)

@@ -12,8 +12,8 @@ from h2.windows import WindowManager
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.http2.blocks import Fields
-from governor.runtimeproxy.http2.events import Requested, Responded
+from governor.runtimeproxy.http2.events import RequestHeld, ResponseHeld
+from governor.runtimeproxy.http2.header_blocks import Fields
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, IMAGES, OK, PLAIN, Bed, Endpoint, Message, request_fields
 
 SIZES = (0, 1, 5, 100, 16_384, 16_385, 65_535, 65_536, 200_000)
@@ -170,14 +170,14 @@ class Conversation:
 
     def decide(self) -> bool:
         """Do with one held message what is to be done with it."""
-        held = [event for event in self.bed.events if isinstance(event, Requested | Responded)]
+        held = [event for event in self.bed.events if isinstance(event, RequestHeld | ResponseHeld)]
         undecided = [event for event in held if (event.stream, type(event)) not in self.decided]
         if not undecided:
             return False
         event = self.chance.choice(undecided)
         self.decided.add((event.stream, type(event)))
         call = next(call for call in self.calls if call.message is not None and call.message.stream == event.stream)
-        if isinstance(event, Requested):
+        if isinstance(event, RequestHeld):
             self._decide_request(call, event)
         elif call.refuses_response:
             assert self.bed.relay.refuse(event.stream, 9, "no") or call.cancelled
@@ -185,7 +185,7 @@ class Conversation:
             self.bed.relay.release_response(event.stream)
         return True
 
-    def _decide_request(self, call: Call, event: Requested) -> None:
+    def _decide_request(self, call: Call, event: RequestHeld) -> None:
         assert event.body == call.body
         if call.refused:
             self.bed.relay.refuse(event.stream, 7, "no")

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
-from governor.runtimeproxy.http2.flow_control import DEFAULT_WINDOW, LARGEST_WINDOW, Ledger
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
+from governor.runtimeproxy.http2.flow_control import DEFAULT_WINDOW, LARGEST_WINDOW, FlowControl
 
 STREAMS = st.sampled_from((1, 3, 5))
 SIZES = st.one_of(st.integers(0, 20), st.integers(0, 70_000))
@@ -20,8 +20,8 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sender = Ledger(connection_window=0, stream_window=0)
-        self.receiver = Ledger(connection_window=100_000, stream_window=20_000)
+        self.sender = FlowControl(connection_window=0, stream_window=0)
+        self.receiver = FlowControl(connection_window=100_000, stream_window=20_000)
         self.to_receiver: list[tuple[str, int, int]] = []
         self.to_sender: list[tuple[str, int, int]] = [("settings", 0, 20_000)]
         self.unread: dict[int, int] = {}
@@ -127,13 +127,13 @@ TestTwoLedgers.settings = settings(max_examples=60, stateful_step_count=50, dead
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    ledger = Ledger(connection_window=DEFAULT_WINDOW, stream_window=1000)
+def ledger() -> FlowControl:
+    ledger = FlowControl(connection_window=DEFAULT_WINDOW, stream_window=1000)
     ledger.agree()
     return ledger
 
 
-def test_settings_can_make_a_stream_window_negative_and_credit_mends_it(ledger: Ledger) -> None:
+def test_settings_can_make_a_stream_window_negative_and_credit_mends_it(ledger: FlowControl) -> None:
     flow = ledger.open(1)
     ledger.spend(flow, 60_000)
     ledger.restart(10_000)
@@ -142,12 +142,12 @@ def test_settings_can_make_a_stream_window_negative_and_credit_mends_it(ledger: 
     assert ledger.allowance(flow) == 1
 
 
-def test_settings_do_not_change_the_connection_window(ledger: Ledger) -> None:
+def test_settings_do_not_change_the_connection_window(ledger: FlowControl) -> None:
     ledger.restart(5)
     assert ledger.send == DEFAULT_WINDOW
 
 
-def test_the_smaller_of_both_windows_counts(ledger: Ledger) -> None:
+def test_the_smaller_of_both_windows_counts(ledger: FlowControl) -> None:
     first, second = ledger.open(1), ledger.open(3)
     ledger.spend(first, 65_000)
     assert (ledger.allowance(first), ledger.allowance(second)) == (535, 535)
@@ -155,50 +155,50 @@ def test_the_smaller_of_both_windows_counts(ledger: Ledger) -> None:
     assert (ledger.allowance(first), ledger.allowance(second)) == (535, 545)
 
 
-def test_a_window_beyond_the_largest_is_a_fault_of_the_stream_or_of_the_connection(ledger: Ledger) -> None:
+def test_a_window_beyond_the_largest_is_a_fault_of_the_stream_or_of_the_connection(ledger: FlowControl) -> None:
     ledger.open(1)
-    with pytest.raises(StreamFault) as of_stream:
+    with pytest.raises(Http2StreamError) as of_stream:
         ledger.grant_stream(1, LARGEST_WINDOW)
-    with pytest.raises(ConnectionFault) as of_connection:
+    with pytest.raises(Http2ConnectionError) as of_connection:
         ledger.grant(LARGEST_WINDOW)
-    assert of_stream.value.code is of_connection.value.code is Code.FLOW_CONTROL_ERROR
+    assert of_stream.value.code is of_connection.value.code is ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_settings_that_open_a_window_beyond_the_largest_are_a_fault(ledger: Ledger) -> None:
+def test_settings_that_open_a_window_beyond_the_largest_are_a_fault(ledger: FlowControl) -> None:
     ledger.open(1)
     ledger.grant_stream(1, 1)
-    with pytest.raises(ConnectionFault) as caught:
+    with pytest.raises(Http2ConnectionError) as caught:
         ledger.restart(LARGEST_WINDOW)
-    assert caught.value.code is Code.FLOW_CONTROL_ERROR
-    with pytest.raises(ConnectionFault):
+    assert caught.value.code is ErrorCode.FLOW_CONTROL_ERROR
+    with pytest.raises(Http2ConnectionError):
         ledger.restart(LARGEST_WINDOW + 1)
 
 
-def test_credit_of_nothing_is_a_fault(ledger: Ledger) -> None:
-    with pytest.raises(ConnectionFault):
+def test_credit_of_nothing_is_a_fault(ledger: FlowControl) -> None:
+    with pytest.raises(Http2ConnectionError):
         ledger.grant(0)
-    with pytest.raises(StreamFault):
+    with pytest.raises(Http2StreamError):
         ledger.grant_stream(1, 0)
 
 
-def test_more_than_was_granted_is_a_fault(ledger: Ledger) -> None:
+def test_more_than_was_granted_is_a_fault(ledger: FlowControl) -> None:
     flow = ledger.open(1)
     ledger.receive_on(flow, 1000)
-    with pytest.raises(ConnectionFault) as of_stream:
+    with pytest.raises(Http2ConnectionError) as of_stream:
         ledger.receive_on(flow, 1)
-    with pytest.raises(ConnectionFault) as of_connection:
+    with pytest.raises(Http2ConnectionError) as of_connection:
         ledger.receive_bytes(DEFAULT_WINDOW + 1)
-    assert of_stream.value.code is of_connection.value.code is Code.FLOW_CONTROL_ERROR
+    assert of_stream.value.code is of_connection.value.code is ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_nothing_at_all_is_always_allowed(ledger: Ledger) -> None:
+def test_nothing_at_all_is_always_allowed(ledger: FlowControl) -> None:
     flow = ledger.open(1)
     ledger.receive_on(flow, 1000)
     ledger.receive_on(flow, 0)
     assert flow.receive == 0
 
 
-def test_credit_is_given_in_batches_of_half_a_window(ledger: Ledger) -> None:
+def test_credit_is_given_in_batches_of_half_a_window(ledger: FlowControl) -> None:
     flow = ledger.open(1)
     ledger.receive_on(flow, 1000)
     ledger.pass_on(flow, 499)
@@ -209,7 +209,7 @@ def test_credit_is_given_in_batches_of_half_a_window(ledger: Ledger) -> None:
     assert (flow.receive, flow.unread) == (500, 500)
 
 
-def test_a_stream_that_is_over_owes_nothing(ledger: Ledger) -> None:
+def test_a_stream_that_is_over_owes_nothing(ledger: FlowControl) -> None:
     ledger.receive_on(ledger.open(1), 700)
     assert ledger.outstanding == 700
     ledger.close(1)
@@ -219,11 +219,11 @@ def test_a_stream_that_is_over_owes_nothing(ledger: Ledger) -> None:
 
 
 def test_an_empty_frame_needs_no_window() -> None:
-    ledger = Ledger(connection_window=65_535, stream_window=100)
+    ledger = FlowControl(connection_window=65_535, stream_window=100)
     flow = ledger.open(1)
     ledger.receive_on(flow, 60_000)
     ledger.agree()
     assert flow.receive < 0
     ledger.receive_on(flow, 0)
-    with pytest.raises(ConnectionFault, match="stream's window"):
+    with pytest.raises(Http2ConnectionError, match="stream's window"):
         ledger.receive_on(flow, 1)

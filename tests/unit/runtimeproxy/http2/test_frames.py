@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError
 from governor.runtimeproxy.http2.frames import PREFACE, Frame, FrameReader
 
 WRITTEN = [
@@ -19,11 +19,11 @@ WRITTEN = [
         frames.headers(5, b"abcd", ended=False, max_frame_size=2),
         "000002 01 00 00000005 6162 000002 09 04 00000005 6364",
     ),
-    (frames.rst_stream(7, Code.CANCEL), "000004 03 00 00000007 00000008"),
+    (frames.rst_stream(7, ErrorCode.CANCEL), "000004 03 00 00000007 00000008"),
     (frames.settings([(frames.ENABLE_PUSH, 0)]), "000006 04 00 00000000 0002 00000000"),
     (frames.SETTINGS_ACK, "000000 04 01 00000000"),
     (frames.ping_ack(b"12345678"), "000008 06 01 00000000 3132333435363738"),
-    (frames.goaway(9, Code.PROTOCOL_ERROR, "x"), "000009 07 00 00000000 00000009 00000001 78"),
+    (frames.goaway(9, ErrorCode.PROTOCOL_ERROR, "x"), "000009 07 00 00000000 00000009 00000001 78"),
     (frames.window_update(0, 65_536), "000004 08 00 00000000 00010000"),
 ]
 
@@ -68,7 +68,7 @@ def test_what_does_not_begin_as_http2_is_refused_at_the_first_wrong_byte(start: 
     reader = FrameReader(preface=True)
     assert read(reader, start, frames.SETTINGS_ACK) == []
     assert reader.fault is not None
-    assert reader.fault.code is Code.PROTOCOL_ERROR
+    assert reader.fault.code is ErrorCode.PROTOCOL_ERROR
 
 
 def test_a_frame_that_is_too_large_is_refused_by_its_head_alone() -> None:
@@ -76,7 +76,7 @@ def test_a_frame_that_is_too_large_is_refused_by_its_head_alone() -> None:
     too_large = frames.head(frames.DATA, 0, 1, 16_385)
     assert read(reader, frames.SETTINGS_ACK + too_large, frames.SETTINGS_ACK) == [(4, 1, 0, b"")]
     assert reader.fault is not None
-    assert reader.fault.code is Code.FRAME_SIZE_ERROR
+    assert reader.fault.code is ErrorCode.FRAME_SIZE_ERROR
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_padding_is_taken_off(payload: bytes, content: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"\x01", b"\x03ab"])
 def test_more_padding_than_payload_is_a_fault(payload: bytes) -> None:
-    with pytest.raises(ConnectionFault) as caught:
+    with pytest.raises(Http2ConnectionError) as caught:
         frames.unpadded(payload)
-    assert caught.value.code is Code.PROTOCOL_ERROR
+    assert caught.value.code is ErrorCode.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_more_padding_than_payload_is_a_fault(payload: bytes) -> None:
 def test_frames_of_a_fixed_size_have_no_other(kind: int, size: int) -> None:
     frames.check_size(kind, bytes(size))
     for wrong in (0, size - 1, size + 1):
-        with pytest.raises(ConnectionFault) as caught:
+        with pytest.raises(Http2ConnectionError) as caught:
             frames.check_size(kind, bytes(wrong))
-        assert caught.value.code is Code.FRAME_SIZE_ERROR
+        assert caught.value.code is ErrorCode.FRAME_SIZE_ERROR
 
 
 def test_settings_and_goaway_are_read_as_they_were_written() -> None:
@@ -113,6 +113,6 @@ def test_settings_and_goaway_are_read_as_they_were_written() -> None:
 @pytest.mark.parametrize("read_it", [frames.settings_in, frames.goaway_in])
 def test_settings_and_goaway_that_are_cut_off_are_faults(read_it: object) -> None:
     assert callable(read_it)
-    with pytest.raises(ConnectionFault) as caught:
+    with pytest.raises(Http2ConnectionError) as caught:
         read_it(bytes(7))
-    assert caught.value.code is Code.FRAME_SIZE_ERROR
+    assert caught.value.code is ErrorCode.FRAME_SIZE_ERROR

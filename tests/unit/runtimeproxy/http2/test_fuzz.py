@@ -9,7 +9,7 @@ import pytest
 from governor.runtimeproxy.http2.byte_copy import ByteCopy
 from governor.runtimeproxy.http2.frames import PREFACE
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Side
+from governor.runtimeproxy.http2.streams import Peer
 from tests.unit.runtimeproxy.http2.fuzzing import Sequence
 
 
@@ -39,27 +39,27 @@ def test_a_hundred_thousand_sequences_of_mutated_frames_break_nothing(capsys: py
 def test_random_bytes_end_a_connection_and_nothing_else(seed: int) -> None:
     chance = random.Random(seed)
     relay = Relay(lambda path: True)
-    relay.attach(Side.RUNTIME)
+    relay.attach(Peer.RUNTIME)
     for _ in range(20):
-        relay.receive(chance.choice((Side.CLIENT, Side.RUNTIME)), chance.randbytes(chance.randrange(200)))
+        relay.receive(chance.choice((Peer.CLIENT, Peer.RUNTIME)), chance.randbytes(chance.randrange(200)))
     assert relay.streams == 0
-    relay.receive(Side.CLIENT, bytes(100))
-    relay.outgoing(Side.CLIENT)
-    assert relay.finished(Side.CLIENT)
+    relay.receive(Peer.CLIENT, bytes(100))
+    relay.outgoing(Peer.CLIENT)
+    assert relay.should_close(Peer.CLIENT)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_bytes_are_copied_as_they_are_until_retirement_and_never_fail(seed: int) -> None:
     chance = random.Random(seed)
     copy = ByteCopy()
-    sent = dict.fromkeys((Side.CLIENT, Side.RUNTIME), b"")
+    sent = dict.fromkeys((Peer.CLIENT, Peer.RUNTIME), b"")
     for _ in range(30):
         side = chance.choice(tuple(sent))
         data = chance.randbytes(chance.randrange(100))
         sent[side] += data
         copy.receive(side, data)
-    assert copy.outgoing(Side.RUNTIME) == sent[Side.CLIENT]
-    assert copy.outgoing(Side.CLIENT) == sent[Side.RUNTIME]
-    copy.retire()
+    assert copy.outgoing(Peer.RUNTIME) == sent[Peer.CLIENT]
+    assert copy.outgoing(Peer.CLIENT) == sent[Peer.RUNTIME]
+    copy.drain()
     for _ in range(30):
         copy.receive(chance.choice(tuple(sent)), PREFACE + chance.randbytes(chance.randrange(100)))

@@ -5,11 +5,11 @@ import pytest
 from hpack import Encoder, NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.events import Wanted
+from governor.runtimeproxy.http2.connection import Limits
+from governor.runtimeproxy.http2.events import UpstreamNeeded
 from governor.runtimeproxy.http2.frames import SETTINGS_ACK
-from governor.runtimeproxy.http2.limits import Limits
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Outcome, Side
+from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
     HOOKED,
@@ -106,14 +106,14 @@ def test_a_response_without_a_body_passes(bed: Bed) -> None:
 
 def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
     """The slow one fills its own window, not the connection's."""
-    bed.relay.receive(Side.CLIENT, b"")
+    bed.relay.receive(Peer.CLIENT, b"")
     slow = bed.caller.open(request_fields(PLAIN), b"slow")
     bed.settle()
     bed.caller.change({Setting.INITIAL_WINDOW_SIZE: 0})
     bed.settle()
     bed.runtime.send(bed.runtime.messages[1], ANSWER, bytes(500_000), trailers=OK)
     bed.settle()
-    assert bed.relay.ledgers()[Side.RUNTIME].outstanding == 65_535
+    assert bed.relay.flow_controls()[Peer.RUNTIME].outstanding == 65_535
     assert bytes(slow.body) == b""
     bed.caller.change({Setting.INITIAL_WINDOW_SIZE: 65_535})
     bed.caller.reading = False
@@ -136,7 +136,7 @@ def test_credit_waits_until_bytes_are_passed_on(bed: Bed) -> None:
     bed.runtime.reading = False
     bed.settle()
     assert len(call.unsent) == 200_000 - 65_535
-    assert bed.relay.ledgers()[Side.CLIENT].outstanding == 65_535 - 10
+    assert bed.relay.flow_controls()[Peer.CLIENT].outstanding == 65_535 - 10
 
 
 def test_large_bodies_share_a_small_connection_window_in_turns(bed: Bed) -> None:
@@ -162,7 +162,7 @@ def test_data_is_cut_to_the_frames_that_the_receiver_takes(bed: Bed) -> None:
     bed.settle()
     bed.relay.release(1, bytes(60_000))
     sizes = [
-        len(part) - frames.HEADER_SIZE for part in whole(bed.relay.outgoing(Side.RUNTIME)) if part[3] == frames.DATA
+        len(part) - frames.HEADER_SIZE for part in whole(bed.relay.outgoing(Peer.RUNTIME)) if part[3] == frames.DATA
     ]
     assert sizes == [40_000, 20_000]
 
@@ -212,8 +212,8 @@ def test_image_calls_go_to_an_image_service_of_their_own() -> None:
         for side, end in bed.upstreams.items()
     }
     assert seen == {
-        Side.RUNTIME: [PLAIN, b"/runtime.v1.ImageServiceX/A", b"/x"],
-        Side.IMAGES: [IMAGES, b"/runtime.v1alpha2.ImageService/PullImage"],
+        Peer.RUNTIME: [PLAIN, b"/runtime.v1.ImageServiceX/A", b"/x"],
+        Peer.IMAGES: [IMAGES, b"/runtime.v1alpha2.ImageService/PullImage"],
     }
     bed.check_balanced()
 
@@ -228,10 +228,10 @@ def test_an_upstream_is_asked_for_when_its_first_stream_comes() -> None:
     bed = Bed(images=True, attach=False)
     calls = [bed.caller.open(request_fields(path), bytes(1000)) for path in (PLAIN, IMAGES, PLAIN)]
     bed.settle()
-    assert bed.wanted() == [Wanted(Side.RUNTIME), Wanted(Side.IMAGES)]
+    assert bed.wanted() == [UpstreamNeeded(Peer.RUNTIME), UpstreamNeeded(Peer.IMAGES)]
     answer_all(bed.runtime)
-    bed.relay.attach(Side.RUNTIME)
-    bed.relay.lost(Side.IMAGES, "nobody listens")
+    bed.relay.attach(Peer.RUNTIME)
+    bed.relay.lost(Peer.IMAGES, "nobody listens")
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"0", b"14", b"0"]
     assert b"image service is not available: nobody listens" in dict(calls[1].fields)[b"grpc-message"]
@@ -240,7 +240,7 @@ def test_an_upstream_is_asked_for_when_its_first_stream_comes() -> None:
 
 def test_each_peer_is_told_our_windows_and_limits_first() -> None:
     bed = Bed(limits=Limits(stream_window=100_000, connection_window=200_000, streams=7))
-    greeting = bed.relay.outgoing(Side.CLIENT)
+    greeting = bed.relay.outgoing(Peer.CLIENT)
     settings = dict(frames.settings_in(whole(greeting)[0][9:]))
     assert settings == {
         frames.INITIAL_WINDOW_SIZE: 100_000,
@@ -248,7 +248,7 @@ def test_each_peer_is_told_our_windows_and_limits_first() -> None:
         frames.MAX_HEADER_LIST_SIZE: 256 * 1024,
     }
     assert whole(greeting)[1] == frames.window_update(0, 200_000 - 65_535)
-    to_runtime = bed.relay.outgoing(Side.RUNTIME)
+    to_runtime = bed.relay.outgoing(Peer.RUNTIME)
     assert to_runtime.startswith(frames.PREFACE)
     assert dict(frames.settings_in(whole(to_runtime[24:])[0][9:]))[frames.ENABLE_PUSH] == 0
 
@@ -275,7 +275,7 @@ def test_a_chunk_that_is_waited_for_does_not_keep_what_came_with_it(bed: Bed) ->
     bed.settle()
     bed.caller.open(request_fields(PLAIN), bytes(30_000))
     bed.settle()
-    (stream,) = bed.relay._board.streams.values()
+    (stream,) = bed.relay._exchanges.streams.values()
     assert sum(map(len, stream.upstream.waiting)) == stream.upstream.size == 30_000
     assert all(isinstance(part, bytes) for part in stream.upstream.waiting)
 
@@ -284,33 +284,33 @@ def test_many_small_frames_are_kept_as_few_parts(bed: Bed) -> None:
     bed.caller.open(request_fields(HOOKED), ends=False)
     bed.settle()
     for _ in range(20_000):
-        bed.relay.receive(Side.CLIENT, frames.frame(frames.DATA, 0, 1, b"x"))
-    (stream,) = bed.relay._board.streams.values()
+        bed.relay.receive(Peer.CLIENT, frames.frame(frames.DATA, 0, 1, b"x"))
+    (stream,) = bed.relay._exchanges.streams.values()
     assert stream.upstream.size == 20_000
     assert len(stream.upstream.waiting) < 10
 
 
 def test_an_acknowledgement_that_was_not_asked_for_changes_nothing(bed: Bed) -> None:
     bed.settle()
-    bed.relay.receive(Side.CLIENT, SETTINGS_ACK)
-    assert bed.relay.ledgers()[Side.CLIENT].whole
+    bed.relay.receive(Peer.CLIENT, SETTINGS_ACK)
+    assert bed.relay.flow_controls()[Peer.CLIENT].whole
 
 
 def test_no_stream_is_opened_at_a_runtime_before_it_has_said_how_many_it_takes() -> None:
     relay = Relay(lambda _: False)
     encoder, reader = Encoder(), frames.FrameReader(preface=True)
-    relay.receive(Side.CLIENT, frames.PREFACE + frames.settings([]))
+    relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))
     for stream in (1, 3, 5):
         block = encoder.encode(request_fields(PLAIN))
-        relay.receive(Side.CLIENT, frames.headers(stream, block, ended=True, max_frame_size=16_384))
-    relay.attach(Side.RUNTIME)
+        relay.receive(Peer.CLIENT, frames.headers(stream, block, ended=True, max_frame_size=16_384))
+    relay.attach(Peer.RUNTIME)
 
     def opened() -> list[int]:
-        return [stream for kind, _, stream, _ in reader.feed(relay.outgoing(Side.RUNTIME)) if kind == frames.HEADERS]
+        return [stream for kind, _, stream, _ in reader.feed(relay.outgoing(Peer.RUNTIME)) if kind == frames.HEADERS]
 
     assert opened() == []
-    relay.receive(Side.RUNTIME, frames.settings([(frames.MAX_CONCURRENT_STREAMS, 2)]))
+    relay.receive(Peer.RUNTIME, frames.settings([(frames.MAX_CONCURRENT_STREAMS, 2)]))
     assert opened() == [1, 3]
     answer = Encoder().encode([*ANSWER, *OK])
-    relay.receive(Side.RUNTIME, frames.headers(1, answer, ended=True, max_frame_size=16_384))
+    relay.receive(Peer.RUNTIME, frames.headers(1, answer, ended=True, max_frame_size=16_384))
     assert opened() == [5]

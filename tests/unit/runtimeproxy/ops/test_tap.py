@@ -10,7 +10,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.grpc.framing import wrap
-from governor.runtimeproxy.http2.events import Ended, Opened, Said
+from governor.runtimeproxy.http2.events import RequestData, StreamClosed, StreamOpened
 from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.ops.control import CallFilter, Line, LostCalls, SeenCall, Subject, TapOpened
 from governor.runtimeproxy.ops.tap import Tap, Watch
@@ -84,10 +84,10 @@ async def seen(message: bytes, *events: Any, method: bytes = b"ContainerStatus")
     watch = Watch(tap, KnownPod())
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
-        watch.opened(Opened(1, PATH + method, [(b":path", PATH + method), *events]))
-        watch.said(Said(1, message[:3]))
-        watch.said(Said(1, message[3:]))
-        watch.ended(Ended(1, PATH + method, False, Outcome.COMPLETED, b"5"), None)
+        watch.opened(StreamOpened(1, PATH + method, [(b":path", PATH + method), *events]))
+        watch.said(RequestData(1, message[:3]))
+        watch.said(RequestData(1, message[3:]))
+        watch.ended(StreamClosed(1, PATH + method, False, Outcome.COMPLETED, b"5"), None)
         [line] = read(await anext(lines))
     assert isinstance(line, SeenCall)
     return line
@@ -112,7 +112,7 @@ async def test_a_stream_that_was_there_before_has_no_duration() -> None:
     tap = Tap()
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
-        Watch(tap, KnownPod()).ended(Ended(1, PATH + b"GetContainerEvents", False, Outcome.CANCELLED, b""), None)
+        Watch(tap, KnownPod()).ended(StreamClosed(1, PATH + b"GetContainerEvents", False, Outcome.CANCELLED, b""), None)
         [line] = read(await anext(lines))
     assert isinstance(line, SeenCall)
     assert (line.method, line.seconds, line.status, line.outcome) == ("GetContainerEvents", None, "", "cancelled")
@@ -120,6 +120,6 @@ async def test_a_stream_that_was_there_before_has_no_duration() -> None:
 
 async def test_nothing_is_made_of_a_stream_when_nobody_looks_any_more() -> None:
     watch = Watch(Tap(), KnownPod())
-    watch.opened(Opened(1, PATH, []))
-    watch.ended(Ended(1, PATH, False, Outcome.COMPLETED, b"0"), None)
+    watch.opened(StreamOpened(1, PATH, []))
+    watch.ended(StreamClosed(1, PATH, False, Outcome.COMPLETED, b"0"), None)
     assert watch._streams == {}

@@ -5,10 +5,10 @@ import pytest
 from hpack import Encoder
 
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.http2.errors import Code
-from governor.runtimeproxy.http2.events import Ended
+from governor.runtimeproxy.http2.errors import ErrorCode
+from governor.runtimeproxy.http2.events import StreamClosed
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Outcome, Side
+from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
     HOOKED,
@@ -44,7 +44,9 @@ def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) ->
         bed.runtime.send(bed.runtime.messages[1], ANSWER, b"part", ends=False)
     bed.settle()
     bed.caller.cancel(call)
-    assert bed.settle() == [Ended(1, HOOKED if hooked else PLAIN, hooked, Outcome.CANCELLED, bed.ended()[0].status)]
+    assert bed.settle() == [
+        StreamClosed(1, HOOKED if hooked else PLAIN, hooked, Outcome.CANCELLED, bed.ended()[0].status)
+    ]
     assert [message.reset for message in bed.runtime.messages.values()] == {
         "held": [],
         "response held": [None],
@@ -56,10 +58,10 @@ def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) ->
 
 
 def test_a_call_that_the_runtime_resets_is_reset_for_the_client(bed: Bed) -> None:
-    bed.runtime.on_complete = lambda message: bed.runtime.cancel(message, Code.ENHANCE_YOUR_CALM)
+    bed.runtime.on_complete = lambda message: bed.runtime.cancel(message, ErrorCode.ENHANCE_YOUR_CALM)
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
-    assert call.reset == Code.ENHANCE_YOUR_CALM
+    assert call.reset == ErrorCode.ENHANCE_YOUR_CALM
     assert outcomes(bed) == [Outcome.RESET]
     bed.check_balanced()
 
@@ -109,14 +111,14 @@ def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) ->
     bed.settle()
     bed.runtime.send(bed.runtime.messages[5], ANSWER, bytes(100), ends=False)
     bed.settle()
-    bed.relay.lost(Side.RUNTIME)
+    bed.relay.lost(Peer.RUNTIME)
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"14"] * 4
     assert [call.ended for call in calls] == [True] * 4
     assert len(calls[3].body) == 100
     assert outcomes(bed) == [Outcome.REFUSED] * 4
     assert bed.caller.told_to_go == (7, 0)
-    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.should_close(Peer.CLIENT)
 
 
 def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed) -> None:
@@ -125,12 +127,12 @@ def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed
     bed.settle()
     bed.relay.release(held.stream, hold_response=True)
     bed.settle()
-    bed.relay.lost(Side.RUNTIME)
+    bed.relay.lost(Peer.RUNTIME)
     assert bed.settle() == []
     assert bed.relay.release_response(held.stream)
     bed.settle()
     assert held.trailers == OK
-    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.should_close(Peer.CLIENT)
 
 
 @pytest.mark.parametrize("goes_away", [True, False])
@@ -144,9 +146,9 @@ def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_i
     bed.settle()
     assert bed.relay.refuse(1, 4, "too late")
     if goes_away:
-        bed.relay.receive(Side.RUNTIME, frames.goaway(0, 0))
+        bed.relay.receive(Peer.RUNTIME, frames.goaway(0, 0))
     else:
-        bed.relay.lost(Side.RUNTIME)
+        bed.relay.lost(Peer.RUNTIME)
     bed.settle()
     assert not call.ended
     bed.caller.reading = True
@@ -159,34 +161,34 @@ def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
     bed = Bed(images=True)
     plain, images = bed.caller.open(request_fields(PLAIN), b"x"), bed.caller.open(request_fields(IMAGES), b"x")
     bed.settle()
-    bed.relay.lost(Side.IMAGES)
+    bed.relay.lost(Peer.IMAGES)
     bed.settle()
     assert (grpc_status(images), plain.ended) == (b"14", False)
     late = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
-    assert late.reset == Code.REFUSED_STREAM
-    assert not bed.relay.finished(Side.CLIENT)
+    assert late.reset == ErrorCode.REFUSED_STREAM
+    assert not bed.relay.should_close(Peer.CLIENT)
     bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
     bed.settle()
     assert plain.trailers == OK
-    assert bed.relay.finished(Side.CLIENT)
-    assert bed.relay.finished(Side.RUNTIME)
+    assert bed.relay.should_close(Peer.CLIENT)
+    assert bed.relay.should_close(Peer.RUNTIME)
 
 
 def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_the_rest(bed: Bed) -> None:
     calls = [bed.caller.open(request_fields(path), b"x") for path in (PLAIN, PLAIN, HOOKED)]
     bed.settle()
-    bed.relay.receive(Side.RUNTIME, frames.goaway(1, 0))
+    bed.relay.receive(Peer.RUNTIME, frames.goaway(1, 0))
     bed.settle()
-    assert [call.reset for call in calls] == [None, Code.REFUSED_STREAM, None]
+    assert [call.reset for call in calls] == [None, ErrorCode.REFUSED_STREAM, None]
     assert bed.caller.told_to_go == (5, 0)
     assert bed.relay.release(5)
     bed.settle()
-    assert calls[2].reset == Code.REFUSED_STREAM
+    assert calls[2].reset == ErrorCode.REFUSED_STREAM
     bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
     bed.settle()
     assert calls[0].trailers == OK
-    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.should_close(Peer.CLIENT)
 
 
 def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_retried_at_once(bed: Bed) -> None:
@@ -195,74 +197,74 @@ def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_r
     bed.settle()
     calls = [bed.caller.open(request_fields(PLAIN), b"x") for _ in range(2)]
     bed.settle()
-    bed.relay.receive(Side.RUNTIME, frames.goaway(2**31 - 1, 0))
+    bed.relay.receive(Peer.RUNTIME, frames.goaway(2**31 - 1, 0))
     bed.settle()
-    assert [call.reset for call in calls] == [None, Code.REFUSED_STREAM]
+    assert [call.reset for call in calls] == [None, ErrorCode.REFUSED_STREAM]
 
 
 def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
     for path in (PLAIN, HOOKED, PLAIN):
         bed.caller.open(request_fields(path), b"x")
     bed.settle()
-    bed.relay.lost(Side.CLIENT)
-    bed.runtime.receive(bed.relay.outgoing(Side.RUNTIME))
-    assert [message.reset for message in bed.runtime.messages.values()] == [Code.CANCEL] * 2
-    assert [event.outcome for event in bed.relay.events() if isinstance(event, Ended)] == [Outcome.CANCELLED] * 3
-    assert bed.relay.finished(Side.RUNTIME)
+    bed.relay.lost(Peer.CLIENT)
+    bed.runtime.receive(bed.relay.outgoing(Peer.RUNTIME))
+    assert [message.reset for message in bed.runtime.messages.values()] == [ErrorCode.CANCEL] * 2
+    assert [event.outcome for event in bed.relay.events() if isinstance(event, StreamClosed)] == [Outcome.CANCELLED] * 3
+    assert bed.relay.should_close(Peer.RUNTIME)
     assert bed.relay.streams == bed.relay.held_bytes == 0
 
 
 def test_a_client_that_goes_away_gets_its_last_answers(bed: Bed) -> None:
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
-    bed.relay.receive(Side.CLIENT, frames.goaway(0, 0))
+    bed.relay.receive(Peer.CLIENT, frames.goaway(0, 0))
     bed.settle()
-    assert not bed.relay.finished(Side.CLIENT)
+    assert not bed.relay.should_close(Peer.CLIENT)
     bed.runtime.send(bed.runtime.messages[1], ANSWER, b"x", trailers=OK)
     bed.settle()
     assert call.trailers == OK
-    assert bed.relay.finished(Side.CLIENT)
-    assert bed.relay.finished(Side.RUNTIME)
+    assert bed.relay.should_close(Peer.CLIENT)
+    assert bed.relay.should_close(Peer.RUNTIME)
 
 
 def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
-    bed.relay.retire()
-    bed.relay.retire()
+    bed.relay.drain()
+    bed.relay.drain()
     late = bed.caller.open(request_fields(PLAIN), bytes(1000))
     bed.settle()
     assert bed.caller.told_to_go == (1, 0)
-    assert late.reset == Code.REFUSED_STREAM
-    assert not bed.relay.finished(Side.CLIENT)
+    assert late.reset == ErrorCode.REFUSED_STREAM
+    assert not bed.relay.should_close(Peer.CLIENT)
     bed.relay.refuse(1, 7, "no")
     bed.settle()
     assert call.ended
-    assert bed.relay.finished(Side.CLIENT)
+    assert bed.relay.should_close(Peer.CLIENT)
 
 
 def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(bed: Bed) -> None:
-    bed.relay.retire()
+    bed.relay.drain()
     greeting = bed.caller.connection.data_to_send()
-    bed.relay.outgoing(Side.CLIENT)
-    assert not bed.relay.finished(Side.CLIENT)
-    bed.relay.receive(Side.CLIENT, greeting)
-    bed.relay.outgoing(Side.CLIENT)
-    assert bed.relay.finished(Side.CLIENT)
+    bed.relay.outgoing(Peer.CLIENT)
+    assert not bed.relay.should_close(Peer.CLIENT)
+    bed.relay.receive(Peer.CLIENT, greeting)
+    bed.relay.outgoing(Peer.CLIENT)
+    assert bed.relay.should_close(Peer.CLIENT)
 
 
 @pytest.mark.parametrize("path", [PLAIN, HOOKED])
 def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits(path: bytes) -> None:
     relay = Relay(lambda path: path == HOOKED)
     block = Encoder().encode(request_fields(path))
-    relay.receive(Side.CLIENT, frames.PREFACE + frames.settings([]))
-    relay.receive(Side.CLIENT, frames.headers(1, block, ended=False, max_frame_size=16_384))
-    relay.receive(Side.CLIENT, frames.frame(frames.DATA, frames.END_STREAM, 1))
+    relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))
+    relay.receive(Peer.CLIENT, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    relay.receive(Peer.CLIENT, frames.frame(frames.DATA, frames.END_STREAM, 1))
     if path == HOOKED:
         assert relay.release(1)
-    relay.attach(Side.RUNTIME)
-    relay.receive(Side.RUNTIME, frames.settings([]))
-    sent = frames.FrameReader(preface=True).feed(relay.outgoing(Side.RUNTIME))
+    relay.attach(Peer.RUNTIME)
+    relay.receive(Peer.RUNTIME, frames.settings([]))
+    sent = frames.FrameReader(preface=True).feed(relay.outgoing(Peer.RUNTIME))
     of_stream = [(kind, flags) for kind, flags, stream, _ in sent if stream == 1]
     assert of_stream == [(frames.HEADERS, frames.END_HEADERS), (frames.DATA, frames.END_STREAM)]
 
@@ -273,11 +275,11 @@ def test_an_answer_of_headers_and_empty_data_does_not_become_one_of_trailers_onl
     bed.relay.release(call.stream, hold_response=True)
     bed.settle()
     block = Encoder().encode(ANSWER)
-    bed.relay.receive(Side.RUNTIME, frames.headers(1, block, ended=False, max_frame_size=16_384))
-    bed.relay.receive(Side.RUNTIME, frames.frame(frames.DATA, frames.END_STREAM, 1))
-    bed.relay.outgoing(Side.CLIENT)
+    bed.relay.receive(Peer.RUNTIME, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    bed.relay.receive(Peer.RUNTIME, frames.frame(frames.DATA, frames.END_STREAM, 1))
+    bed.relay.outgoing(Peer.CLIENT)
     assert bed.relay.release_response(call.stream)
-    sent = frames.FrameReader(preface=False).feed(bed.relay.outgoing(Side.CLIENT))
+    sent = frames.FrameReader(preface=False).feed(bed.relay.outgoing(Peer.CLIENT))
     assert [(kind, flags) for kind, flags, _, _ in sent] == [
         (frames.HEADERS, frames.END_HEADERS),
         (frames.DATA, frames.END_STREAM),

@@ -3,8 +3,8 @@
 import h2.settings
 import pytest
 
-from governor.runtimeproxy.http2.errors import Code
-from governor.runtimeproxy.http2.limits import Limits
+from governor.runtimeproxy.http2.connection import Limits
+from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.streams import Outcome
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
@@ -141,10 +141,10 @@ def test_relays_share_what_may_be_held_and_none_is_left_without_its_part() -> No
     limits = Limits(stream_window=65_535, connection_window=65_535, held_bodies=1000)
     beds: list[Bed] = []
 
-    def held_by_all() -> tuple[int, int]:
+    def total_held() -> tuple[int, int]:
         return sum(each.relay.held_bytes for each in beds), len(beds)
 
-    beds += [Bed(limits=limits, held_by_all=held_by_all) for _ in range(2)]
+    beds += [Bed(limits=limits, total_held=total_held) for _ in range(2)]
     greedy, modest = beds
     calls = [greedy.caller.open(request_fields(HOOKED), bytes(450)) for _ in range(2)]
     greedy.settle()
@@ -215,7 +215,7 @@ def test_a_released_call_can_still_be_refused_and_is_cancelled_at_the_runtime(be
     assert bed.relay.refuse(1, 4, "deadline")
     bed.settle()
     assert grpc_status(call) == b"4"
-    assert bed.runtime.messages[1].reset == Code.CANCEL
+    assert bed.runtime.messages[1].reset == ErrorCode.CANCEL
     bed.check_balanced()
 
 

@@ -5,8 +5,8 @@ from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.http2.blocks import BlockReader, BlockWriter, FieldRules, Fields, literal
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
+from governor.runtimeproxy.http2.header_blocks import Fields, FieldValidator, HeaderDecoder, HeaderEncoder, literal
 from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, request_fields
 
 few = st.lists(st.sampled_from([(b"a", b"1"), (b"b", b"2"), (b":status", b"200"), (b"c", bytes(1500))]), max_size=4)
@@ -14,38 +14,38 @@ few = st.lists(st.sampled_from([(b"a", b"1"), (b"b", b"2"), (b":status", b"200")
 
 @given(lists=st.lists(few, max_size=12))
 def test_the_same_block_is_decoded_anew_when_the_table_has_changed(lists: list[Fields]) -> None:
-    encoder, reader = Encoder(), BlockReader(1 << 20)
+    encoder, reader = Encoder(), HeaderDecoder(1 << 20)
     for each in lists:
         assert reader.read(encoder.encode(each)) == each
 
 
 def test_a_block_means_what_the_table_says_now() -> None:
-    reader = BlockReader(1000)
+    reader = HeaderDecoder(1000)
     assert reader.read(b"\x40\x01a\x011") == reader.read(b"\xbe") == reader.read(b"\xbe") == [(b"a", b"1")]
     assert reader.read(b"\x40\x01b\x012") == reader.read(b"\xbe") == [(b"b", b"2")]
     assert reader.read(b"\x20\x88") == [(b":status", b"200")]
-    with pytest.raises(ConnectionFault):
+    with pytest.raises(Http2ConnectionError):
         reader.read(b"\xbe")
 
 
 def test_fields_that_come_again_are_the_same_on_every_connection_and_its_first_block_stays_special() -> None:
-    reader, decoder = BlockReader(1000), Decoder()
-    first, second = BlockWriter(), BlockWriter()
+    reader, decoder = HeaderDecoder(1000), Decoder()
+    first, second = HeaderEncoder(), HeaderEncoder()
     fields = [reader.read(b"\x88\x83") for _ in range(3)]
     assert fields[1] is fields[2]
     for writer in (first, second, first):
         assert list(decoder.decode(writer.write(fields[1]), raw=True)) == [(b":status", b"200"), (b":method", b"POST")]
     assert second.write(fields[1]) == b"\x88\x83"
-    assert BlockWriter().write(fields[1]) == b"\x20\x88\x83"
+    assert HeaderEncoder().write(fields[1]) == b"\x20\x88\x83"
 
 
 def test_fields_that_were_right_in_a_response_are_checked_anew_as_trailers() -> None:
-    reader, rules = BlockReader(1000), FieldRules()
+    reader, rules = HeaderDecoder(1000), FieldValidator()
     reader.read(b"\x88")
     known = reader.read(b"\x88")
     assert rules.check_response(known) == rules.check_response(known) == b"200"
     for check in (rules.check_trailers, rules.check_request, rules.check_trailers):
-        with pytest.raises(StreamFault):
+        with pytest.raises(Http2StreamError):
             check(known)
     assert rules.check_response(known) == b"200"
 
@@ -65,7 +65,7 @@ def marked(drawn: list[tuple[bytes, bytes, bool]]) -> Fields:
 def test_every_block_is_decoded_with_what_earlier_ones_left_in_the_table(
     lists: list[list[tuple[bytes, bytes, bool]]], huffman: bool, table_size: int | None
 ) -> None:
-    encoder, reader = Encoder(), BlockReader(1 << 20)
+    encoder, reader = Encoder(), HeaderDecoder(1 << 20)
     for number, drawn in enumerate(lists):
         if number == 2 and table_size is not None:
             encoder.header_table_size = table_size
@@ -77,7 +77,7 @@ def test_every_block_is_decoded_with_what_earlier_ones_left_in_the_table(
 def test_blocks_are_decoded_by_others_in_any_order_whatever_table_they_have(
     lists: list[list[tuple[bytes, bytes, bool]]], table_size: int
 ) -> None:
-    writer, decoder = BlockWriter(), Decoder(1 << 20)
+    writer, decoder = HeaderEncoder(), Decoder(1 << 20)
     decoder.max_allowed_table_size = table_size
     expected = [marked(drawn) for drawn in lists]
     first = writer.write([])
@@ -92,7 +92,7 @@ def test_blocks_are_decoded_by_others_in_any_order_whatever_table_they_have(
 
 
 def test_a_field_that_must_never_be_indexed_stays_one_after_the_same_was_written_plainly() -> None:
-    writer, decoder = BlockWriter(), Decoder()
+    writer, decoder = HeaderEncoder(), Decoder()
     secret = NeverIndexedHeaderTuple(b"authorization", b"bearer x")
     decoded = []
     for field in ((b"authorization", b"bearer x"), secret, (b"authorization", b"bearer x")):
@@ -102,11 +102,11 @@ def test_a_field_that_must_never_be_indexed_stays_one_after_the_same_was_written
 
 
 def test_frequent_fields_are_written_from_memory_that_does_not_grow() -> None:
-    writer = BlockWriter()
+    writer = HeaderEncoder()
     for number in range(5000):
         writer.write([(b"grpc-timeout", b"%dm" % number), (b"big", bytes(1000))])
     assert len(writer._cache) <= 512
-    rules = FieldRules()
+    rules = FieldValidator()
     for number in range(5000):
         rules.check_trailers([(b"grpc-timeout", b"%dm" % number)])
     assert len(rules._right) <= 512
@@ -122,30 +122,30 @@ def test_known_fields_are_one_byte() -> None:
     [b"\x80", b"\xbe", b"\xff\xff\xff\xff\xff\xff\xff", b"\x40", b"\x00\x05ab", b"\x88\x20", b"\x88\x88\x3f\xe1\x1f"],
 )
 def test_a_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> None:
-    with pytest.raises(ConnectionFault) as caught:
-        BlockReader(1000).read(block)
-    assert caught.value.code is Code.COMPRESSION_ERROR
+    with pytest.raises(Http2ConnectionError) as caught:
+        HeaderDecoder(1000).read(block)
+    assert caught.value.code is ErrorCode.COMPRESSION_ERROR
 
 
 @pytest.mark.parametrize(
     "block", [b"\x88" * 30, b"\x88" * 24 + b"\x00\x01a\x01b", Encoder().encode([(b"a", bytes(1000))])]
 )
 def test_a_header_list_that_is_too_large_ends_the_connection(block: bytes) -> None:
-    with pytest.raises(ConnectionFault) as caught:
-        BlockReader(1000).read(block)
-    assert caught.value.code is Code.ENHANCE_YOUR_CALM
+    with pytest.raises(Http2ConnectionError) as caught:
+        HeaderDecoder(1000).read(block)
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_a_small_block_that_repeats_a_large_field_is_stopped() -> None:
-    encoder, reader = Encoder(), BlockReader(100_000)
+    encoder, reader = Encoder(), HeaderDecoder(100_000)
     reader.read(encoder.encode([(b"bomb", bytes(3000))]))
-    with pytest.raises(ConnectionFault) as caught:
+    with pytest.raises(Http2ConnectionError) as caught:
         reader.read(b"\xbe" * 100)
-    assert caught.value.code is Code.ENHANCE_YOUR_CALM
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
-    rules = FieldRules()
+    rules = FieldValidator()
     assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == (b"/a/B", None)
     assert rules.check_request(request_fields(b"/a/B", (b"content-length", b"12"))) == (b"/a/B", 12)
     assert rules.check_response(ANSWER) == b"200"
@@ -171,19 +171,19 @@ def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
     ],
 )
 def test_a_malformed_request_is_a_fault_of_its_stream(wrong: Fields) -> None:
-    rules = FieldRules()
+    rules = FieldValidator()
     for _ in range(2):
-        with pytest.raises(StreamFault) as caught:
+        with pytest.raises(Http2StreamError) as caught:
             rules.check_request(wrong)
-        assert caught.value.code is Code.PROTOCOL_ERROR
+        assert caught.value.code is ErrorCode.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("wrong", [[], OK, [(b":status", b"20")], [(b":status", b"abc")], [*ANSWER, *ANSWER]])
 def test_a_malformed_response_is_a_fault_of_its_stream(wrong: Fields) -> None:
-    with pytest.raises(StreamFault):
-        FieldRules().check_response(wrong)
+    with pytest.raises(Http2StreamError):
+        FieldValidator().check_response(wrong)
 
 
 def test_trailers_with_pseudo_header_fields_are_a_fault_of_their_stream() -> None:
-    with pytest.raises(StreamFault):
-        FieldRules().check_trailers(ANSWER)
+    with pytest.raises(Http2StreamError):
+        FieldValidator().check_trailers(ANSWER)

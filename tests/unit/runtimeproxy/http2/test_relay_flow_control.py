@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from governor.runtimeproxy.http2.streams import Outcome, Side
+from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, answer_all, request_fields
 
 
 def check_nothing_is_owed(bed: Bed, streams: int) -> None:
     """Streams are open at both peers, and each may send on them and on the connection what it could at first."""
-    endpoints = {Side.CLIENT: bed.caller, Side.RUNTIME: bed.runtime}
-    for side, ledger in bed.relay.ledgers().items():
+    endpoints = {Peer.CLIENT: bed.caller, Peer.RUNTIME: bed.runtime}
+    for side, ledger in bed.relay.flow_controls().items():
         assert len(ledger.flows) == streams
         assert ledger.outstanding == 0
         assert ledger.whole
@@ -39,7 +39,7 @@ def test_a_request_that_is_held_and_not_complete_owes_nothing(padded: bool) -> N
     bed.caller.open(request_fields(HOOKED), bytes(300_000), ends=False)
     bed.settle()
     assert bed.relay.held_bytes == 300_000
-    ledger = bed.relay.ledgers()[Side.CLIENT]
+    ledger = bed.relay.flow_controls()[Peer.CLIENT]
     assert ledger.outstanding == 0
     assert ledger.whole
 
@@ -51,7 +51,7 @@ def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost
     call = bed.caller.open(request_fields(PLAIN), b"begun", ends=False)
     bed.settle()
     assert (len(call.body), call.trailers) == (65_535, None)
-    bed.relay.lost(Side.RUNTIME)
+    bed.relay.lost(Peer.RUNTIME)
     bed.caller.reading = True
     bed.caller.read_on()
     bed.settle()
@@ -81,7 +81,7 @@ def test_a_stream_that_is_over_does_not_wait_for_the_connection_any_more() -> No
     bed.caller.reading = False
     calls = [bed.caller.open(request_fields(PLAIN), b"x") for _ in range(2)]
     bed.settle()
-    writer = bed.relay._board.client.writer
+    writer = bed.relay._exchanges.client.writer
     assert writer.blocked
     for call in calls:
         bed.caller.cancel(call)

@@ -12,7 +12,7 @@ from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderL
 from hpack.hpack import encode_integer
 from hpack.table import HeaderTable
 
-from governor.runtimeproxy.http2.errors import Code, ConnectionFault, StreamFault
+from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = Sequence[Field]
@@ -34,13 +34,13 @@ _LENGTH: Final = b"content-length"
 _VALUE: Final = re.compile(rb"[^\x00\r\n]*")
 _VALUES: Final = {b"te": re.compile(rb"trailers"), _LENGTH: re.compile(rb"[0-9]{1,19}")}
 """Fields that cannot have any value."""
-_OF_ONE_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
+HOP_BY_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _REQUEST: Final = {b":method", b":scheme", b":path", b":authority"}
 _RESPONSE: Final = {b":status"}
 _TRAILERS: Final[set[bytes]] = set()
 
 
-class KnownFields(list[Field]):
+class CachedFields(list[Field]):
     """The fields of a block that will come again: keeps what was once found out about them."""
 
     __slots__ = ("leading", "literals")
@@ -53,14 +53,14 @@ class KnownFields(list[Field]):
         """Their pseudo-header fields and length, and which were allowed when they were found right."""
 
 
-class BlockReader:
+class HeaderDecoder:
     """Decodes the blocks of one direction of a connection, each of them, in order."""
 
     __slots__ = ("_decoder", "_known")
 
     def __init__(self, list_size: int) -> None:
         self._decoder = Decoder(list_size)
-        self._known: dict[bytes, KnownFields] = {}
+        self._known: dict[bytes, CachedFields] = {}
         """Blocks that only name entries of the table, until it changes: most responses."""
 
     def read(self, block: bytes) -> Fields:
@@ -71,9 +71,9 @@ class BlockReader:
         try:
             return self._read(block)
         except OversizedHeaderListError as error:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header list that is too large") from error
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header list that is too large") from error
         except HPACKError as error:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, "a header block that cannot be decoded") from error
+            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "a header block that cannot be decoded") from error
 
     def _read(self, block: bytes) -> Fields:
         """Most fields are one byte, an index: those are looked up here, the rest is the library's."""
@@ -88,12 +88,12 @@ class BlockReader:
             fields.append(entry(byte & 0x7F))
         self._check_size(fields)
         if len(self._known) < _CACHED_MOST and len(block) <= _CACHED_SIZE:
-            fields = self._known[block] = KnownFields(fields)
+            fields = self._known[block] = CachedFields(fields)
         return fields
 
     def _read_rest(self, fields: list[Field], block: bytes) -> None:
         if fields and block[0] & 0xE0 == _NO_TABLE[0]:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, "a table's size changes within a header block")
+            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "a table's size changes within a header block")
         fields.extend(self._decoder.decode(block, raw=True))
 
     def _check_size(self, fields: Fields) -> None:
@@ -101,7 +101,7 @@ class BlockReader:
             raise OversizedHeaderListError
 
 
-class BlockWriter:
+class HeaderEncoder:
     """Writes the blocks of one direction of a connection, and remembers how frequent fields are written."""
 
     __slots__ = ("_begun", "_cache")
@@ -112,7 +112,7 @@ class BlockWriter:
 
     def write(self, fields: Fields) -> bytes:
         """A block that depends on no other."""
-        if not isinstance(fields, KnownFields):
+        if not isinstance(fields, CachedFields):
             block = self._literals(fields)
         else:
             block = fields.literals or self._literals(fields)
@@ -158,7 +158,7 @@ def _text(text: bytes) -> bytes:
     return bytes(encode_integer(len(text), 7)) + text
 
 
-class FieldRules:
+class FieldValidator:
     """What RFC 9113 asks of the fields of a message; remembers fields that it found right."""
 
     __slots__ = ("_right",)
@@ -170,7 +170,7 @@ class FieldRules:
         """The path of a request and its length if it says one; without a path, as CONNECT, it cannot be relayed."""
         leading = self._leading(fields, _REQUEST)
         if not (leading.get(b":path") and b":method" in leading and b":scheme" in leading):
-            raise StreamFault(Code.PROTOCOL_ERROR, "a request without method, scheme or path")
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "a request without method, scheme or path")
         length = leading.get(_LENGTH)
         return leading[b":path"], None if length is None else int(length)
 
@@ -178,7 +178,7 @@ class FieldRules:
         """The HTTP status of a response."""
         status = self._leading(fields, _RESPONSE).get(b":status", b"")
         if len(status) != len(b"200") or not status.isdigit():
-            raise StreamFault(Code.PROTOCOL_ERROR, "a response without a status")
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "a response without a status")
         return status
 
     def check_trailers(self, fields: Fields) -> None:
@@ -187,7 +187,7 @@ class FieldRules:
 
     def _leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
         """The pseudo-header fields, which come first and once each; with them the length, if there is one."""
-        if not isinstance(fields, KnownFields):
+        if not isinstance(fields, CachedFields):
             return self._find_leading(fields, known)
         if fields.leading is None or fields.leading[0] is not known:
             fields.leading = known, self._find_leading(fields, known)
@@ -204,19 +204,21 @@ class FieldRules:
             if name[0] != 0x3A:
                 ordinary = True
                 if name == _LENGTH and leading.setdefault(_LENGTH, field[1]) != field[1]:
-                    raise StreamFault(Code.PROTOCOL_ERROR, "two lengths of one message")
+                    raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "two lengths of one message")
             elif ordinary or name in leading or name not in known:
-                raise StreamFault(Code.PROTOCOL_ERROR, f"the pseudo-header field {name!r} is out of place")
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"the pseudo-header field {name!r} is out of place")
             else:
                 leading[name] = field[1]
         return leading
 
     def _check(self, field: Field) -> None:
         name, value = field
-        if not _NAME.fullmatch(name) or name in _OF_ONE_HOP:
-            raise StreamFault(Code.PROTOCOL_ERROR, f"a field with the name {name[:64]!r}")
+        if not _NAME.fullmatch(name) or name in HOP_BY_HOP:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"a field with the name {name[:64]!r}")
         if not _VALUES.get(name, _VALUE).fullmatch(value):
-            raise StreamFault(Code.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no such field can have")
+            raise Http2StreamError(
+                ErrorCode.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no such field can have"
+            )
         if len(name) + len(value) <= _CACHED_SIZE:
             if len(self._right) >= _CACHED_MOST:
                 self._right.clear()
