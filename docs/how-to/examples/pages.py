@@ -12,11 +12,10 @@ from governor.kube.applyset import ApplySet, Owner, Settings
 from governor.kube.client import Client, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access
-from governor.kube.lease.election import LIMITS, Election, master_status
+from governor.kube.lease.elector import LIMITS, Election, master_status
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.readiness.summary import summarise
 from governor.kube.readiness.table import judge
-from governor.kube.readiness.verdict import State
+from governor.kube.readiness.verdict import State, summarise
 from governor.kube.reflector import Reflector, View
 from governor.process import supervise
 from governor.process.clock import Clock, SystemClock

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from governor.kube.client import Client, Transport
-from governor.kube.lease.election import LEASES
+from governor.kube.lease.elector import LEASES
 from governor.kube.objects import Object
 from governor.process.clock import SystemClock
 from governor.process.telemetry.instruments import Registry

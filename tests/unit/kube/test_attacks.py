@@ -14,7 +14,7 @@ from governor.kube.client import Transport
 from governor.kube.client.discovery import MISS_S, Discovery
 from governor.kube.client.transport import Answer, Request
 from governor.kube.errors import MOST_WAIT_S, ApiError, Cause, Status, StatusDetails, retry_after_s, status_of
-from governor.kube.lease.elector import Candidate, Lease, Moment, Spec
+from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec
 from governor.kube.objects import ApiResource
 from governor.kube.reflector import Reflector, View
 from governor.kube.reflector.list_watch import ListWatch

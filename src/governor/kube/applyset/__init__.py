@@ -4,12 +4,12 @@ Made for any caller with manifests and an owner: it knows neither what the objec
 """
 
 from governor.kube.applyset.applyset import ApplySet
-from governor.kube.applyset.conflicts import FieldConflict
+from governor.kube.applyset.diff import Ignored
 from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
 from governor.kube.applyset.entries import Entries, Entry
-from governor.kube.applyset.ignored_fields import Ignored
 from governor.kube.applyset.results import (
     ApplyReport,
+    FieldConflict,
     ObjectResult,
     Outcome,
     Plan,

@@ -9,20 +9,17 @@ from typing import Any
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.apply import Applying
-from governor.kube.applyset.bookkeeping import doomed, forgotten, is_applied, same_objects
+from governor.kube.applyset.apply import Applying, Order, Writer
+from governor.kube.applyset.diff import patterns_for
 from governor.kube.applyset.drift import DriftMode, DriftReport, Memory, ObjectDrift, Repair
-from governor.kube.applyset.entries import Entries
+from governor.kube.applyset.entries import Entries, doomed, forgotten, is_applied, same_objects
 from governor.kube.applyset.get import look, look_if_served
-from governor.kube.applyset.ignored_fields import patterns_for
 from governor.kube.applyset.inventory import Inventory, Stored
 from governor.kube.applyset.manifests import KindKey, Wanted, check, expand, kinds_in
-from governor.kube.applyset.order import Stage, in_stages, stage_of
-from governor.kube.applyset.parallel import side_by_side
+from governor.kube.applyset.order import Stage, in_stages, side_by_side, stage_of
 from governor.kube.applyset.prune import Remover
 from governor.kube.applyset.results import ApplyReport, ObjectResult, Outcome, Plan, RemovalReport
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.applyset.writer import Order, Writer
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.process.clock import Clock, SystemClock

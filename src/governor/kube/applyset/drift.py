@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from governor.kube.applyset.managers import holders
+from governor.kube.applyset.ownership import holders
 from governor.kube.applyset.results import GOOD, ObjectResult
 from governor.kube.applyset.settings import Settings
 from governor.kube.objects import Object, ObjectRef

@@ -12,8 +12,7 @@ import msgspec
 
 from governor.errors import Detail, GovernorError, invalid
 from governor.kube.applyset.diff import is_secret
-from governor.kube.applyset.names import is_name, is_namespace
-from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.applyset.settings import Owner, Settings, is_name, is_namespace
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of
 from governor.values.digest import digest
 from governor.values.paths import render

@@ -4,8 +4,9 @@ Custom resources come after workloads: one that a broken webhook refuses must no
 being repaired. What can block the writing of everything else comes last.
 """
 
+import asyncio
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from governor.kube.objects import ObjectRef
@@ -81,3 +82,23 @@ def in_stages(items: Iterable[Placed], ref: Callable[[Placed], ObjectRef]) -> tu
     for item in items:
         placed.setdefault(stage_of(ref(item)), []).append(item)
     return tuple(tuple(placed[stage]) for stage in sorted(placed))
+
+
+Thing = TypeVar("Thing")
+Made = TypeVar("Made")
+
+
+async def side_by_side(things: Iterable[Thing], act: Callable[[Thing], Awaitable[Made]], at_once: int) -> list[Made]:
+    """What ``act`` returns for each thing, in their order; at most so many run at a time. The first error ends all."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(thing: Thing) -> Made:
+        async with gate:
+            return await act(thing)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(thing)) for thing in things]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures  # it ended the others
+    return [task.result() for task in tasks]

@@ -7,8 +7,7 @@ import msgspec
 
 from governor.kube.applyset.entries import Entry
 from governor.kube.applyset.get import is_terminating, waits_for
-from governor.kube.applyset.managers import applies
-from governor.kube.applyset.ownership import owner_of
+from governor.kube.applyset.ownership import applies, owner_of
 from governor.kube.applyset.results import Removal, RemovalResult
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object, ObjectRef

@@ -7,8 +7,21 @@ from typing import Final
 import msgspec
 
 from governor.errors import invalid
-from governor.kube.applyset.ignored_fields import Ignored
-from governor.kube.applyset.names import is_name, is_namespace
+from governor.kube.applyset.diff import Ignored
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_FORBIDDEN: Final = re.compile(r"[/%\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be one part of a request path, which every name becomes."""
+    return bool(text) and text not in {".", ".."} and len(text) <= 253 and not _FORBIDDEN.search(text)
+
+
+def is_namespace(text: str) -> bool:
+    """Whether it is a DNS label."""
+    return _NAMESPACE.fullmatch(text) is not None
+
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

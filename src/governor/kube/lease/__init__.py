@@ -1,5 +1,5 @@
 """Election of one leader among candidates by a Lease of coordination.k8s.io/v1, which steps down in time.
 
-``candidacy`` decides, from what a candidate has seen and from its own clock alone; ``election`` asks the API server
+``candidate`` decides, from what a candidate has seen and from its own clock alone; ``elector`` asks the API server
 and runs the work. Sharding work among several leaders is the caller's.
 """

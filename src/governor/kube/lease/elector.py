@@ -1,209 +1,266 @@
-"""What one candidate for a Lease knows, and what it may do: pure, so that its safety can be tried in all orders.
+"""One candidate at work: asks the API server, runs the work while it leads, and ends it in time.
 
-Two machines' clocks are never compared. A candidate counts on its own clock, from when it first saw the Lease in its
-present version, and takes it only after the whole duration without a change. A leader counts from before it sent the
-last write that succeeded, and stops believing in itself at the renew deadline, which is shorter. So two never lead at
-once, as long as no clock runs faster than another by the ratio of the two (15 s to 10 s).
-
-A Lease that a person empties counts as held for the whole duration, because its leader does not know it yet; only a
-leader that releases marks it as free. A Lease that a person deletes leaves its leader unprotected for one retry
-against candidates that have never seen it; those that have wait.
+The decisions are ``candidate``'s.
 """
 
-import datetime
-import enum
-from typing import Final, Self
+import asyncio
+import os
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.objects import Object
+from governor.kube.client import Client, Limits
+from governor.kube.errors import ApiError
+from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.objects import ApiResource, Object, ObjectRef
+from governor.process.clock import Clock
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.supervise import EXIT_FAILED
+from governor.process.telemetry import logging
+from governor.process.telemetry.instruments import Gauge, Registry
 
-RELEASED_S: Final = 1
-"""The duration in a Lease that its holder gave back; client-go writes the same."""
+LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
+LIMITS: Final = Limits(tolerance=Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=2.0)), attempts=1)
+"""For a client of the election's own: behind those of busy work renewals come late, and it tries again by itself."""
+_MANAGER: Final = "leader-election"
+_JITTER: Final = 1.2
+"""The longest wait between two looks of a candidate, in retries."""
 
-_MOST_TRANSITIONS: Final = 2**31 - 1
-"""The largest number that the server takes; whoever reaches it, or a person who writes it, begins again."""
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """How long a Lease lasts, within what its leader must have renewed it, and how often anybody tries."""
-
-    lease_s: int = 15
-    renew_deadline_s: float = 10.0
-    retry_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not 0 < 2 * self.retry_s <= self.renew_deadline_s < self.lease_s:
-            raise ValueError(
-                "an election needs 0 < 2 * retry_s <= renew_deadline_s < lease_s, not "
-                f"{self.retry_s:g}, {self.renew_deadline_s:g} and {self.lease_s:g}"
-            )
+Result = TypeVar("Result")
+_log = logging.get_logger(__name__)
 
 
-class Moment(msgspec.Struct, frozen=True):
-    """Both clocks of one machine, read together."""
+def master_status(registry: Registry) -> Gauge:
+    """The metric of all elections of one program."""
+    return Gauge("leader_election_master_status", "1 while this process leads.", ["name"], registry=registry)
 
-    steady: float
-    wall: datetime.datetime
 
-    def since(self, earlier: "Moment") -> float:
-        """How many seconds have passed, by the clock that says more.
+class Election:
+    """A candidate for one Lease; ``candidate`` names it for people, and each instance has an identity of its own."""
 
-        The steady one stands still while a machine is suspended, and the other may be set back.
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        candidate: str,
+        *,
+        clock: Clock,
+        status: Gauge,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        chance: random.Random | None = None,
+        leave: Callable[[int], NoReturn] = os._exit,
+    ) -> None:
+        self._client = client
+        self._ref = ObjectRef(LEASES.group, LEASES.kind, namespace, name)
+        self._clock = clock
+        self._chance = chance or random.Random()  # noqa: S311 - spreads requests, guards nothing
+        self._leave = leave
+        self._me = Candidate(f"{candidate}_{uuid.uuid4().hex}", timing)
+        self._last_end_s = 0.0
+        self._complaint = ""
+        status.labels(name).set_function(lambda: float(self.is_leader))
+
+    @property
+    def identity(self) -> str:
+        """What the Lease names while this one leads."""
+        return self._me.identity
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads at this moment, even if the process was paused just before."""
+        return self.remaining_s > 0
+
+    @property
+    def remaining_s(self) -> float:
+        """For how long nobody else can lead: zero when not leading.
+
+        Look before a write that must not happen twice, and bound that write by it.
         """
-        return max(self.steady - earlier.steady, (self.wall - earlier.wall).total_seconds())
-
-
-class Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The fields of a Lease that an election is made of; times stay texts, for people."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
+        return max(0.0, self._me.remaining_s(self._moment()))
 
     @property
-    def is_released(self) -> bool:
-        """Whether its holder gave it back."""
-        return not self.holder_identity and self.lease_duration_seconds == RELEASED_S
+    def epoch(self) -> int:
+        """The number of this term (``leaseTransitions``), which tells it from earlier ones; zero without one."""
+        return self._me.term.epoch if self._me.term else 0
 
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Lead whenever possible; end when ``lead`` ends by itself, with its error if it has one.
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
+        ``lead`` is cancelled as soon as the Lease is lost, and called again when it is won again. When ``run`` is
+        cancelled it cancels ``lead``, keeps the Lease until that has ended, and then gives it back, so that another
+        takes over at once.
 
+        Work that does not end when the Lease is lost must not go on beside another leader: halfway between the renew
+        deadline and the end of the Lease the whole program ends by ``leave``. Work that blocks the event loop cannot
+        be ended: it must look at ``remaining_s``.
+        """
+        while True:
+            await self._acquire()
+            if not await self._hold(lead):
+                return
 
-class _Read(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: Spec = Spec()
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                if await self._within(self._attempt_s, self._attempt()):
+                    self._complaint = ""
+                    _log.info("leading", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
+                    return
+            except GovernorError as error:
+                self._complain("cannot look for leadership", error)
+            retry_s = self._me.timing.retry_s
+            await self._clock.sleep(self._chance.uniform(retry_s, _JITTER * retry_s))
 
+    async def _attempt(self) -> bool:
+        await self._look()
+        if self._me.step(self._moment()) is Step.TAKE:
+            try:
+                await self._write(self._me.claim(self._moment()))
+            except ApiError as error:
+                if error.kind not in (Kind.CONFLICT, Kind.EXISTS):
+                    raise
+        return self.is_leader
 
-class Lease(msgspec.Struct, frozen=True):
-    """A Lease as the API server returned it."""
-
-    version: str
-    spec: Spec
-    manifest: Object
-
-    @classmethod
-    def of(cls, manifest: Object) -> Self:
-        """Read one; INTERNAL if it is none."""
+    async def _hold(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Lead until the Lease is lost, which is true, or until the work ends by itself."""
+        work = asyncio.create_task(_awaited(lead))
+        renewing = asyncio.create_task(self._renew())
         try:
-            read = msgspec.convert(manifest, _Read)
-        except msgspec.ValidationError as error:
-            raise GovernorError(Kind.INTERNAL, "lease-unreadable", f"the answer is no Lease: {error}") from error
-        return cls(read.metadata.resource_version, read.spec, manifest)
+            await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            lost = not work.done()
+        finally:
+            try:
+                await self._end(work)
+            finally:
+                await _ended(renewing)
+            await self._give_back()
+            if not work.cancelled():
+                work.result()
+        if not renewing.cancelled():
+            renewing.result()
+        return lost
 
-    def with_spec(self, spec: Spec) -> Object:
-        """The manifest that replaces this version, with what others keep in it."""
-        others = {key: value for key, value in (self.manifest.get("spec") or {}).items() if key not in _OWN_FIELDS}
-        return {**self.manifest, "spec": {**others, **msgspec.to_builtins(spec)}}
+    async def _renew(self) -> None:
+        """Return when the Lease is lost."""
+        while True:
+            await self._clock.sleep(min(self._me.timing.retry_s, self.remaining_s))
+            if self._me.step(self._moment()) is Step.RENEW:
+                try:
+                    await self._within(min(self._attempt_s, self.remaining_s), self._rewrite(Candidate.renewal))
+                except GovernorError as error:
+                    self._complain("cannot renew leadership", error)
+                else:
+                    self._complaint = ""
+            if self._me.step(self._moment()) is Step.STEP_DOWN:
+                _log.warning("no longer leading", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
+                self._me = self._me.lost()
+                return
 
+    async def _end(self, work: "asyncio.Task[None]") -> None:
+        """Cancel the work and wait for it while the Lease lasts; a program whose work goes on longer is ended."""
+        work.cancel()
+        least_end_s = self._clock.monotonic() + self._me.timing.retry_s
+        while not work.done():
+            patience_s = max(least_end_s, self._last_end_s) - self._clock.monotonic()
+            if patience_s <= 0:
+                _log.error("the work of a former leader does not end, so the program does", lease=str(self._ref))
+                self._leave(EXIT_FAILED)
+            await self._first(work, patience_s)
 
-_OWN_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Spec))
+    async def _give_back(self) -> None:
+        if self._me.term is None:
+            return
+        bound_s = min(self._attempt_s, self.remaining_s)
+        self._me = self._me.lost()
+        try:
+            await self._within(bound_s, self._rewrite(Candidate.release))
+            _log.info("gave leadership back", lease=str(self._ref), identity=self.identity)
+        except GovernorError as error:
+            self._complain("cannot give leadership back, others wait until it has run out", error)
 
+    async def _rewrite(self, spec_of: Callable[[Candidate, Moment], Spec]) -> None:
+        """Write; if the Lease has changed, look, and write once more if it still names this candidate."""
+        try:
+            await self._write(spec_of(self._me, self._moment()))
+        except ApiError as error:
+            if error.kind not in (Kind.CONFLICT, Kind.NOT_FOUND):
+                raise
+            await self._look()
+            if self._me.is_holder:
+                await self._write(spec_of(self._me, self._moment()))
 
-class Term(msgspec.Struct, frozen=True):
-    """One time of leading."""
+    async def _look(self) -> None:
+        try:
+            lease = Lease.of(await self._client.get(LEASES, self._ref.name, self._ref.namespace))
+        except ApiError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+            lease = None
+        self._me = self._me.saw(lease, self._moment())
 
-    epoch: int
-    """Different for each term of a Lease, and rising unless a person deletes or edits the Lease."""
-    renewed: Moment
-    """When the last write that succeeded was sent."""
+    async def _write(self, spec: Spec) -> None:
+        sent = self._moment()
+        self._me = self._me.sends(spec)
+        if self._me.lease is None:
+            answer = await self._client.create(LEASES, self._new(spec), manager=_MANAGER)
+        else:
+            answer = await self._client.replace(LEASES, self._me.lease.with_spec(spec), manager=_MANAGER)
+        self._me = self._me.wrote(Lease.of(answer), sent)
+        timing = self._me.timing
+        self._last_end_s = sent.steady + (timing.renew_deadline_s + timing.lease_s) / 2
 
-
-class Step(enum.StrEnum):
-    """What a candidate does next."""
-
-    WAIT = "wait"
-    TAKE = "take"
-    RENEW = "renew"
-    STEP_DOWN = "step-down"
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One candidate; each thing that happens to it makes a new value."""
-
-    identity: str
-    """Its own alone, and never used again: not after a restart either."""
-    timing: Timing = Timing()
-    lease: Lease | None = None
-    """As last seen; nothing if there was none, or nobody has looked."""
-    free_at: float = float("-inf")
-    """The steady time from which it may take the Lease in this version."""
-    sent: Spec | None = None
-    """What it last tried to write: an answer that was lost may have meant success."""
-    highest: int = 0
-    """The highest number of transitions that it has seen."""
-    term: Term | None = None
-
-    def step(self, now: Moment) -> Step:
-        """The decision, from what was last seen."""
-        if self.term is None:
-            return Step.TAKE if now.steady >= self.free_at else Step.WAIT
-        return Step.RENEW if self.is_holder and self.remaining_s(now) > 0 else Step.STEP_DOWN
+    def _new(self, spec: Spec) -> Object:
+        metadata = {"namespace": self._ref.namespace, "name": self._ref.name}
+        described = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        return {**described, "spec": msgspec.to_builtins(spec)}
 
     @property
-    def is_holder(self) -> bool:
-        """Whether the Lease, as last seen, names it."""
-        return self.lease is not None and self.lease.spec.holder_identity == self.identity
+    def _attempt_s(self) -> float:
+        """A connection that hangs must leave time for another."""
+        return self._me.timing.renew_deadline_s / 2
 
-    def remaining_s(self, now: Moment) -> float:
-        """For how long it may lead without another renewal; not positive if it may not."""
-        return 0.0 if self.term is None else self.timing.renew_deadline_s - now.since(self.term.renewed)
+    async def _within(self, seconds: float, doing: Coroutine[Any, Any, Result]) -> Result:
+        """The result, or DEADLINE once the injected clock says so, whatever the API server does."""
+        task = asyncio.create_task(doing)
+        try:
+            await self._first(task, seconds)
+            if task.done():
+                return task.result()
+        finally:
+            await _ended(task)
+        raise GovernorError(Kind.DEADLINE, "lease-deadline", f"{self._ref}: no answer within {seconds:g} s")
 
-    def saw(self, lease: Lease | None, now: Moment) -> "Candidate":
-        """It has read the Lease; ``now`` is after the answer came."""
-        if lease is None or (self.lease is not None and lease.version == self.lease.version):
-            # A Lease that is gone does not end what its holder believes.
-            return msgspec.structs.replace(self, lease=lease)
-        highest = max(self.highest, (lease.spec.lease_transitions or 0) % _MOST_TRANSITIONS)
-        free_at = now.steady + self._held_s(lease.spec)
-        return msgspec.structs.replace(self, lease=lease, free_at=free_at, highest=highest)
+    async def _first(self, task: "asyncio.Task[Any]", seconds: float) -> None:
+        """Wait until the task is done or the time is over."""
+        timer = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _ended(timer)
 
-    def _held_s(self, spec: Spec) -> float:
-        if spec.is_released or spec == self.sent:
-            return 0.0
-        return max(self.timing.lease_s, spec.lease_duration_seconds or 0)
+    def _moment(self) -> Moment:
+        return Moment(self._clock.monotonic(), self._clock.now())
 
-    def claim(self, now: Moment) -> Spec:
-        """What it writes to take the Lease."""
-        time = _text(now.wall)
-        return Spec(self.identity, self.timing.lease_s, time, time, self.highest + 1)
-
-    def renewal(self, now: Moment) -> Spec:
-        """What it writes to keep the Lease; it also undoes what somebody changed by hand."""
-        epoch = self.term.epoch if self.term else self.highest
-        return self._rewritten(now, Spec(self.identity, self.timing.lease_s, lease_transitions=epoch))
-
-    def release(self, now: Moment) -> Spec:
-        """What it writes to give the Lease back."""
-        return self._rewritten(now, Spec(None, RELEASED_S, lease_transitions=self.highest))
-
-    def _rewritten(self, now: Moment, spec: Spec) -> Spec:
-        before = self.lease.spec if self.lease else Spec()
-        time = _text(now.wall)
-        if time == before.renew_time:
-            # Others go by changes: a write that changes nothing would not be one.
-            time = _text(now.wall + datetime.timedelta(microseconds=1))
-        return msgspec.structs.replace(spec, acquire_time=before.acquire_time, renew_time=time)
-
-    def sends(self, spec: Spec) -> "Candidate":
-        """It is about to write this."""
-        return msgspec.structs.replace(self, sent=spec)
-
-    def wrote(self, lease: Lease, sent: Moment) -> "Candidate":
-        """Its write succeeded; ``sent`` is before it was sent."""
-        seen = self.saw(lease, sent)
-        epoch = self.term.epoch if self.term else seen.highest
-        return msgspec.structs.replace(seen, term=Term(epoch, sent) if seen.is_holder else None)
-
-    def lost(self) -> "Candidate":
-        """It no longer leads."""
-        return msgspec.structs.replace(self, term=None)
+    def _complain(self, what: str, error: GovernorError) -> None:
+        """Once for each error: it is tried again every few seconds."""
+        if self._complaint != str(error):
+            self._complaint = str(error)
+            _log.warning(what, lease=str(self._ref), error=str(error), kind=error.kind, code=error.code)
 
 
-def _text(wall: datetime.datetime) -> str:
-    """The notation of the API server, so that what comes back is equal to what was sent."""
-    return wall.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+
+
+async def _ended(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task of this module, which ends when it is cancelled; what it says then is of no interest."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()

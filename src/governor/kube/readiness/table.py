@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from governor.kube.objects import Object, group_of
-from governor.kube.readiness import batch, cluster, network, pods, storage, workloads
+from governor.kube.readiness import cluster, network, pods, storage, workloads
 from governor.kube.readiness.conditions import ANY_KIND, Conditions
 from governor.kube.readiness.fields import Metadata, read, removal, stale
 from governor.kube.readiness.rules import Rules
@@ -38,8 +38,8 @@ RULES: Final[Mapping[GroupKind, Judge]] = {
     ("apps", "ReplicaSet"): workloads.replica_set,
     ("apps", "StatefulSet"): workloads.stateful_set,
     ("autoscaling", "HorizontalPodAutoscaler"): cluster.horizontal_pod_autoscaler,
-    ("batch", "CronJob"): batch.cron_job,
-    ("batch", "Job"): batch.job,
+    ("batch", "CronJob"): workloads.cron_job,
+    ("batch", "Job"): workloads.job,
     ("certificates.k8s.io", "CertificateSigningRequest"): cluster.certificate_signing_request,
     ("certificates.k8s.io", "PodCertificateRequest"): Conditions(failed=("Denied", "Failed"), ready=("Issued",)),
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Conditions(busy=("Dangling",), silence=ready("InForce")),

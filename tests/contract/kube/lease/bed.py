@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport
 from governor.kube.config.access import Access
-from governor.kube.lease.election import LEASES, LIMITS, Election, master_status
+from governor.kube.lease.elector import LEASES, LIMITS, Election, master_status
 from governor.kube.objects import Object
 from governor.process.clock import VirtualClock
 from governor.process.telemetry.instruments import Registry

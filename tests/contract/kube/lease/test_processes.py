@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from governor.kube.client import Client, Transport
-from governor.kube.lease.election import LIMITS, Election, master_status
-from governor.kube.lease.elector import Timing
+from governor.kube.lease.candidate import Timing
+from governor.kube.lease.elector import LIMITS, Election, master_status
 from governor.process.clock import SystemClock
 from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
@@ -24,8 +24,8 @@ import asyncio, pathlib, sys
 from governor.process.telemetry.instruments import Registry
 from governor.kube.config import kubeconfig
 from governor.kube.client import Client, Transport
-from governor.kube.lease.elector import Timing
-from governor.kube.lease.election import LIMITS, Election, master_status
+from governor.kube.lease.candidate import Timing
+from governor.kube.lease.elector import LIMITS, Election, master_status
 from governor.process.telemetry import logging
 from governor.process.clock import SystemClock
 

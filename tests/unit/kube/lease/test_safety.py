@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
-from governor.kube.lease.elector import Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec, Step, Timing
 
 TIMING = Timing()
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

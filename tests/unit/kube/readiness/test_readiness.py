@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.kube.objects import Object, ObjectRef
-from governor.kube.readiness.summary import summarise
 from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
-from governor.kube.readiness.verdict import Readiness, State, failed, progressing, ready, terminating, unknown
+from governor.kube.readiness.verdict import (
+    Readiness,
+    State,
+    failed,
+    progressing,
+    ready,
+    summarise,
+    terminating,
+    unknown,
+)
 
 
 def _object(kind: str, status: Any = None, spec: Any = None, **metadata: Any) -> Object:

@@ -3,8 +3,7 @@
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.conflicts import FieldConflict, conflicts_of, outdated
-from governor.kube.applyset.results import Outcome, failure_of
+from governor.kube.applyset.results import FieldConflict, Outcome, conflicts_of, failure_of, outdated
 from governor.kube.errors import ApiError, Cause, Status, StatusDetails
 from governor.kube.objects import ObjectRef
 

@@ -5,7 +5,7 @@ import datetime
 import msgspec
 import pytest
 
-from governor.kube.lease.elector import RELEASED_S, Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.candidate import RELEASED_S, Candidate, Lease, Moment, Spec, Step, Timing
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 OTHERS = Spec("other", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", 4)

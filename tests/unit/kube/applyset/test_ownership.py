@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from governor.kube.applyset.managers import applies, fields_of, holders, managers_of, moved
+from governor.kube.applyset.ownership import applies, fields_of, holders, managers_of, moved
 from governor.kube.objects import Object
 from governor.values.paths import parse
 
