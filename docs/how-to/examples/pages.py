@@ -99,7 +99,7 @@ class _Term:
             name="pages",
             metrics=metrics,
             clock=clock,
-            backoff=Backoff(first_s=1.0, most_s=300.0),
+            backoff=Backoff(initial_s=1.0, max_s=300.0),
             workers=4,
         )
         self._reflector = Reflector(

@@ -20,7 +20,7 @@ from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
 from governor.wire.credentials import JoinToken
 
-_BACKOFF: Final = Backoff(first_s=0.2, most_s=30.0)
+_BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 _MAY_PASS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
 
 _log = logging.get_logger(__name__)
@@ -67,7 +67,7 @@ class Connection:
                 if error.kind not in _MAY_PASS:
                     raise
                 _log.warning("cannot join", error=str(error), failures=retries.failures + 1)
-                await self._clock.sleep(retries.next_s())
+                await self._clock.sleep(retries.next_delay_s())
             else:
                 _log.info("joined", server=membership.server, runtime=membership.enrolment.runtime)
                 return membership

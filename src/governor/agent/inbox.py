@@ -96,7 +96,7 @@ async def watch(
                 retries.reset()
             inbox.refused(error)
             _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
-        await clock.sleep(retries.next_s())
+        await clock.sleep(retries.next_delay_s())
 
 
 async def _take(inbox: Inbox, signed: SignedDelivery, membership: Membership) -> None:

@@ -32,7 +32,7 @@ from governor.process.telemetry.instruments import Gauge, Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
 
 _GRACE_S: Final = STOP_GRACE_S + 5.0
-_BACKOFF: Final = Backoff(first_s=0.5, most_s=60.0)
+_BACKOFF: Final = Backoff(initial_s=0.5, max_s=60.0)
 
 
 def main(settings: Settings) -> int:

@@ -81,5 +81,5 @@ async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: 
                 _log.error("the server refused a report", error=str(error), sequence=report.sequence)
                 continue
             _log.warning("cannot report", error=str(error), failures=retries.failures + 1)
-            await clock.sleep(retries.next_s())
+            await clock.sleep(retries.next_delay_s())
             outbox.again()

@@ -211,8 +211,8 @@ class LongestAfter(Retries):
         super().__init__(Backoff(0.1, 600.0), random.Random())
         self._number = number
 
-    def next_s(self) -> float:
-        drawn_s = super().next_s()
+    def next_delay_s(self) -> float:
+        drawn_s = super().next_delay_s()
         return drawn_s if self.failures <= self._number else 600.0
 
 

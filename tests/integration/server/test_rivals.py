@@ -109,7 +109,7 @@ async def is_alone(inbox: Inbox) -> bool:
 
 
 async def test_a_refused_agent_says_why_and_takes_over_when_the_other_one_leaves(tmp_path: Path) -> None:
-    retries = Retries(Backoff(first_s=0.01, most_s=0.05), random.Random(1))
+    retries = Retries(Backoff(initial_s=0.01, max_s=0.05), random.Random(1))
     async with running(tmp_path / "server") as bed:
         await bed.apply(runtime("r1"), LAYER)
         agent = await bed.enrol("r1")

@@ -18,8 +18,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUICK = Limits(
     rate=Rate(per_s=10_000.0, burst=1000),
-    tolerance=Tolerance(failures=1000, backoff=Backoff(first_s=60.0, most_s=60.0)),
-    backoff=Backoff(first_s=0.001, most_s=0.002),
+    tolerance=Tolerance(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
+    backoff=Backoff(initial_s=0.001, max_s=0.002),
 )
 """Repeats without delay and never gives a server up."""
 

@@ -172,7 +172,7 @@ def _answers_once_and_ends(body: bytes) -> web.Response:
 async def test_a_watch_that_ends_after_a_word_every_time_is_not_asked_again_in_a_storm_and_leaks_nothing() -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6"}}}'
     clock = Noting()
-    backoff = Backoff(first_s=0.5, most_s=30.0)
+    backoff = Backoff(initial_s=0.5, max_s=30.0)
     async with (
         Transport() as transport,
         HttpServer(web.Response(body=page("a")), _answers_once_and_ends(bookmark)) as server,

@@ -27,7 +27,7 @@ STAYS: Final = "the change stays accepted and goes out without you; see `governo
 _RESTING: Final = frozenset({"Failed", "Unproven"})
 """States in which an agent rests without having verified; only a person or a new change moves them."""
 
-_RECONNECT: Final = Backoff(first_s=0.2, most_s=2.0)
+_RECONNECT: Final = Backoff(initial_s=0.2, max_s=2.0)
 
 
 class Place(enum.Enum):
@@ -96,7 +96,7 @@ class Follower:
         except GovernorError as error:
             if error.kind is not Kind.UNAVAILABLE:
                 raise
-            await asyncio.sleep(self._retries.next_s())
+            await asyncio.sleep(self._retries.next_delay_s())
 
     def _narrowed(self, progress: RevisionProgress) -> RevisionProgress:
         if self._only is None:

@@ -36,9 +36,9 @@ class Limits(msgspec.Struct, frozen=True):
     """How much one client asks of its cluster."""
 
     rate: Rate = Rate(per_s=50.0, burst=100)
-    tolerance: Tolerance = Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=60.0))
+    tolerance: Tolerance = Tolerance(failures=5, backoff=Backoff(initial_s=1.0, max_s=60.0))
     attempts: int = 4
-    backoff: Backoff = Backoff(first_s=0.1, most_s=5.0)
+    backoff: Backoff = Backoff(initial_s=0.1, max_s=5.0)
     """Between attempts when the server does not say how long to wait."""
 
 

@@ -22,7 +22,7 @@ from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
 
-BACKOFF: Final = Backoff(first_s=0.5, most_s=30.0)
+BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
 SILENCE_S: Final = 210.0
 """A healthy server sends a bookmark every minute or two; after this the connection is taken for dead."""
 WATCH_S: Final = (300, 600)
@@ -161,7 +161,7 @@ class Reflector(Generic[V]):
     async def _recover(self, error: GovernorError) -> None:
         self._protocol.take_failure(error)
         self.trouble = str(error)
-        wait_s = self._retries.next_s()
+        wait_s = self._retries.next_delay_s()
         if isinstance(error, ApiError):
             wait_s = max(wait_s, error.retry_after_s or 0.0)
         _log.warning("cannot follow, trying again", path=self._path, error=self.trouble, wait_s=round(wait_s, 1))

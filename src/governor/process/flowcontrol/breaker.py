@@ -34,13 +34,13 @@ class Tolerance(msgspec.Struct, frozen=True):
 class Breaker:
     """The circuit to one thing, which ``name`` names for people; slim, because there is one for each of thousands."""
 
-    __slots__ = ("_chance", "_clock", "_failures", "_name", "_open", "_tolerance")
+    __slots__ = ("_rng", "_clock", "_failures", "_name", "_open", "_tolerance")
 
-    def __init__(self, name: str, tolerance: Tolerance, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, name: str, tolerance: Tolerance, clock: Clock, rng: random.Random) -> None:
         self._name = name
         self._tolerance = tolerance
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._failures = 0
         self._open: _Open | None = None
 
@@ -83,7 +83,7 @@ class Breaker:
             opened.retry_s = self._after_wait_s(opened.times)
 
     def _after_wait_s(self, times: int) -> float:
-        return self._clock.monotonic() + self._tolerance.backoff.delay_s(times, self._chance)
+        return self._clock.monotonic() + self._tolerance.backoff.delay_s(times, self._rng)
 
     def _refusal(self, opened: "_Open") -> GovernorError:
         left_s = opened.retry_s - self._clock.monotonic()

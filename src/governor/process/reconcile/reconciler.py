@@ -130,7 +130,7 @@ class Reconciler(Generic[K]):
         metrics: ReconcileMetrics,
         clock: Clock,
         backoff: Backoff,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         workers: int = 1,
         group_of: Callable[[K], Hashable] | None = None,
         on_outcome: Callable[[K, Outcome], None] | None = None,
@@ -140,7 +140,7 @@ class Reconciler(Generic[K]):
         self._workers = workers
         self._on_outcome = on_outcome
         self._queue = Workqueue[K](
-            name, metrics=metrics.queue, clock=clock, backoff=backoff, chance=chance, group_of=group_of
+            name, metrics=metrics.queue, clock=clock, backoff=backoff, rng=rng, group_of=group_of
         )
         self._runs = {result: metrics.runs.labels(name, result) for result in get_args(_Result)}
         self._errors = metrics.errors.labels(name)

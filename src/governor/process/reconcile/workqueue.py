@@ -62,12 +62,12 @@ class Workqueue(Generic[K]):
         metrics: QueueMetrics,
         clock: Clock,
         backoff: Backoff,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         group_of: Callable[[K], Hashable] | None = None,
     ) -> None:
         self._clock = clock
         self._backoff = backoff
-        self._chance = chance or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._turns = Turns[K](group_of or _one_group)
         self._worked: dict[K, float] = {}
         self._again: dict[K, tuple[Priority, float]] = {}
@@ -106,7 +106,7 @@ class Workqueue(Generic[K]):
         """Count a failure of ``key``, and add it after a wait that grows with its failures in a row."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._retries.inc()
-        self.add_after(key, self._backoff.delay_s(failures, self._chance), Priority.RETRY)
+        self.add_after(key, self._backoff.delay_s(failures, self._rng), Priority.RETRY)
 
     def forget(self, key: K) -> None:
         """Forget the failures of ``key``."""

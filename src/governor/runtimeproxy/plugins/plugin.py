@@ -21,7 +21,7 @@ from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations
 from governor.wire.hooks.points import Hook, Request, Response, decode_response
 
-_TOLERANCE: Final = Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=30.0))
+_TOLERANCE: Final = Tolerance(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
 _COSTS_NOTHING: Final = ("unreachable", "connection-lost")
 _FAIR_PART: Final = 0.5
 """What of its time a plugin must have had to be known to hang."""

@@ -38,7 +38,7 @@ WEBHOOKS = ApiResource(
 @pytest.fixture
 def impatient(faults: FaultyApi, transport: Transport) -> Client:
     """A client that repeats nothing by itself, so that each fault is seen."""
-    tolerance = Tolerance(failures=1000, backoff=Backoff(first_s=0.01, most_s=0.01))
+    tolerance = Tolerance(failures=1000, backoff=Backoff(initial_s=0.01, max_s=0.01))
     return Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
 
 

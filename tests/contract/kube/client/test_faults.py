@@ -107,7 +107,7 @@ class TestLostAnswers:
 
 class TestAServerThatIsAway:
     async def test_it_is_left_alone_and_found_again(self, faults: FaultyApi, transport: Transport) -> None:
-        tolerance = Tolerance(failures=3, backoff=Backoff(first_s=2.0, most_s=3.0))
+        tolerance = Tolerance(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
         client = Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
         faults.gone = True
         codes = [(await refused(client.send(Request("GET", "/api")))).code for _ in range(3)]

@@ -20,7 +20,7 @@ from testbed.waiting import until
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 MANAGER = "tests"
-SOON = Backoff(first_s=0.05, most_s=0.5)
+SOON = Backoff(initial_s=0.05, max_s=0.5)
 BARE = Limits(
     rate=Rate(per_s=1e6, burst=10_000),
     tolerance=Tolerance(failures=1_000_000, backoff=SOON),

@@ -73,7 +73,7 @@ async def test_a_silent_connection_is_replaced(faults: FaultyApi, client: Client
 
         await clock.advance(1)
         await until_true(lambda: f"not a word for {SILENCE_S:g} s" in follower.reflector.trouble)
-        await clock.advance(SOON.most_s)
+        await clock.advance(SOON.max_s)
         await follower.holds({"a": "0", "b": "0"})
         assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 1)
         assert follower.reflector.trouble == ""
@@ -89,12 +89,12 @@ async def test_a_server_that_never_begins_to_answer_a_watch_is_asked_again(
         faults.stall()
         faults.cut()
         await until_true(lambda: follower.reflector.reconnects == 1)
-        await clock.advance(SOON.most_s)
+        await clock.advance(SOON.max_s)
         await create(client, namespace, "b")
         await clock.advance(SILENCE_S)
         await until_true(lambda: follower.reflector.reconnects == 2)
         faults.flow()
-        await clock.advance(SOON.most_s)
+        await clock.advance(SOON.max_s)
         await follower.holds({"a": "0", "b": "0"})
         assert follower.reflector.relists == 0
 
@@ -172,7 +172,7 @@ async def test_watches_that_end_at_once_are_not_asked_for_without_pause(
         await create(client, namespace, "a")
 
         async def told() -> bool:
-            await clock.advance(SOON.most_s)
+            await clock.advance(SOON.max_s)
             return "a" in follower.sizes
 
         await until(told)

@@ -119,7 +119,7 @@ async def test_a_list_whose_history_is_compacted_between_two_pages_begins_again(
             await forget_history(plane)
 
             async def synced() -> bool:
-                await clock.advance(SOON.most_s)
+                await clock.advance(SOON.max_s)
                 return follower.reflector.is_synced
 
             await until(synced, within_s=PATIENCE_S)

@@ -27,7 +27,7 @@ OK = web.Response(body=b"{}")
 GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
 INTERNAL = web.Response(status=500, body=failure(500, "InternalError"))
 MISSING = web.Response(status=404, body=failure(404, "NotFound"))
-FEW = Tolerance(failures=3, backoff=Backoff(first_s=60.0, most_s=60.0))
+FEW = Tolerance(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
 ONCE = msgspec.structs.replace(QUICK, attempts=1, tolerance=FEW)
 
 
@@ -105,10 +105,10 @@ class TestWaiting:
         async with HttpServer(bad, bad, OK) as server:
             assert await server.client(transport).send(GET) == b"{}"
         assert len(clock.waits_s) == 2
-        assert all(5.0 < wait_s <= 5.0 + QUICK.backoff.most_s for wait_s in clock.waits_s)
+        assert all(5.0 < wait_s <= 5.0 + QUICK.backoff.max_s for wait_s in clock.waits_s)
 
     async def test_waits_without_its_word_grow_up_to_their_limit(self, transport: Transport, clock: HastyClock) -> None:
-        limits = msgspec.structs.replace(QUICK, attempts=7, backoff=Backoff(first_s=1.0, most_s=4.0))
+        limits = msgspec.structs.replace(QUICK, attempts=7, backoff=Backoff(initial_s=1.0, max_s=4.0))
         async with HttpServer(INTERNAL) as server:
             await refused(server.client(transport, limits), GET)
         assert len(clock.waits_s) == 6

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from governor.process.flowcontrol.backoff import Backoff, Retries
 
 limits = st.tuples(st.floats(0.001, 100), st.floats(0.001, 100_000)).map(
-    lambda pair: Backoff(first_s=min(pair), most_s=max(pair))
+    lambda pair: Backoff(initial_s=min(pair), max_s=max(pair))
 )
 
 
@@ -18,7 +18,7 @@ def test_a_wait_is_never_shorter_than_the_first_nor_longer_than_the_ceiling(
     backoff: Backoff, failures: int, seed: int
 ) -> None:
     wait_s = backoff.delay_s(failures, random.Random(seed))
-    assert backoff.first_s <= wait_s <= backoff.ceiling_s(failures) <= backoff.most_s
+    assert backoff.initial_s <= wait_s <= backoff.ceiling_s(failures) <= backoff.max_s
 
 
 @given(limits, st.integers(1, 200))
@@ -27,26 +27,26 @@ def test_the_ceiling_never_shrinks_with_more_failures(backoff: Backoff, failures
 
 
 def test_the_ceiling_doubles_until_the_limit() -> None:
-    backoff = Backoff(first_s=1, most_s=10)
+    backoff = Backoff(initial_s=1, max_s=10)
     assert [backoff.ceiling_s(failures) for failures in range(1, 6)] == [2, 4, 8, 10, 10]
 
 
 def test_two_clients_do_not_come_back_together() -> None:
-    backoff = Backoff(first_s=1, most_s=60)
+    backoff = Backoff(initial_s=1, max_s=60)
     waits = {backoff.delay_s(5, random.Random(seed)) for seed in range(100)}
     assert len(waits) == 100
 
 
 def test_a_reset_starts_over() -> None:
-    retries = Retries(Backoff(first_s=1, most_s=1000), random.Random(7))
-    waits = [retries.next_s() for _ in range(20)]
+    retries = Retries(Backoff(initial_s=1, max_s=1000), random.Random(7))
+    waits = [retries.next_delay_s() for _ in range(20)]
     retries.reset()
     assert max(waits) > 2
     assert retries.failures == 0
-    assert retries.next_s() <= 2
+    assert retries.next_delay_s() <= 2
 
 
-@pytest.mark.parametrize(("first_s", "most_s"), [(0, 1), (-1, 1), (2, 1)])
-def test_limits_that_would_not_wait_are_refused(first_s: float, most_s: float) -> None:
-    with pytest.raises(ValueError, match="first_s"):
-        Backoff(first_s=first_s, most_s=most_s)
+@pytest.mark.parametrize(("initial_s", "max_s"), [(0, 1), (-1, 1), (2, 1)])
+def test_limits_that_would_not_wait_are_refused(initial_s: float, max_s: float) -> None:
+    with pytest.raises(ValueError, match="initial_s"):
+        Backoff(initial_s=initial_s, max_s=max_s)

@@ -12,7 +12,7 @@ from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Breaker, Tolerance
 
-BACKOFF = Backoff(first_s=10, most_s=60)
+BACKOFF = Backoff(initial_s=10, max_s=60)
 DOWN = OSError("connection refused")
 
 
@@ -159,10 +159,10 @@ class BreakerMachine(RuleBasedStateMachine):
             self.breaker.check()
         except GovernorError:
             assert self.open
-            assert self.now_s - self.last_try_s < BACKOFF.most_s
+            assert self.now_s - self.last_try_s < BACKOFF.max_s
             return
         if self.open:
-            assert self.now_s - self.last_try_s >= BACKOFF.first_s
+            assert self.now_s - self.last_try_s >= BACKOFF.initial_s
             self.last_try_s = self.now_s
 
     @rule()
@@ -198,6 +198,6 @@ async def test_whoever_only_looks_takes_nobodys_try() -> None:
     assert circuit.breaker.refusal() == ""
     circuit.fail(1)
     assert circuit.breaker.refusal() == circuit.refusal()
-    await circuit.clock.advance(BACKOFF.most_s)
+    await circuit.clock.advance(BACKOFF.max_s)
     assert [circuit.breaker.refusal(), circuit.breaker.refusal()] == ["", ""]
     assert not circuit.refused()

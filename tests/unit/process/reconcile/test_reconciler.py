@@ -28,7 +28,7 @@ from governor.process.reconcile.reconciler import (
 from governor.process.reconcile.turns import Priority
 from governor.process.telemetry.instruments import Registry
 
-BACKOFF = Backoff(first_s=1, most_s=60)
+BACKOFF = Backoff(initial_s=1, max_s=60)
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
@@ -48,7 +48,7 @@ class Bench:
             metrics=ReconcileMetrics(self.registry),
             clock=self.clock,
             backoff=BACKOFF,
-            chance=random.Random(1),
+            rng=random.Random(1),
             workers=workers,
             group_of=lambda key: key.partition("/")[0],
             on_outcome=lambda key, outcome: self.outcomes.append((key, outcome)),

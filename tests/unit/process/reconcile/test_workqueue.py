@@ -15,7 +15,7 @@ from governor.process.reconcile.turns import Priority
 from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
 from governor.process.telemetry.instruments import Registry
 
-BACKOFF = Backoff(first_s=1, most_s=60)
+BACKOFF = Backoff(initial_s=1, max_s=60)
 CHANGE, RETRY, RESYNC = Priority.CHANGE, Priority.RETRY, Priority.RESYNC
 
 
@@ -30,7 +30,7 @@ class Bench:
             metrics=QueueMetrics(self.registry),
             clock=self.clock,
             backoff=BACKOFF,
-            chance=random.Random(1),
+            rng=random.Random(1),
             group_of=lambda key: key.partition("/")[0],
         )
 

@@ -13,7 +13,7 @@ from governor.process.reconcile.turns import Priority
 from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
 from governor.process.telemetry.instruments import Registry
 
-ONE_SECOND = Backoff(first_s=1, most_s=1)
+ONE_SECOND = Backoff(initial_s=1, max_s=1)
 KEYS = st.sampled_from(["a/1", "a/2", "b/1", "c/1"])
 PRIORITIES = st.sampled_from(Priority)
 

@@ -30,7 +30,7 @@ from governor.process.telemetry import logging
 from governor.values.digest import digest
 
 STOP_GRACE_S: Final = 10.0
-_BACKOFF: Final = Backoff(first_s=0.5, most_s=30.0)
+_BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
 _STEADY_S: Final = 30.0
 """A process that lived this long was not part of a series of failures."""
 _LOG_BYTES: Final = 16 * 1024 * 1024
@@ -183,7 +183,7 @@ class Sidecar:
         self._on_change()
         if self._clock.monotonic() - began > _STEADY_S:
             self._retries.reset()
-        delay_s = self._retries.next_s()
+        delay_s = self._retries.next_delay_s()
         _log.warning("sidecar ended", app_id=self.app_id, again_in_s=round(delay_s, 1), log=str(self.log_file))
         await self._pause(delay_s)
 
