@@ -11,14 +11,14 @@ from governor.kube.client import Client, Limits, Transport
 from governor.kube.config.access import Access
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.process.flowcontrol.limiter import Rate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUICK = Limits(
     rate=Rate(per_s=10_000.0, burst=1000),
-    tolerance=Tolerance(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
+    tolerance=BreakerPolicy(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
     backoff=Backoff(initial_s=0.001, max_s=0.002),
 )
 """Repeats without delay and never gives a server up."""

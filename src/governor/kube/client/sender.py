@@ -21,7 +21,7 @@ from governor.kube.config.access import Access, Credential
 from governor.kube.config.credentials import Credentials
 from governor.kube.errors import ApiError
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Breaker, Tolerance
+from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 from governor.process.flowcontrol.limiter import Limiter, Rate
 
 _UNAUTHORIZED: Final = 401
@@ -36,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True):
     """How much one client asks of its cluster."""
 
     rate: Rate = Rate(per_s=50.0, burst=100)
-    tolerance: Tolerance = Tolerance(failures=5, backoff=Backoff(initial_s=1.0, max_s=60.0))
+    tolerance: BreakerPolicy = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=60.0))
     attempts: int = 4
     backoff: Backoff = Backoff(initial_s=0.1, max_s=5.0)
     """Between attempts when the server does not say how long to wait."""

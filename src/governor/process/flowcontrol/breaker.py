@@ -20,7 +20,7 @@ from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 
 
-class Tolerance(msgspec.Struct, frozen=True):
+class BreakerPolicy(msgspec.Struct, frozen=True):
     """How many failures in a row open the circuit, and how long it stays open."""
 
     failures: int
@@ -34,11 +34,11 @@ class Tolerance(msgspec.Struct, frozen=True):
 class Breaker:
     """The circuit to one thing, which ``name`` names for people; slim, because there is one for each of thousands."""
 
-    __slots__ = ("_rng", "_clock", "_failures", "_name", "_open", "_tolerance")
+    __slots__ = ("_rng", "_clock", "_failures", "_name", "_open", "_policy")
 
-    def __init__(self, name: str, tolerance: Tolerance, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, name: str, policy: BreakerPolicy, clock: Clock, rng: random.Random) -> None:
         self._name = name
-        self._tolerance = tolerance
+        self._policy = policy
         self._clock = clock
         self._rng = rng
         self._failures = 0
@@ -53,15 +53,15 @@ class Breaker:
         if opened is None:
             return False
         if self._clock.monotonic() < opened.retry_s:
-            raise self._refusal(opened)
+            raise self._open_error(opened)
         opened.trying = True
         opened.retry_s = self._after_wait_s(opened.times)
         return True
 
-    def refusal(self) -> str:
+    def open_reason(self) -> str:
         """Why nobody may try now, or nothing; unlike ``check`` it only looks."""
         opened = self._open
-        return self._refusal(opened).message if opened and self._clock.monotonic() < opened.retry_s else ""
+        return self._open_error(opened).message if opened and self._clock.monotonic() < opened.retry_s else ""
 
     def succeeded(self) -> None:
         """It worked: the circuit is closed."""
@@ -73,7 +73,7 @@ class Breaker:
         opened, why = self._open, str(error) or type(error).__name__
         if opened is None:
             self._failures += 1
-            if self._failures >= self._tolerance.failures:
+            if self._failures >= self._policy.failures:
                 self._open = _Open(self._clock.now(), why, self._after_wait_s(1))
         elif opened.trying:
             # Others that began before the circuit opened fail late; they say nothing new.
@@ -83,9 +83,9 @@ class Breaker:
             opened.retry_s = self._after_wait_s(opened.times)
 
     def _after_wait_s(self, times: int) -> float:
-        return self._clock.monotonic() + self._tolerance.backoff.delay_s(times, self._rng)
+        return self._clock.monotonic() + self._policy.backoff.delay_s(times, self._rng)
 
-    def _refusal(self, opened: "_Open") -> GovernorError:
+    def _open_error(self, opened: "_Open") -> GovernorError:
         left_s = opened.retry_s - self._clock.monotonic()
         retry = self._clock.now() + datetime.timedelta(seconds=left_s)
         who = "one call tries it now; if that does not help, it" if opened.trying else "it"

@@ -14,14 +14,14 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Breaker, Tolerance
+from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc.unary import Metadata, UnaryClient
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations
 from governor.wire.hooks.points import Hook, Request, Response, decode_response
 
-_TOLERANCE: Final = Tolerance(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
+_TOLERANCE: Final = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
 _COSTS_NOTHING: Final = ("unreachable", "connection-lost")
 _FAIR_PART: Final = 0.5
 """What of its time a plugin must have had to be known to hang."""
@@ -148,7 +148,7 @@ class Plugin:
 
     def left_alone(self) -> str:
         """Why it is not asked now, or nothing."""
-        return self._breaker.refusal() if self._client.connected or self._trying else ""
+        return self._breaker.open_reason() if self._client.connected or self._trying else ""
 
     def _failed(self, error: GovernorError, *, is_hurried: bool) -> None:
         """A status is an answer; only what costs time or means nothing speaks against the plugin.

@@ -7,7 +7,7 @@ from governor.kube.applyset import Outcome
 from governor.kube.client import Client, Limits, Transport
 from governor.kube.objects import ApiResource
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from testbed.kube.api_faults import Asked
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.webhooks import Webhook
@@ -38,7 +38,7 @@ WEBHOOKS = ApiResource(
 @pytest.fixture
 def impatient(faults: FaultyApi, transport: Transport) -> Client:
     """A client that repeats nothing by itself, so that each fault is seen."""
-    tolerance = Tolerance(failures=1000, backoff=Backoff(initial_s=0.01, max_s=0.01))
+    tolerance = BreakerPolicy(failures=1000, backoff=Backoff(initial_s=0.01, max_s=0.01))
     return Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
 
 

@@ -13,7 +13,7 @@ from governor.kube.config.access import Access
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.values.secret import Secret
 from testbed.kube.api_faults import Asked
 from testbed.kube.control_plane import ControlPlane
@@ -107,7 +107,7 @@ class TestLostAnswers:
 
 class TestAServerThatIsAway:
     async def test_it_is_left_alone_and_found_again(self, faults: FaultyApi, transport: Transport) -> None:
-        tolerance = Tolerance(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
+        tolerance = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
         client = Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
         faults.gone = True
         codes = [(await refused(client.send(Request("GET", "/api")))).code for _ in range(3)]

@@ -13,7 +13,7 @@ from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.reflector import Added, Changed, Event, Reflector, Removed, View
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.process.flowcontrol.limiter import Rate
 from testbed.waiting import until
 
@@ -23,7 +23,7 @@ MANAGER = "tests"
 SOON = Backoff(initial_s=0.05, max_s=0.5)
 BARE = Limits(
     rate=Rate(per_s=1e6, burst=10_000),
-    tolerance=Tolerance(failures=1_000_000, backoff=SOON),
+    tolerance=BreakerPolicy(failures=1_000_000, backoff=SOON),
     attempts=1,
 )
 """A client that neither waits nor repeats: whoever uses it copes alone."""

@@ -14,7 +14,7 @@ from governor.kube.config.access import Access, Impersonation
 from governor.kube.errors import ApiError
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.process.flowcontrol.limiter import Rate
 from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
@@ -27,7 +27,7 @@ OK = web.Response(body=b"{}")
 GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
 INTERNAL = web.Response(status=500, body=failure(500, "InternalError"))
 MISSING = web.Response(status=404, body=failure(404, "NotFound"))
-FEW = Tolerance(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
+FEW = BreakerPolicy(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
 ONCE = msgspec.structs.replace(QUICK, attempts=1, tolerance=FEW)
 
 

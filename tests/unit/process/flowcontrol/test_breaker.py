@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Breaker, Tolerance
+from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 
 BACKOFF = Backoff(initial_s=10, max_s=60)
 DOWN = OSError("connection refused")
@@ -21,7 +21,7 @@ class Circuit:
 
     def __init__(self, failures: int = 3) -> None:
         self.clock = VirtualClock()
-        self.breaker = Breaker("cluster-7", Tolerance(failures, BACKOFF), self.clock, random.Random(1))
+        self.breaker = Breaker("cluster-7", BreakerPolicy(failures, BACKOFF), self.clock, random.Random(1))
 
     def fail(self, times: int) -> None:
         for _ in range(times):
@@ -125,7 +125,7 @@ async def test_calls_that_began_before_the_circuit_opened_do_not_make_it_wait_lo
 
 def test_a_circuit_that_opens_without_a_failure_is_refused() -> None:
     with pytest.raises(ValueError, match="1 or more failures"):
-        Tolerance(0, BACKOFF)
+        BreakerPolicy(0, BACKOFF)
 
 
 def test_a_breaker_keeps_nothing_beside_its_slots() -> None:
@@ -141,7 +141,7 @@ class BreakerMachine(RuleBasedStateMachine):
         self.failures = 0
         self.open = False
         self.last_try_s = 0.0
-        self.breaker = Breaker("it", Tolerance(2, BACKOFF), self, random.Random(1))
+        self.breaker = Breaker("it", BreakerPolicy(2, BACKOFF), self, random.Random(1))
 
     def monotonic(self) -> float:
         return self.now_s
@@ -195,9 +195,9 @@ TestBreakerMachine.settings = settings(max_examples=100, deadline=None)
 
 async def test_whoever_only_looks_takes_nobodys_try() -> None:
     circuit = Circuit(failures=1)
-    assert circuit.breaker.refusal() == ""
+    assert circuit.breaker.open_reason() == ""
     circuit.fail(1)
-    assert circuit.breaker.refusal() == circuit.refusal()
+    assert circuit.breaker.open_reason() == circuit.refusal()
     await circuit.clock.advance(BACKOFF.max_s)
-    assert [circuit.breaker.refusal(), circuit.breaker.refusal()] == ["", ""]
+    assert [circuit.breaker.open_reason(), circuit.breaker.open_reason()] == ["", ""]
     assert not circuit.refused()
