@@ -26,7 +26,7 @@ def pid_of(bed: AgentBed) -> int:
 
 
 def marked(bed: AgentBed) -> list[int]:
-    return list(detached.with_variable(OWNER_VARIABLE, str(bed.storage.directory)))
+    return list(detached.pids_with_variable(OWNER_VARIABLE, str(bed.storage.directory)))
 
 
 async def test_the_next_agent_goes_on_with_a_running_sidecar_and_what_it_has_shown(
@@ -145,7 +145,7 @@ async def test_a_killed_agent_takes_no_application_down_and_its_successor_goes_o
         await start_server(agent)
         await verified(server, 1)
         mark = str(agent.state_dir)
-        [pid] = detached.with_variable(OWNER_VARIABLE, mark)
+        [pid] = detached.pids_with_variable(OWNER_VARIABLE, mark)
         await agent.kill()
         assert await agent.status(agent.ports["http"], "/v1.0/state/orders/key") == 204
 
@@ -153,6 +153,6 @@ async def test_a_killed_agent_takes_no_application_down_and_its_successor_goes_o
         await admin.change(ChangeRequest((store("orders", "two"),)))
         await verified(server, 2)
 
-        assert list(detached.with_variable(OWNER_VARIABLE, mark)) == [pid]
+        assert list(detached.pids_with_variable(OWNER_VARIABLE, mark)) == [pid]
         await agent.stop()
         assert not child.start_time(pid)

@@ -43,7 +43,7 @@ class Bed:
 
     @property
     def sidecar(self) -> int:
-        [pid] = detached.with_variable(OWNER_VARIABLE, str(self.agent.state_dir))
+        [pid] = detached.pids_with_variable(OWNER_VARIABLE, str(self.agent.state_dir))
         return pid
 
 
@@ -112,8 +112,8 @@ async def test_what_happens_while_nothing_passes_is_reported_when_it_does(
         os.kill(pid, signal.SIGKILL)
 
         async def is_another() -> bool:
-            return pid not in detached.with_variable(OWNER_VARIABLE, str(bed.agent.state_dir)) and bool(
-                list(detached.with_variable(OWNER_VARIABLE, str(bed.agent.state_dir)))
+            return pid not in detached.pids_with_variable(OWNER_VARIABLE, str(bed.agent.state_dir)) and bool(
+                list(detached.pids_with_variable(OWNER_VARIABLE, str(bed.agent.state_dir)))
             )
 
         await until(is_another, within_s=DECIDED_WITHIN_S)

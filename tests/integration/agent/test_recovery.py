@@ -55,7 +55,7 @@ async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
     async with running_agent(tmp_path, daprd_binary) as first:
         await first.deliver(component("one", "state.in-memory"))
     left = await detached.start(["sleep", "1000"], env={"PATH": os.environ["PATH"]}, log_file=tmp_path / "log")
-    left.let_go()
+    left.release()
     record = first.storage.sidecar("app")
     assert record is not None
     first.storage.save_sidecar("app", SidecarRecord(record.ports, ProcessRecord(left.pid, left.start_time)))

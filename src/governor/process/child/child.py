@@ -150,14 +150,14 @@ def start_time(pid: int) -> str:
     return "" if state in ("Z", "X") else f"{boot}/{started}"
 
 
-def moment() -> str:
+def start_time_now() -> str:
     """Now, in the form of a start time."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     return f"{boot}/{int(ticks)}"
 
 
-def is_after(started: str, earlier: str) -> bool:
+def started_after(started: str, earlier: str) -> bool:
     """Whether a start time is certainly later than a moment of the same boot; a tick is 10 ms, and within one nobody
     knows."""
     boot, _, ticks = started.partition("/")

@@ -19,7 +19,7 @@ _RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, which a program that it starts would inherit."""
 
 
-async def start(argv: Sequence[str], *, env: Mapping[str, str], log_file: Path) -> "Lasting":
+async def start(argv: Sequence[str], *, env: Mapping[str, str], log_file: Path) -> "Detached":
     """Start ``argv`` in a session of its own; its output is appended to ``log_file``."""
     output = FileOutput(log_file)
     with output.opened() as descriptor:
@@ -34,27 +34,27 @@ async def start(argv: Sequence[str], *, env: Mapping[str, str], log_file: Path) 
         except OSError as error:
             message = f"cannot start {argv[0]}: {error.strerror or error}"
             raise GovernorError(Kind.PRECONDITION, "child-start", message) from error
-    return Lasting(pid, output)
+    return Detached(pid, output)
 
 
 def _spawn(argv: list[str], env: Mapping[str, str], files: list[tuple[object, ...]]) -> int:
     return os.posix_spawnp(argv[0], argv, env, file_actions=files, setsid=True, setsigdef=_RESTORED)
 
 
-def find(pid: int, started: str, log_file: Path, log_begin: int) -> "Lasting | None":
+def adopt(pid: int, started: str, log_file: Path, log_begin: int) -> "Detached | None":
     """The process that an earlier run recorded by ``pid`` and ``start_time``; None when it has ended."""
     try:
-        found = Lasting(pid, FileOutput(log_file, log_begin))
+        found = Detached(pid, FileOutput(log_file, log_begin))
     except ProcessLookupError:
         return None
     # Asked only now: since its descriptor is held, the number cannot pass to another process unnoticed.
     if found.start_time != started or not same_process(pid, started):
-        found.let_go()
+        found.release()
         return None
     return found
 
 
-def with_variable(name: str, value: str) -> Iterator[int]:
+def pids_with_variable(name: str, value: str) -> Iterator[int]:
     """All processes that were started with this environment variable, as far as they can be looked at. Blocking."""
     wanted = f"{name}={value}".encode()
     for entry in Path("/proc").iterdir():
@@ -68,7 +68,7 @@ def with_variable(name: str, value: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-class Lasting:
+class Detached:
     """A process with its group, watched by its descriptor; ``pid`` and ``start_time`` tell it from all others."""
 
     def __init__(self, pid: int, output: FileOutput) -> None:
@@ -99,7 +99,7 @@ class Lasting:
             self._signal(signal.SIGKILL)
         return await self.wait()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Stop watching; the process goes on."""
         if self.running:
             self._ended.cancel()

@@ -34,7 +34,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True):
 class Breaker:
     """The circuit to one thing, which ``name`` names for people; slim, because there is one for each of thousands."""
 
-    __slots__ = ("_rng", "_clock", "_failures", "_name", "_open", "_policy")
+    __slots__ = ("_clock", "_failures", "_name", "_open", "_policy", "_rng")
 
     def __init__(self, name: str, policy: BreakerPolicy, clock: Clock, rng: random.Random) -> None:
         self._name = name

@@ -89,7 +89,7 @@ class ResourceDirectory:
             each.commit()
         for key in plan.removals:
             files.remove_durable(self.path(key))
-        self._storage.save_journal(begun.ended(child.moment()))
+        self._storage.save_journal(begun.ended(child.start_time_now()))
 
 
 def _seen(path: Path) -> FileSeen:

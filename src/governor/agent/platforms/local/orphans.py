@@ -18,7 +18,7 @@ _log = logging.get_logger(__name__)
 
 async def end_strays(owner: Path, spared: Collection[int]) -> None:
     """End every process that bears this agent's mark, except the groups that are ``spared``."""
-    marked = await asyncio.to_thread(lambda: list(detached.with_variable(OWNER_VARIABLE, str(owner))))
+    marked = await asyncio.to_thread(lambda: list(detached.pids_with_variable(OWNER_VARIABLE, str(owner))))
     groups = {group for group in map(_group, marked) if group in marked and group not in spared}
     await asyncio.gather(*map(_end, groups))
 
@@ -31,7 +31,7 @@ def _group(pid: int) -> int:
 
 
 async def _end(pid: int) -> None:
-    left = detached.find(pid, start_time(pid), Path(os.devnull), 0)
+    left = detached.adopt(pid, start_time(pid), Path(os.devnull), 0)
     if left is not None:
         _log.warning("ending a sidecar that an earlier agent left behind", pid=pid)
         await left.stop(_GRACE_S)

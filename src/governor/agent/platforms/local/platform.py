@@ -23,7 +23,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError
-from governor.process.child.child import is_after
+from governor.process.child.child import started_after
 from governor.process.clock import Clock
 
 _POLL_S: Final = 0.02
@@ -140,7 +140,7 @@ class LocalPlatform:
         """Whether a process started after the last write: by our own count, or by the kernel's clock."""
         if process is None:
             return False
-        return process.number > self._written_at.get(app_id, 0) or is_after(process.start_time, written)
+        return process.number > self._written_at.get(app_id, 0) or started_after(process.start_time, written)
 
     async def _settled(self, sidecar: AnySidecar) -> Reading:
         """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""

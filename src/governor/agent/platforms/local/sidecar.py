@@ -23,7 +23,7 @@ from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
 from governor.process.child import detached
 from governor.process.child.child import ChildExit
-from governor.process.child.detached import Lasting
+from governor.process.child.detached import Detached
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
@@ -66,7 +66,7 @@ class Sidecar:
         self.ports: Ports = kept_ports(settings, self._record.ports if self._record else None)
         self._sight = self._make_sight()
         self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - spreads restarts, guards nothing
-        self._running: Lasting | None = None
+        self._running: Detached | None = None
         self._config: Path | None = None
         self._ending: Ending | None = None
         self._released = asyncio.Event()
@@ -109,7 +109,7 @@ class Sidecar:
     async def take_over(self, config: Path | None) -> None:
         """Go on with the process of an earlier agent, if it was started as it would be now; otherwise end it."""
         record = self._record.process if self._record else None
-        found = record and detached.find(record.pid, record.start_time, self.log_file, record.log_begin)
+        found = record and detached.adopt(record.pid, record.start_time, self.log_file, record.log_begin)
         if record is None or not found or self._record is None:
             return
         if record.launch != self._launch_digest(config):
@@ -234,11 +234,11 @@ class Sidecar:
             self._came_up = said is not None and said.healthy
             pause_s = min(_PAUSE_GROWTH * pause_s, 1.0)
 
-    async def _leave(self, running: Lasting) -> None:
+    async def _leave(self, running: Detached) -> None:
         if self._launch.ends_with_agent:
             await running.stop(STOP_GRACE_S)
         else:
-            running.let_go()
+            running.release()
         self._running = self.process = None
 
     def _make_sight(self) -> Sight:

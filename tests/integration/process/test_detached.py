@@ -51,15 +51,15 @@ def test_a_lasting_process_outlives_the_event_loop_and_is_found_again(run: Run, 
         started = await detached.start(shell("echo up; exec sleep 600"), env=ENV, log_file=log)
         await written(log)
         records.append((started.pid, started.start_time, started.log_begin))
-        started.let_go()
+        started.release()
 
     async def second() -> None:
         pid, started, begin = records[0]
-        found = detached.find(pid, started, log, begin)
+        found = detached.adopt(pid, started, log, begin)
         assert found is not None
         assert os.getsid(pid) == pid
         assert await found.stop(PATIENCE_S) == ChildExit(None, "SIGTERM", ("up",))
-        assert detached.find(pid, started, log, begin) is None
+        assert detached.adopt(pid, started, log, begin) is None
 
     run(first())
     assert child.same_process(records[0][0], records[0][1])
@@ -74,7 +74,7 @@ def test_of_a_process_that_is_no_child_only_the_end_is_known(run: Run, tmp_path:
         parent = await detached.start(shell("setsid sleep 600 & echo $!; wait"), env=ENV, log_file=log)
         await written(log)
         pid = int(log.read_text())
-        found = detached.find(pid, child.start_time(pid), log, 0)
+        found = detached.adopt(pid, child.start_time(pid), log, 0)
         assert found is not None
         os.kill(pid, signal.SIGKILL)
         ended = await found.wait()
@@ -118,8 +118,8 @@ def test_another_process_with_the_same_number_is_not_taken_for_it(run: Run, tmp_
     async def scenario() -> None:
         own = child.start_time(os.getpid())
         before = len(list(Path("/proc/self/fd").iterdir()))
-        assert detached.find(os.getpid(), own + "0", tmp_path / "log", 0) is None
-        assert detached.find(2**22 + 1, own, tmp_path / "log", 0) is None
+        assert detached.adopt(os.getpid(), own + "0", tmp_path / "log", 0) is None
+        assert detached.adopt(2**22 + 1, own, tmp_path / "log", 0) is None
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
     run(scenario())
@@ -141,10 +141,10 @@ def test_processes_are_found_by_a_variable_that_they_were_started_with(run: Run,
         left = await detached.start(["sleep", "600"], env={**ENV, "MARK": mark}, log_file=tmp_path / "log")
 
         async def found() -> list[int]:  # for a moment after its start a process shows no environment
-            return list(detached.with_variable("MARK", mark))
+            return list(detached.pids_with_variable("MARK", mark))
 
         assert await until(found) == [left.pid]
-        assert list(detached.with_variable("MARK", mark + "/")) == []
+        assert list(detached.pids_with_variable("MARK", mark + "/")) == []
         await left.stop(PATIENCE_S)
 
     run(scenario())
@@ -152,18 +152,18 @@ def test_processes_are_found_by_a_variable_that_they_were_started_with(run: Run,
 
 def test_a_moment_and_a_start_can_be_told_apart_or_are_not_in_order(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
-        before = child.moment()
+        before = child.start_time_now()
 
         async def has_ticked() -> bool:
-            return child.is_after(child.moment(), before)
+            return child.started_after(child.start_time_now(), before)
 
         await until(has_ticked)
         left = await detached.start(["sleep", "600"], env=ENV, log_file=tmp_path / "log")
-        assert child.is_after(left.start_time, before)
-        assert not child.is_after(before, left.start_time)
-        assert not child.is_after(left.start_time, left.start_time)
-        assert not child.is_after(left.start_time, "another-boot/1")
-        assert not child.is_after(left.start_time, "")
+        assert child.started_after(left.start_time, before)
+        assert not child.started_after(before, left.start_time)
+        assert not child.started_after(left.start_time, left.start_time)
+        assert not child.started_after(left.start_time, "another-boot/1")
+        assert not child.started_after(left.start_time, "")
         await left.stop(PATIENCE_S)
 
     run(scenario())
