@@ -10,13 +10,13 @@ def run() -> int:
     without_tls.install()
     # Everything else may import ssl.
     from governor.errors import GovernorError  # noqa: PLC0415
-    from governor.process.child.lean import given  # noqa: PLC0415
+    from governor.process.child.exec import settings_from  # noqa: PLC0415
     from governor.process.exit_codes import EXIT_CODE, describe  # noqa: PLC0415
     from governor.runtimeproxy.main import main  # noqa: PLC0415
     from governor.runtimeproxy.settings import Settings  # noqa: PLC0415
 
     try:
-        return main(given(Settings, sys.argv[1:]))
+        return main(settings_from(Settings, sys.argv[1:]))
     except GovernorError as error:
         sys.stderr.write("\n".join(describe(error)) + "\n")
         return EXIT_CODE[error.kind]

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from governor.process.child.lean import become
+from governor.process.child.exec import exec_module
 from governor.process.exit_codes import DONE, NO
 from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
@@ -41,7 +41,7 @@ def runtime_proxy(settings: Settings) -> None:
     """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
-        become("governor.runtimeproxy", settings)
+        exec_module("governor.runtimeproxy", settings)
     context.obj = settings
 
 

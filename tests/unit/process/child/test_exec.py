@@ -1,4 +1,4 @@
-"""A process that becomes a program, and the settings that go with it."""
+"""Replacing the process by a program, and passing it its settings."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from governor.process.address import Address
-from governor.process.child.lean import encoded, given
+from governor.process.child.exec import encode, settings_from
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,23 +19,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def test_settings_arrive_as_they_were_sent() -> None:
     settings = Settings(name='a "b" \n ü', directory=Path("/tmp/x y"), listen=Address("::1", 80))
-    assert given(Settings, [encoded(settings)]) == settings
+    assert settings_from(Settings, [encode(settings)]) == settings
 
 
 @pytest.mark.parametrize("arguments", [[], ["{}", "{}"]])
-def test_whoever_starts_such_a_program_by_hand_is_told_how_to(arguments: list[str]) -> None:
+def test_a_program_started_by_hand_names_the_command_to_use(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="started by the command"):
-        given(Settings, arguments)
+        settings_from(Settings, arguments)
 
 
-def test_the_process_keeps_its_number_and_nothing_that_it_had_loaded(tmp_path: Path) -> None:
+def test_exec_keeps_the_pid_and_none_of_the_loaded_modules(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("")
     (tmp_path / "program.py").write_text(
         "import os, sys\nprint(os.getpid(), sys.argv[1:], 'fractions' in sys.modules, os.getcwd() in sys.path)\n"
     )
     script = (
-        "import fractions, os, msgspec\nfrom governor.process.child.lean import become\n"
-        "class S(msgspec.Struct):\n    a: int\nprint(os.getpid(), flush=True)\nbecome('program', S(3))\n"
+        "import fractions, os, msgspec\nfrom governor.process.child.exec import exec_module\n"
+        "class S(msgspec.Struct):\n    a: int\nprint(os.getpid(), flush=True)\nexec_module('program', S(3))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
