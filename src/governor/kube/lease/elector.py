@@ -19,13 +19,13 @@ from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec, Step, 
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.flowcontrol.breaker import Tolerance
+from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.process.supervise import EXIT_FAILED
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
-LIMITS: Final = Limits(tolerance=Tolerance(failures=5, backoff=Backoff(first_s=1.0, most_s=2.0)), attempts=1)
+LIMITS: Final = Limits(tolerance=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1)
 """For a client of the election's own: behind those of busy work renewals come late, and it tries again by itself."""
 _MANAGER: Final = "leader-election"
 _JITTER: Final = 1.2
