@@ -1,6 +1,8 @@
-"""The agent put together: the only module that knows all its parts."""
+"""The agent program: opens its state, assembles the parts and runs them. The only module that imports every part."""
 
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 import aiohttp
 
@@ -24,7 +26,7 @@ from governor.process import supervise
 from governor.process.address import listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import ReconcileMetrics, Reconciler
+from governor.process.reconcile.reconciler import Outcome, ReconcileMetrics, Reconciler
 from governor.process.supervise import Component, Lifecycle
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
@@ -35,29 +37,86 @@ _GRACE_S: Final = STOP_GRACE_S + 5.0
 _BACKOFF: Final = Backoff(initial_s=0.5, max_s=60.0)
 
 
+class Agent(NamedTuple):
+    """The assembled parts of an agent."""
+
+    storage: Storage
+    inbox: Inbox
+    outbox: Outbox
+    ledger: Ledger
+    sidecars: tuple[AnySidecar, ...]
+    platform: LocalPlatform
+    reconciler: Reconciler[str]
+    connection: Connection
+
+
 def main(settings: Settings) -> int:
-    """Run the agent to its end; the exit code."""
+    """Run the agent until it is stopped and return the exit code."""
     logging.configure("agent", level=settings.log_level)
-    storage = Storage(settings.state_dir.absolute())
-    storage.prepare()
-    with storage.locked():
-        return supervise.main(lambda: run(settings, storage))
+    return supervise.main(lambda: run(settings))
 
 
-async def run(settings: Settings, storage: Storage) -> int:
-    """Make the parts and run them until a signal arrives."""
+async def run(settings: Settings) -> int:
+    """Run the agent's components until a signal arrives and return the exit code."""
     clock, lifecycle = SystemClock(), Lifecycle()
-    async with aiohttp.ClientSession() as session:
-        components = await _components(settings, storage, session, clock, lifecycle)
+    registry = program_registry("agent", governor.__version__)
+    async with open_agent(settings, clock, registry) as agent:
+        health = HealthServer(listen(settings.health_listen), _checks(agent, lifecycle, registry), registry)
+        components = [
+            Component("health", health.run),
+            Component("loop-lag", LoopLag(registry, clock).run),
+            Component("sidecars", agent.platform.run),
+            Component("loop", agent.reconciler.run),
+            Component("connection", agent.connection.run),
+        ]
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
 
 
-async def _components(
-    settings: Settings, storage: Storage, session: aiohttp.ClientSession, clock: Clock, lifecycle: Lifecycle
-) -> list[Component]:
-    key = load_or_make_key(storage.key_file)
-    membership = storage.membership()
-    token = check_token(settings.join_token, membership)
+@asynccontextmanager
+async def open_agent(
+    settings: Settings,
+    clock: Clock,
+    registry: Registry,
+    *,
+    backoff: Backoff = _BACKOFF,
+    on_outcome: Callable[[str, Outcome], None] | None = None,
+) -> AsyncIterator[Agent]:
+    """Lock the state directory, restore the agent's state, adopt running sidecars and yield the parts, not yet running.
+
+    ``on_outcome`` receives the outcome of each reconcile.
+    """
+    storage = Storage(settings.state_dir.absolute())
+    storage.prepare()
+    with storage.locked():
+        key = load_or_make_key(storage.key_file)
+        membership = storage.membership()
+        token = check_token(settings.join_token, membership)
+
+        def wake() -> None:
+            reconciler.add(KEY)
+
+        inbox, outbox, ledger = Inbox(storage, clock, wake), Outbox(clock), Ledger(storage)
+        inbox.restore(membership)
+        ledger.restore(membership)
+        async with aiohttp.ClientSession() as session:
+            sidecars, platform = _local_platform(settings, storage, session, clock, wake)
+            await platform.take_over(storage.directory)
+            reconciler = Reconciler[str](
+                Loop(inbox, outbox, platform, ledger, clock).reconcile,
+                name="agent",
+                metrics=ReconcileMetrics(registry),
+                clock=clock,
+                backoff=backoff,
+                on_outcome=on_outcome,
+            )
+            wake()
+            connection = Connection(membership, token, key, storage, inbox, outbox, clock)
+            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, connection)
+
+
+def _local_platform(
+    settings: Settings, storage: Storage, session: aiohttp.ClientSession, clock: Clock, on_change: Callable[[], None]
+) -> tuple[tuple[AnySidecar, ...], LocalPlatform]:
     directory = ResourceDirectory(settings.resources.absolute(), storage)
     directory.prepare()
     launch = daprd.Launch(
@@ -67,46 +126,23 @@ async def _components(
         storage.directory,
         ends_with_agent=settings.stop_sidecars_on_exit,
     )
-
-    def wake() -> None:
-        reconciler.add(KEY)
-
-    inbox, outbox = Inbox(storage, clock, wake), Outbox(clock)
-    inbox.restore(membership)
-    ledger = Ledger(storage)
-    ledger.restore(membership)
-    sidecars: list[AnySidecar] = [
-        ExternalSidecar(each, directory.resources, session, clock, on_change=wake)
+    sidecars: tuple[AnySidecar, ...] = tuple(
+        ExternalSidecar(each, directory.resources, session, clock, on_change=on_change)
         if each.external
-        else Sidecar(each, launch, storage, session, clock, on_change=wake)
+        else Sidecar(each, launch, storage, session, clock, on_change=on_change)
         for each in settings.sidecars
-    ]
-    throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
-    platform = LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
-    await platform.take_over(storage.directory)
-    loop = Loop(inbox, outbox, platform, ledger, clock)
-    registry = program_registry("agent", governor.__version__)
-    reconciler = Reconciler[str](
-        loop.reconcile, name="agent", metrics=ReconcileMetrics(registry), clock=clock, backoff=_BACKOFF
     )
-    wake()
-    health = HealthServer(listen(settings.health_listen), _checks(inbox, sidecars, lifecycle, registry), registry)
-    return [
-        Component("health", health.run),
-        Component("loop-lag", LoopLag(registry, clock).run),
-        Component("sidecars", platform.run),
-        Component("loop", reconciler.run),
-        Component("connection", Connection(membership, token, key, storage, inbox, outbox, clock).run),
-    ]
+    throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
+    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
 
 
-def _checks(inbox: Inbox, sidecars: list[AnySidecar], lifecycle: Lifecycle, registry: Registry) -> Checks:
-    """Ready when every sidecar runs; the server need not be there, because the applications do not need it."""
+def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:
+    """Return the health checks: ready when every sidecar runs, with or without a server."""
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)
-    checks.ready("identity", inbox.not_alone)
+    checks.ready("identity", agent.inbox.not_alone)
     up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
-    for each in sidecars:
+    for each in agent.sidecars:
         checks.ready(f"sidecar {each.app_id}", each.not_ready)
         up.labels(each.app_id).set_function(each.is_up)
     return checks

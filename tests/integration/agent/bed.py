@@ -10,25 +10,16 @@ from typing import Any
 import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.inbox import Inbox
-from governor.agent.ledger import Ledger
-from governor.agent.loop import KEY, Loop
-from governor.agent.outbox import Outbox
-from governor.agent.platforms.local import daprd
-from governor.agent.platforms.local.directory import ResourceDirectory
-from governor.agent.platforms.local.external import ExternalSidecar
-from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.platforms.local.prover import AnySidecar
+from governor.agent.main import Agent, open_agent
 from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.platforms.local.throwaway import ThrowAway
-from governor.agent.settings import SidecarSettings
+from governor.agent.settings import Settings, SidecarSettings
 from governor.agent.storage import Membership, Storage
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strategy, Unproven, resource_ref
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import Outcome, ReconcileMetrics, Reconciler
+from governor.process.reconcile.reconciler import Outcome
 from governor.process.telemetry.instruments import Registry
 from governor.values.digest import digest
 from governor.wire.credentials import encode_public_key, key_id, sign_delivery
@@ -99,50 +90,27 @@ class AgentBed:
 
     def __init__(
         self,
-        directory: Path,
-        program: Path,
+        agent: Agent,
+        signer: Ed25519PrivateKey,
+        membership: Membership,
+        resources: Path,
+        clock: JumpingClock,
+        outcomes: asyncio.Queue[Outcome],
         session: aiohttp.ClientSession,
-        membership: Membership | None,
-        sidecars: Sequence[SidecarSettings],
-        *,
-        leave: bool,
     ) -> None:
         self.preflight = Preflight.OFF
-        self._signer = Ed25519PrivateKey.generate()
-        public = self._signer.public_key()
-        enrolment = Enrolment(RUNTIME, key_id(public), encode_public_key(public))
-        self.membership = membership or Membership("http://127.0.0.1:1", "", enrolment)
-        self.session = session
-        self.storage = Storage(directory / "state")
-        self.storage.prepare()
-        self.resources = directory / "resources"
-        self.clock = clock = JumpingClock()
-        resources = ResourceDirectory(self.resources, self.storage)
-        resources.prepare()
-        launch = daprd.Launch(program, self.resources, "default", self.storage.directory, ends_with_agent=not leave)
-        self.sidecars: list[AnySidecar] = [
-            ExternalSidecar(each, self.resources, session, clock, on_change=self._wake)
-            if each.external
-            else Sidecar(each, launch, self.storage, session, clock, on_change=self._wake)
-            for each in sidecars
-        ]
-        self.inbox = Inbox(self.storage, clock, self._wake)
-        self.inbox.restore(membership)
-        self.outbox = Outbox(clock)
-        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        throw_away = ThrowAway(launch, self.storage.directory / "preflight", session, clock)
-        self.platform = LocalPlatform("default", resources, self.sidecars, throw_away, clock)
-        self.ledger = Ledger(self.storage)
-        self.ledger.restore(membership)
-        loop = Loop(self.inbox, self.outbox, self.platform, self.ledger, clock)
-        self.reconciler = Reconciler[str](
-            loop.reconcile,
-            name="agent",
-            metrics=ReconcileMetrics(Registry()),
-            clock=clock,
-            backoff=Backoff(0.1, 1.0),
-            on_outcome=lambda _key, outcome: self.outcomes.put_nowait(outcome),
-        )
+        self.membership = membership
+        self.storage = agent.storage
+        self.inbox = agent.inbox
+        self.outbox = agent.outbox
+        self.ledger = agent.ledger
+        self.sidecars = agent.sidecars
+        self.reconciler = agent.reconciler
+        self.resources = resources
+        self.clock = clock
+        self._signer = signer
+        self.outcomes = outcomes
+        self._session = session
         self._sequence = 0
         self._resources: tuple[dict[str, Any], ...] = ()
 
@@ -152,9 +120,6 @@ class AgentBed:
         first = self.sidecars[0]
         assert isinstance(first, Sidecar)
         return first
-
-    def _wake(self) -> None:
-        self.reconciler.add(KEY)
 
     async def deliver(self, *resources: dict[str, Any], attempt: int = 1, **policy: Any) -> Report:
         """Deliver these resources in place of those before, and wait for the final report."""
@@ -200,7 +165,7 @@ class AgentBed:
 
     async def get(self, path: str) -> tuple[int, str]:
         """Ask the sidecar as its application does."""
-        async with self.session.get(f"http://127.0.0.1:{self.sidecar.ports.http}{path}") as response:
+        async with self._session.get(f"http://127.0.0.1:{self.sidecar.ports.http}{path}") as response:
             return response.status, await response.text()
 
 
@@ -209,25 +174,50 @@ async def running_agent(
     directory: Path,
     program: Path,
     *,
-    membership: Membership | None = None,
     sidecars: Sequence[SidecarSettings] = (SidecarSettings(app_id="app"),),
     leave: bool = False,
 ) -> AsyncIterator[AgentBed]:
-    """An agent with one sidecar, ``app``, until the block ends; with a membership it takes up what was stored.
+    """Run an agent with one sidecar, ``app``, until the block ends; a second one in ``directory`` restores the state.
 
-    With ``leave`` its sidecars go on when it ends.
+    With ``leave`` the sidecars outlive the agent.
     """
-    async with aiohttp.ClientSession() as session:
-        bed = AgentBed(directory, program, session, membership, sidecars, leave=leave)
-        await bed.platform.take_over(bed.storage.directory)
-        bed.reconciler.add(KEY)
-        tasks = [asyncio.create_task(bed.platform.run()), asyncio.create_task(bed.reconciler.run())]
+    settings = Settings(
+        state_dir=directory / "state",
+        resources_dir=directory / "resources",
+        daprd=program,
+        sidecars=tuple(sidecars),
+        stop_sidecars_on_exit=not leave,
+    )
+    signer, clock, outcomes = Ed25519PrivateKey.generate(), JumpingClock(), asyncio.Queue[Outcome]()
+    membership = _joined(settings.state_dir, signer)
+    opened = open_agent(
+        settings,
+        clock,
+        Registry(),
+        backoff=Backoff(0.1, 1.0),
+        on_outcome=lambda _key, outcome: outcomes.put_nowait(outcome),
+    )
+    async with aiohttp.ClientSession() as session, opened as agent:
+        tasks = [asyncio.create_task(agent.platform.run()), asyncio.create_task(agent.reconciler.run())]
         try:
-            yield bed
+            yield AgentBed(agent, signer, membership, settings.resources, clock, outcomes, session)
         finally:
             for task in reversed(tasks):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _joined(state_dir: Path, signer: Ed25519PrivateKey) -> Membership:
+    """Return the stored membership; on the first start, store one whose server signs with ``signer``."""
+    storage = Storage(state_dir)
+    storage.prepare()
+    stored = storage.membership()
+    if stored is not None:
+        return stored
+    public = signer.public_key()
+    membership = Membership("http://127.0.0.1:1", "", Enrolment(RUNTIME, key_id(public), encode_public_key(public)))
+    storage.save_membership(membership)
+    return membership
 
 
 def said_of(report: Report, name: str) -> ResourceReport:

@@ -38,7 +38,7 @@ async def test_the_next_agent_goes_on_with_a_running_sidecar_and_what_it_has_sho
         pid = pid_of(first)
     assert marked(first) == [pid]
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         after = await second.concluded(2)
 
         assert acknowledged(after)
@@ -55,7 +55,7 @@ async def test_a_change_is_proven_live_by_a_sidecar_that_was_gone_on_with(tmp_pa
         pid = pid_of(first)
         following = first.sign([ONE, TWO])
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         await second.concluded(1)
         await second.inbox.take(following, first.membership)
         report = await second.concluded(2)
@@ -76,7 +76,7 @@ async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothin
         "apiVersion: dapr.io/v1alpha1\nkind: Resiliency\nmetadata: {name: calm}\nspec: {policies: {}, targets: {}}\n"
     )
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
 
         async def has_restarted() -> bool:
             now = await second.sidecar.read()
@@ -96,7 +96,7 @@ async def test_a_sidecar_whose_settings_have_changed_is_replaced(tmp_path: Path,
         pid = pid_of(first)
 
     chatty = [SidecarSettings(app_id="app", argv=("--log-level=debug",))]
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership, sidecars=chatty) as second:
+    async with running_agent(tmp_path, daprd_binary, sidecars=chatty) as second:
         assert acknowledged(await second.concluded(1))
         assert pid_of(second) != pid
         assert marked(second) == [pid_of(second)]
@@ -109,7 +109,7 @@ async def test_a_sidecar_without_a_record_is_ended_and_another_started(tmp_path:
     # As after a kill between the start of the process and its record.
     (first.storage.directory / "sidecars" / "app.json").unlink()
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         assert acknowledged(await second.concluded(1))
         assert marked(second) == [pid_of(second)]
         assert pid_of(second) != pid
@@ -122,7 +122,7 @@ async def test_a_sidecar_that_was_gone_on_with_is_started_again_when_it_ends(
         await first.deliver(ONE)
         pid = pid_of(first)
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         await second.concluded(1)
         os.kill(pid, signal.SIGKILL)
 

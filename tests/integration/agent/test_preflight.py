@@ -334,7 +334,7 @@ async def test_what_is_known_to_work_is_repaired_without_a_preflight(tmp_path: P
         await settled(first)
     (first.resources / "component.one.yaml").unlink()
 
-    async with running_agent(tmp_path, program, membership=first.membership) as second:
+    async with running_agent(tmp_path, program) as second:
         report = await second.concluded(1)
 
         assert acknowledged(report)

@@ -20,7 +20,7 @@ async def test_an_agent_that_starts_without_its_server_applies_the_delivery_it_h
         before = await first.deliver(component("one", "state.in-memory"))
     (first.resources / "component.one.yaml").unlink()
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         report = await second.concluded(1)
 
         assert acknowledged(report)
@@ -41,7 +41,7 @@ async def test_a_change_that_was_cut_off_between_two_files_is_carried_on(tmp_pat
     first.storage.save_journal(first.storage.journal().begun(intent))
     (first.resources / "component.one.yaml").write_text("half of a file that the agent began to w")
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         assert acknowledged(await second.concluded(2))
 
         assert sorted(path.name for path in second.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
@@ -60,7 +60,7 @@ async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
     assert record is not None
     first.storage.save_sidecar("app", SidecarRecord(record.ports, ProcessRecord(left.pid, left.start_time)))
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         await second.concluded(1)
 
         assert not same_process(left.pid, left.start_time)
@@ -97,7 +97,7 @@ async def test_half_written_files_of_a_killed_agent_are_swept_and_foreign_ones_a
     foreign = first.resources / ".mine.tmp"
     foreign.write_text("of somebody else")
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         assert acknowledged(await second.concluded(1))
 
         async def is_swept() -> bool:  # the second agent writes too, and its files are half-written for a moment

@@ -109,7 +109,7 @@ async def test_what_failed_is_not_tried_again_by_a_new_agent_and_said_again(tmp_
         failed = await first.deliver(UNKNOWN, OTHER)
     before = written(first.resources / "component.one.yaml")
 
-    async with running_agent(tmp_path, daprd_binary, membership=first.membership) as second:
+    async with running_agent(tmp_path, daprd_binary) as second:
         again = await second.concluded(2)
 
         assert again.boot != failed.boot
