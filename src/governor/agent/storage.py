@@ -6,7 +6,7 @@ Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Ev
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from governor.wire.rest import Enrolment, SignedDelivery
 T = TypeVar("T")
 
 _PRIVATE: Final = 0o700
+_FileNames: TypeAlias = tuple[str, ...] | dict[str, str]
+"""Older agents stored a digest with each name, which was never compared."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -32,39 +34,57 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A change of files that has begun: what will be written (with digests) and what removed."""
+    """A change of files in progress: what will be written and what removed."""
 
     sequence: int
-    writes: dict[str, str]
+    writes: tuple[str, ...]
     removals: tuple[str, ...]
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """Which files are the agent's own, by their digests, and the change that has begun and not ended.
+    """The files that the agent owns, and the change in progress.
 
     ``written`` is when the last change ended, in the form of a process's start time.
     """
 
-    owned: dict[str, str] = {}
+    owned: frozenset[str] = frozenset()
     intent: Intent | None = None
     written: str = ""
 
     @property
     def files(self) -> frozenset[str]:
         """Every file that the agent wrote or may have written."""
-        return frozenset(self.owned) | frozenset(self.intent.writes if self.intent else ())
+        return self.owned.union(self.intent.writes if self.intent else ())
 
     def begun(self, intent: Intent) -> "Journal":
-        """As it must be on disk before the first change; an unfinished change before it is carried along."""
-        carried = self.intent.writes if self.intent else {}
-        return Journal({**carried, **self.owned}, intent, self.written)
+        """Return the journal to store before the first write; the files of an interrupted change stay owned."""
+        return Journal(self.files, intent, self.written)
 
     def ended(self, now: str) -> "Journal":
-        """As it is after the last change."""
+        """Return the journal to store after the last write."""
         if self.intent is None:
             return self
-        kept = {name: digest for name, digest in self.owned.items() if name not in self.intent.removals}
-        return Journal({**kept, **self.intent.writes}, written=now)
+        return Journal(self.owned.difference(self.intent.removals).union(self.intent.writes), written=now)
+
+
+class _StoredIntent(msgspec.Struct, frozen=True):
+    sequence: int
+    writes: _FileNames
+    removals: tuple[str, ...]
+
+
+class _StoredJournal(msgspec.Struct, frozen=True):
+    """The journal as any version of the agent may have stored it."""
+
+    owned: _FileNames = ()
+    intent: _StoredIntent | None = None
+    written: str = ""
+
+    def journal(self) -> Journal:
+        """Return the journal in its present form."""
+        begun = self.intent
+        intent = Intent(begun.sequence, tuple(begun.writes), begun.removals) if begun else None
+        return Journal(frozenset(self.owned), intent, self.written)
 
 
 class Proven(msgspec.Struct, frozen=True):
@@ -179,7 +199,8 @@ class Storage:
 
     def journal(self) -> Journal:
         """Which files are ours."""
-        return self._read("journal.json", Journal) or Journal()
+        stored = self._read("journal.json", _StoredJournal)
+        return stored.journal() if stored else Journal()
 
     def save_journal(self, journal: Journal) -> None:
         """Remember which files are ours."""

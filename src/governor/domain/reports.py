@@ -1,8 +1,9 @@
 """Reports: what an agent saw of one delivery, with evidence. Acknowledged means that everything is verified."""
 
 import enum
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +22,21 @@ class State(enum.StrEnum):
     VERIFIED = "verified"
     FAILED = "failed"
     UNPROVEN = "unproven"
+
+
+WORST_FIRST: Final = (
+    State.FAILED,
+    State.UNPROVEN,
+    State.RECEIVED,
+    State.PREFLIGHTED,
+    State.APPLIED,
+    State.VERIFIED,
+)
+
+
+def worst(states: Iterable[State]) -> State:
+    """Return the worst of some states; none count as verified."""
+    return min(states, key=WORST_FIRST.index, default=State.VERIFIED)
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -77,10 +93,8 @@ def acknowledged(report: Report) -> bool:
 
 
 def overall(report: Report) -> State:
-    """The state that a report as a whole is in: any failure, else any doubt, else the slowest part."""
-    states = {part.state for part in report.findings}
-    order = (State.FAILED, State.UNPROVEN, State.RECEIVED, State.PREFLIGHTED, State.APPLIED)
-    return next((state for state in order if state in states), State.VERIFIED)
+    """Return the worst state of any part of a report."""
+    return worst(part.state for part in report.findings)
 
 
 def supersedes(new: Report, old: Report | None) -> bool:

@@ -10,17 +10,34 @@ from governor.wire.rest import SignedDelivery
 
 
 def test_a_journal_owns_what_was_written_and_what_may_have_been() -> None:
-    journal = Journal({"a": "1"})
-    begun = journal.begun(Intent(2, {"b": "2"}, ("a",)))
+    journal = Journal(frozenset("a"))
+    begun = journal.begun(Intent(2, ("b",), ("a",)))
     assert begun.files == {"a", "b"}
-    assert begun.ended("now") == Journal({"b": "2"}, written="now")
+    assert begun.ended("now") == Journal(frozenset("b"), written="now")
 
 
 def test_a_second_change_carries_along_the_files_of_one_that_was_cut_off() -> None:
-    cut_off = Journal({"a": "1"}).begun(Intent(2, {"b": "2"}, ()))
-    again = cut_off.begun(Intent(3, {"c": "3"}, ("b",)))
+    interrupted = Journal(frozenset("a")).begun(Intent(2, ("b",), ()))
+    again = interrupted.begun(Intent(3, ("c",), ("b",)))
     assert again.files == {"a", "b", "c"}
-    assert again.ended("now").owned == {"a": "1", "c": "3"}
+    assert again.ended("now").owned == {"a", "c"}
+
+
+def test_a_stored_journal_is_read_back(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "state")
+    storage.prepare()
+    journal = Journal(frozenset("ab"), Intent(2, ("b", "c"), ("a",)), "12")
+    storage.save_journal(journal)
+    assert storage.journal() == journal
+
+
+def test_the_journal_of_an_older_agent_is_read_without_its_digests(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "state")
+    storage.prepare()
+    (storage.directory / "journal.json").write_text(
+        '{"owned":{"a":"sha256:1"},"intent":{"sequence":2,"writes":{"b":"sha256:2"},"removals":["a"]},"written":"12"}'
+    )
+    assert storage.journal() == Journal(frozenset("a"), Intent(2, ("b",), ("a",)), "12")
 
 
 def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:

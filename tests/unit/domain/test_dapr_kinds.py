@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from governor.domain.dapr.kinds import kind_of, kinds, schema_of
+from governor.domain.dapr.kinds import is_secret_store, kind_of, kinds, schema_of
 from governor.domain.dapr.reload import RELOAD, Reload
 
 
@@ -70,3 +70,21 @@ def keywords(schema: dict[str, Any]) -> set[str]:
     """The keywords of a schema and of all schemas inside it; names of properties are not keywords."""
     inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
     return set(schema).union(*(keywords(part) for part in inner if isinstance(part, dict)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "component_type", "expected"),
+    [
+        ("Component", "secretstores.local.file", True),
+        ("Component", "secretstores.Local.File", True),
+        ("Component", "SecretStores.local.file", False),
+        ("Component", "secretstoresx.local", False),
+        ("Component", "state.redis", False),
+        ("Configuration", "secretstores.local.file", False),
+    ],
+)
+def test_a_secret_store_is_a_component_of_that_category_in_lower_case(
+    kind: str, component_type: str, *, expected: bool
+) -> None:
+    manifest = {"kind": kind, "metadata": {"name": "vault"}, "spec": {"type": component_type}}
+    assert is_secret_store(manifest) is expected

@@ -10,16 +10,8 @@ from typing import Final
 import msgspec
 
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadReport
+from governor.domain.reports import WORST_FIRST, Evidence, Finding, ResourceReport, State, WorkloadReport, worst
 
-_WORST_FIRST: Final = (
-    State.FAILED,
-    State.UNPROVEN,
-    State.RECEIVED,
-    State.PREFLIGHTED,
-    State.APPLIED,
-    State.VERIFIED,
-)
 AGENT: Final = "agent"
 
 
@@ -43,7 +35,7 @@ class Findings(msgspec.Struct, frozen=True):
     @property
     def worst(self) -> Finding:
         """What a person should be told first; there must be something."""
-        return min((*self.resources, *self.workloads), key=lambda each: _WORST_FIRST.index(each.state))
+        return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
 def everywhere(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
@@ -114,6 +106,6 @@ def _fold(shown: Sequence[Finding], nothing: Evidence) -> tuple[State, tuple[Evi
     """The worst state; the evidence for it comes last, where a reader looks first."""
     if not shown:
         return State.VERIFIED, (nothing,)
-    worst = min((each.state for each in shown), key=_WORST_FIRST.index)
-    ordered = sorted(shown, key=lambda each: each.state is worst)
-    return worst, tuple(item for each in ordered for item in each.evidence)
+    state = worst(each.state for each in shown)
+    ordered = sorted(shown, key=lambda each: each.state is state)
+    return state, tuple(item for each in ordered for item in each.evidence)

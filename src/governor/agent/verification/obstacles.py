@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from governor.agent.verification.resources import subscription_of
 from governor.agent.verification.sidecar_api import Metadata
 from governor.agent.verification.verdicts import Expected, Reading
+from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.dapr.reload import obstacle, why_unwatched
 from governor.domain.documents import ResourceRef
 
@@ -51,7 +52,7 @@ def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Re
         return "the sidecar's metrics are off"
     if before.reused:
         return "the sidecar has restarted itself inside its process, so its counters are no evidence"
-    if kind.startswith("secretstores.") and any(_reads_from(other, each.ref.name) for other in expected):
+    if is_secret_store(each.new) and any(_reads_from(other, each.ref.name) for other in expected):
         return "what reads secrets from it keeps the old ones while the process lives"
     alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
     if kind.startswith("bindings.") and len(alike) > 1:

@@ -13,6 +13,7 @@ from governor.agent.verification.findings import Findings
 from governor.agent.verification.resources import listed
 from governor.agent.verification.sidecar_api import Said
 from governor.agent.verification.verdicts import Verdict, Verdicts, names
+from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.dapr.preflight import stand_in, treatment
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadReport
@@ -76,7 +77,7 @@ def rehearse(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Man
 def _affected(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest]) -> list[ResourceRef]:
     """What has changed, and what reads its secrets from a store that has."""
     refs = set(changed)
-    stores = {ref.name for ref in refs if _is_store(manifests[ref])}
+    stores = {ref.name for ref in refs if is_secret_store(manifests[ref])}
     readers = {ref for ref, manifest in manifests.items() if stores & set(_stores(manifest))}
     return sorted(refs | readers)
 
@@ -101,10 +102,6 @@ def _named(manifest: Manifest) -> Iterator[str]:
     for pipeline in _PIPELINES:
         handlers = ((manifest.get("spec") or {}).get(pipeline) or {}).get("handlers") or ()
         yield from (str(handler["name"]) for handler in handlers)
-
-
-def _is_store(manifest: Manifest) -> bool:
-    return manifest["kind"] == "Component" and str(manifest["spec"]["type"]).lower().startswith("secretstores.")
 
 
 def _stores(tree: Tree) -> Iterator[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from governor.domain.dapr import facts
 from governor.domain.dapr.reload import RELOAD, Reload
-from governor.values.trees import Tree
+from governor.values.trees import Manifest, Tree
 
 GROUP: Final = "dapr.io"
 
@@ -62,3 +62,12 @@ def kind_of(manifest: Tree) -> DaprKind | None:
 def schema_of(kind: str, api_version: str) -> Schema:
     """The JSON Schema of a whole manifest of this kind and version."""
     return _facts().schemas[kind][api_version]
+
+
+def is_secret_store(manifest: Manifest) -> bool:
+    """Return whether a manifest is a Component that daprd loads as a secret store.
+
+    daprd matches the category, the part of the type before the first dot, case-sensitively and ignores case only in
+    the rest: ``secretstores.Local.File`` is a secret store, ``SecretStores.local.file`` is rejected as incorrect type.
+    """
+    return manifest["kind"] == "Component" and str(manifest["spec"]["type"]).startswith("secretstores.")

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from governor.agent.verification.resources import marked
+from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.documents import ResourceRef, resource_ref
 from governor.values.trees import Manifest
 from governor.yamltext import dump
@@ -35,7 +36,7 @@ class ResourceFile(msgspec.Struct, frozen=True):
         """The order of writing: secret stores first, because other components ask them; then components."""
         if self.ref.kind != "Component":
             return 2, self.key
-        return int(not str(self.manifest["spec"]["type"]).startswith("secretstores.")), self.key
+        return int(not is_secret_store(self.manifest)), self.key
 
 
 def file_key(ref: ResourceRef) -> str:

@@ -108,7 +108,7 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Refusal:
     # A delivery's own removals need no extra care: only what this agent wrote is ever removed, and all of it that is
     # not wanted any more.
     removals = tuple(sorted(observed.journal.files - keys))
-    intent = Intent(delivery.sequence, {each.key: each.digest for each in wanted}, removals)
+    intent = Intent(delivery.sequence, tuple(each.key for each in wanted), removals)
     config = next(filter(is_config, keys), None)
     sidecars = tuple(
         _sidecar_plan(each, _expected(each.app_id, wanted, delivery, observed), delivery.apply)

@@ -4,13 +4,14 @@ The order of acts is here; what to do is decided by ``plan`` and whether it work
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from governor.agent.platforms.local.daprd import OWNER_VARIABLE
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.files import is_config
-from governor.agent.platforms.local.orphans import end_strays
 from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
 from governor.agent.platforms.local.prover import AnySidecar, Prover, Shown, Superseded
 from governor.agent.platforms.local.sidecar import Sidecar
@@ -23,12 +24,18 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError
-from governor.process.child.child import started_after
+from governor.process.child import detached
+from governor.process.child.child import start_time, started_after
 from governor.process.clock import Clock
+from governor.process.telemetry import logging
 
 _POLL_S: Final = 0.02
 _SETTLE_S: Final = 5.0
 """How long a sidecar that has just started may take before it is asked for the state before a change."""
+
+_ORPHAN_GRACE_S: Final = 5.0
+
+_log = logging.get_logger(__name__)
 
 Progress: TypeAlias = Callable[[Findings], None]
 
@@ -64,7 +71,7 @@ class LocalPlatform:
         await asyncio.to_thread(self._directory.sweep)
         config = self._present_config()
         await asyncio.gather(*(each.take_over(config) for each in self._own.values()))
-        await end_strays(owner, {each.process.pid for each in self._own.values() if each.process})
+        await _end_orphans(owner, {each.process.pid for each in self._own.values() if each.process})
         await asyncio.to_thread(self._throw_away.sweep)
 
     def _present_config(self) -> Path | None:
@@ -201,3 +208,24 @@ class LocalPlatform:
 
 def _all_verified(shown: Shown) -> bool:
     return all(each.state is State.VERIFIED for each in shown.values())
+
+
+async def _end_orphans(owner: Path, adopted: Collection[int]) -> None:
+    """Stop every process that carries this agent's mark, except the process groups in ``adopted``."""
+    marked = await asyncio.to_thread(lambda: list(detached.pids_with_variable(OWNER_VARIABLE, str(owner))))
+    groups = {group for group in map(_process_group, marked) if group in marked and group not in adopted}
+    await asyncio.gather(*map(_end_orphan, groups))
+
+
+def _process_group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+async def _end_orphan(pid: int) -> None:
+    orphan = detached.adopt(pid, start_time(pid), Path(os.devnull), 0)
+    if orphan is not None:
+        _log.warning("stopping an orphaned sidecar", pid=pid)
+        await orphan.stop(_ORPHAN_GRACE_S)

@@ -62,7 +62,7 @@ def running(app_id: str, *manifests: Manifest, current: bool = False) -> Sidecar
 
 def observed(*own: Manifest, foreign: dict[str, FileSeen] | None = None, sidecars: Any = ()) -> Observed:
     files = on_disk(*own)
-    journal = Journal({key: seen.digest for key, seen in files.items()})
+    journal = Journal(frozenset(files))
     return Observed("default", {**files, **(foreign or {})}, journal, sidecars)
 
 
@@ -95,7 +95,7 @@ def test_what_this_agent_wrote_and_nobody_wants_is_removed_and_nothing_else() ->
 
 
 def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
-    journal = Journal({}, Intent(6, {"resources/component.one.yaml": "sha256:1"}, ()))
+    journal = Journal(frozenset(), Intent(6, ("resources/component.one.yaml",), ()))
     half = {"resources/component.one.yaml": FileSeen("sha256:2", ())}
     made = planned(delivery(), Observed("default", half, journal, ()))
     assert made.removals == ("resources/component.one.yaml",)
@@ -231,7 +231,7 @@ def test_following_a_plan_leaves_exactly_what_was_delivered(
     left = {key: file.digest for key, file in seen.files.items() if key not in made.removals}
     left |= {each.key: each.digest for each in made.writes}
     assert left == {key: file.digest for key, file in on_disk(*new).items()}
-    assert seen.journal.begun(made.intent).ended("").owned == left
+    assert seen.journal.begun(made.intent).ended("").owned == left.keys()
     assert all(seen.files[each.key].digest != each.digest for each in made.writes if each.key in seen.files)
 
 
