@@ -16,7 +16,7 @@ from governor.agent.verification import findings
 from governor.agent.verification.findings import AGENT, Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import Preflight
-from governor.domain.reports import Evidence, State
+from governor.domain.reports import STALLED, Evidence, State
 from governor.errors import GovernorError
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Again, Done, Outcome, Stalled
@@ -86,7 +86,7 @@ class Loop:
         def applied(found: Findings) -> None:
             self._open_window(delivery)
             # A sidecar that fails again and again must not look better in between.
-            if self._outbox.state_of(delivery) not in (State.FAILED, State.UNPROVEN):
+            if self._outbox.state_of(delivery) not in STALLED:
                 self._outbox.put(delivery, found)
 
         # What has worked before is repaired at once: a store that is down for a while must not keep it away for good.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from governor.domain.dapr.catalogue import sensitive_paths
+from governor.domain.dapr.sensitive import sensitive_paths
 from governor.values.secret import MASK
 from governor.values.trees import Manifest, leaf_at
 

@@ -3,10 +3,11 @@
 import enum
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport, overall
+from governor.domain.reports import STALLED, Evidence, Report, ResourceReport, State, WorkloadReport, overall
 
 
 class Status(enum.StrEnum):
@@ -65,6 +66,10 @@ _REASONS: dict[State, tuple[Status, str, Actor, str]] = {
 }
 
 
+STALLED_REASONS: Final = frozenset(_REASONS[state][1] for state in STALLED)
+"""Reasons of the condition ``Verified`` that only a user or a new change can resolve."""
+
+
 def verified(progress: Progress | None, report: Report | None) -> Condition:
     """The condition ``Verified`` of a runtime: is its newest delivery really in use?"""
     if progress is None:
@@ -78,7 +83,7 @@ def verified(progress: Progress | None, report: Report | None) -> Condition:
     state = overall(report)
     status, reason, actor, message = _REASONS[state]
     parts = [part for part in report.findings if part.state is state]
-    if state in (State.FAILED, State.UNPROVEN):
+    if state in STALLED:
         message = "; ".join(map(_told, parts)) or message
     evidence = tuple(item for part in parts for item in part.evidence)
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)

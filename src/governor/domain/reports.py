@@ -32,6 +32,8 @@ WORST_FIRST: Final = (
     State.APPLIED,
     State.VERIFIED,
 )
+STALLED: Final = frozenset({State.FAILED, State.UNPROVEN})
+"""States that only a user or a new change can leave: the agent has stopped without verifying."""
 
 
 def worst(states: Iterable[State]) -> State:

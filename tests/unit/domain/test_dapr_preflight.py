@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from governor.domain.dapr import preflight
-from governor.domain.dapr.catalogue import built_in_types
-from governor.domain.dapr.preflight import Treatment, stand_in, treatment
+from governor.domain.dapr.kinds import built_in_types
+from governor.domain.dapr.preflight import PreflightRule, preflight_copy, preflight_rule
 from governor.values.trees import Manifest
 
 APP = "app-preflight-1"
@@ -34,7 +34,7 @@ def test_everything_that_the_table_names_is_a_type_that_daprd_has() -> None:
 
 
 def test_of_all_types_only_input_bindings_and_name_resolution_are_left_out() -> None:
-    skipped = {kind for kind in built_in_types() if treatment(component(kind)).skip}
+    skipped = {kind for kind in built_in_types() if preflight_rule(component(kind)).skip}
 
     assert {kind.partition(".")[0] for kind in skipped} == {"bindings", "nameresolution"}
     assert {"bindings.cron", "bindings.kafka", "bindings.mqtt3", "bindings.aws.sqs"} <= skipped
@@ -46,7 +46,7 @@ def test_of_all_types_only_input_bindings_and_name_resolution_are_left_out() -> 
     [("output", True), (" Output ", True), ("input", False), ("input, output", False), ("", False)],
 )
 def test_a_binding_that_could_take_messages_is_tried_only_as_an_output(direction: str, is_tried: bool) -> None:
-    decided = treatment(component("bindings.kafka", direction=direction))
+    decided = preflight_rule(component("bindings.kafka", direction=direction))
 
     assert decided.skip == ("" if is_tried else "an input binding would take messages")
 
@@ -54,38 +54,38 @@ def test_a_binding_that_could_take_messages_is_tried_only_as_an_output(direction
 def test_a_direction_that_cannot_be_read_is_no_output() -> None:
     hidden = {"name": "direction", "secretKeyRef": {"name": "a", "key": "b"}}
 
-    assert treatment(component("bindings.kafka", hidden)).skip
+    assert preflight_rule(component("bindings.kafka", hidden)).skip
 
 
 @pytest.mark.parametrize("kind", ["state.mine", "pubsub.mine", "lock.mine", "secretstores.mine", "State.Redis"])
 def test_an_unknown_type_of_a_known_category_is_tried(kind: str) -> None:
-    assert treatment(component(kind)).skip == ""
+    assert preflight_rule(component(kind)).skip == ""
 
 
 @pytest.mark.parametrize("kind", ["bindings.mine", "workflowbackend.mine", "nonsense"])
 def test_an_unknown_type_that_might_do_harm_is_left_out(kind: str) -> None:
-    assert treatment(component(kind)).skip
+    assert preflight_rule(component(kind)).skip
 
 
 @pytest.mark.parametrize(("kind", "connects"), [("state.redis", True), ("bindings.http", False), ("state.mine", True)])
 def test_only_types_that_are_known_not_to_connect_are_said_not_to(kind: str, connects: bool) -> None:
-    assert treatment(component(kind)).connects is connects
+    assert preflight_rule(component(kind)).connects is connects
 
 
 @pytest.mark.parametrize("kind", ["Configuration", "Resiliency", "HTTPEndpoint", "MCPServer", "WorkflowAccessPolicy"])
 def test_other_kinds_are_tried(kind: str) -> None:
-    assert treatment({"kind": kind, "spec": {}}) == Treatment()
+    assert preflight_rule({"kind": kind, "spec": {}}) == PreflightRule()
 
 
 def test_a_subscription_is_not_tried() -> None:
-    assert "schema" in treatment({"kind": "Subscription", "spec": {}}).skip
+    assert "schema" in preflight_rule({"kind": "Subscription", "spec": {}}).skip
 
 
 def test_a_copy_is_for_the_throw_away_sidecar_alone_and_the_original_stays_as_it_is() -> None:
     original = {**component("state.redis", redisHost="here:1"), "scopes": ["orders", "bills"]}
     before = repr(original)
 
-    copy = stand_in(original, APP)
+    copy = preflight_copy(original, APP)
 
     assert copy["scopes"] == [APP]
     assert values(copy) == {"redisHost": "here:1"}
@@ -106,7 +106,7 @@ def test_a_copy_is_for_the_throw_away_sidecar_alone_and_the_original_stays_as_it
     ],
 )
 def test_the_name_by_which_a_broker_knows_a_client_is_not_shared(kind: str, field: str) -> None:
-    copy = stand_in(component(kind, **{field: "orders", "url": "there"}), APP)
+    copy = preflight_copy(component(kind, **{field: "orders", "url": "there"}), APP)
 
     assert values(copy) == {field: f"orders-{APP}", "url": "there"}
 
@@ -114,27 +114,27 @@ def test_the_name_by_which_a_broker_knows_a_client_is_not_shared(kind: str, fiel
 def test_a_name_that_comes_from_a_secret_is_replaced() -> None:
     hidden = {"name": "consumerID", "secretKeyRef": {"name": "a", "key": "b"}}
 
-    assert stand_in(component("pubsub.mqtt3", hidden), APP)["spec"]["metadata"] == [
+    assert preflight_copy(component("pubsub.mqtt3", hidden), APP)["spec"]["metadata"] == [
         {"name": "consumerID", "value": APP}
     ]
 
 
 @pytest.mark.parametrize("kind", ["bindings.zeebe.command", "pubsub.gcp.pubsub", "bindings.commercetools"])
 def test_a_client_id_that_is_a_credential_is_kept(kind: str) -> None:
-    assert values(stand_in(component(kind, clientId="secret-id"), APP)) == {"clientId": "secret-id"}
+    assert values(preflight_copy(component(kind, clientId="secret-id"), APP)) == {"clientId": "secret-id"}
 
 
 def test_a_copy_may_not_hide_its_failure() -> None:
     original = component("state.redis")
     original["spec"]["ignoreErrors"] = True
 
-    assert "ignoreErrors" not in stand_in(original, APP)["spec"]
+    assert "ignoreErrors" not in preflight_copy(original, APP)["spec"]
 
 
 def test_a_configuration_does_not_register_the_throw_away_sidecar_anywhere() -> None:
     spec = {"nameResolution": {"component": "hashicorp.consul"}, "features": [{"name": "A", "enabled": True}]}
 
-    copy = stand_in({"kind": "Configuration", "metadata": {"name": "one"}, "spec": spec}, APP)
+    copy = preflight_copy({"kind": "Configuration", "metadata": {"name": "one"}, "spec": spec}, APP)
 
     assert copy["spec"] == {"features": [{"name": "A", "enabled": True}]}
     assert "scopes" not in copy

@@ -3,7 +3,7 @@
 import pytest
 
 from governor.domain.dapr.kinds import kinds
-from governor.domain.dapr.reload import RELOAD, Reload, caution, lists, obstacle, parse, why_unwatched
+from governor.domain.dapr.reload import RELOAD, Reload, known_issue, lists_kind, parse, reload_obstacle, why_unwatched
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from governor.domain.dapr.reload import RELOAD, Reload, caution, lists, obstacle
     ],
 )
 def test_a_kind_is_taken_live_from_its_version_on(version: str, live: set[str]) -> None:
-    assert {kind for kind in kinds() if not obstacle(kind, version)} == live
+    assert {kind for kind in kinds() if not reload_obstacle(kind, version)} == live
 
 
 def test_the_newest_version_is_the_one_that_kinds_are_described_for() -> None:
-    assert {kind for kind in RELOAD if not obstacle(kind, "1.18.3")} == {
+    assert {kind for kind in RELOAD if not reload_obstacle(kind, "1.18.3")} == {
         kind for kind, reload in RELOAD.items() if reload is Reload.LIVE
     }
 
@@ -51,16 +51,16 @@ def test_versions_are_read_with_and_without_decoration() -> None:
 
 
 def test_older_versions_do_not_list_every_kind() -> None:
-    assert [kind for kind in sorted(kinds()) if not lists(kind, "1.16.0")] == [
+    assert [kind for kind in sorted(kinds()) if not lists_kind(kind, "1.16.0")] == [
         "MCPServer",
         "Resiliency",
         "WorkflowAccessPolicy",
     ]
-    assert all(lists(kind, version) for kind in kinds() for version in ("1.18.3", "edge"))
+    assert all(lists_kind(kind, version) for kind in kinds() for version in ("1.18.3", "edge"))
 
 
 def test_versions_that_reload_badly_are_warned_about() -> None:
-    assert [bool(caution(version)) for version in ("1.17.4", "1.18.0", "1.18.1", "1.18.2", "1.18.3", "edge")] == [
+    assert [bool(known_issue(version)) for version in ("1.17.4", "1.18.0", "1.18.1", "1.18.2", "1.18.3", "edge")] == [
         False,
         True,
         True,

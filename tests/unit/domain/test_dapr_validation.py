@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.domain.dapr.catalogue import built_in_types
-from governor.domain.dapr.kinds import kinds
+from governor.domain.dapr.kinds import built_in_types, kinds
 from governor.domain.dapr.validation import PLUGGABLE, validate
 from governor.values.secret import Sealed
 

@@ -9,7 +9,7 @@ from governor.agent.verification.resources import subscription_of
 from governor.agent.verification.sidecar_api import Metadata
 from governor.agent.verification.verdicts import Expected, Reading
 from governor.domain.dapr.kinds import is_secret_store
-from governor.domain.dapr.reload import obstacle, why_unwatched
+from governor.domain.dapr.reload import reload_obstacle, why_unwatched
 from governor.domain.documents import ResourceRef
 
 
@@ -31,9 +31,9 @@ def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading
         return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
     match each.ref.kind:
         case "Component":
-            return obstacle("Component", version) or _component_obstacle(each, expected, before)
+            return reload_obstacle("Component", version) or _component_obstacle(each, expected, before)
         case "Subscription":
-            return obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
+            return reload_obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
         case kind:
             return f"a running sidecar does not show which content of a {kind} it uses"
 

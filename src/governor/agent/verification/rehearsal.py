@@ -14,7 +14,7 @@ from governor.agent.verification.resources import listed
 from governor.agent.verification.sidecar_api import Said
 from governor.agent.verification.verdicts import Verdict, Verdicts, names
 from governor.domain.dapr.kinds import is_secret_store
-from governor.domain.dapr.preflight import stand_in, treatment
+from governor.domain.dapr.preflight import preflight_copy, preflight_rule
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadReport
 from governor.values.trees import Manifest, Tree
@@ -62,15 +62,15 @@ class Seen(msgspec.Struct, frozen=True):
 def rehearse(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], app_id: str) -> Rehearsal:
     """What to try when of all ``manifests`` that the sidecars are to load these have changed."""
     affected = _affected(changed, manifests)
-    treatments = {ref: treatment(manifests[ref]) for ref in affected}
-    tried = [ref for ref in affected if not treatments[ref].skip]
+    rules = {ref: preflight_rule(manifests[ref]) for ref in affected}
+    tried = [ref for ref in affected if not rules[ref].skip]
     beside = _needed(tried, manifests)
     return Rehearsal(
         app_id,
-        {ref: stand_in(manifests[ref], app_id) for ref in tried},
-        {ref: stand_in(manifests[ref], app_id) for ref in beside},
-        frozenset(ref for ref in tried if not treatments[ref].connects),
-        {ref: treatments[ref].skip for ref in affected if treatments[ref].skip},
+        {ref: preflight_copy(manifests[ref], app_id) for ref in tried},
+        {ref: preflight_copy(manifests[ref], app_id) for ref in beside},
+        frozenset(ref for ref in tried if not rules[ref].connects),
+        {ref: rules[ref].skip for ref in affected if rules[ref].skip},
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from governor.agent.verification.resources import listed, loaded_digest
 from governor.agent.verification.sidecar_api import Metadata, Said
-from governor.domain.dapr.reload import caution, lists
+from governor.domain.dapr.reload import known_issue, lists_kind
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, State
 from governor.values.trees import Manifest
@@ -215,7 +215,7 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
         if shown:
             return Verdict(State.UNPROVEN, "the sidecar still lists it")
         return Verdict(State.VERIFIED, f"not listed any more, {proof}")
-    if not shown and not lists(each.ref.kind, metadata.runtime_version):
+    if not shown and not lists_kind(each.ref.kind, metadata.runtime_version):
         text = f"Dapr {metadata.runtime_version} does not show which {each.ref.kind} it has loaded"
         return Verdict(State.UNPROVEN, text, final=True)
     if not shown:
@@ -224,7 +224,7 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
 
 
 def _with_caution(proof: str, said: Said) -> str:
-    warning = caution(said.metadata.runtime_version)
+    warning = known_issue(said.metadata.runtime_version)
     return f"{proof}; {warning}" if warning else proof
 
 

@@ -10,7 +10,7 @@ import msgspec
 import governor
 from governor.cli.advice import next_step
 from governor.cli.output.tables import age
-from governor.domain.conditions import Actor, Condition, Status, Summary, summarise
+from governor.domain.conditions import STALLED_REASONS, Actor, Condition, Status, Summary, summarise
 from governor.errors import GovernorError, Kind
 from governor.values.printing import table
 from governor.wire.rest import RuntimeView, ServerStatus
@@ -23,7 +23,6 @@ MOST_SKEW_S: Final = 30.0
 
 LEAST_FREE_BYTES: Final = 100 * 1024 * 1024
 
-_RESTING: Final = frozenset({"Failed", "Unproven"})
 _NEXT: Final = {
     "NotEnrolled": "governor token join {name}",
     "Revoked": "governor token join {name}",
@@ -155,7 +154,11 @@ def _about_runtime(runtime: RuntimeView, now: datetime) -> Iterator[Finding]:
     lacking = [each for each in runtime.conditions if each.status is not Status.TRUE]
     away = any(each.type == "Connected" for each in lacking)
     for condition in lacking:
-        if condition.type == "Connected" or condition.reason in _RESTING or (not away and _is_stuck(condition, now)):
+        if (
+            condition.type == "Connected"
+            or condition.reason in STALLED_REASONS
+            or (not away and _is_stuck(condition, now))
+        ):
             yield Finding(f"runtime {runtime.name}", _dated(condition, now), _next(condition, runtime.name))
 
 

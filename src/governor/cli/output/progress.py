@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from governor.domain.conditions import STALLED_REASONS
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import DONE, EXIT_CODE, NO
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from governor.client import Client
 
 STAYS: Final = "the change stays accepted and goes out without you; see `governor get runtimes`"
-
-_RESTING: Final = frozenset({"Failed", "Unproven"})
-"""States in which an agent rests without having verified; only a person or a new change moves them."""
 
 _RECONNECT: Final = Backoff(initial_s=0.2, max_s=2.0)
 
@@ -52,7 +50,7 @@ class Standing(msgspec.Struct, frozen=True):
     def _place(self, runtime: RuntimeProgress) -> Place:
         if runtime.done:
             return Place.VERIFIED
-        if runtime.summary.state in _RESTING:
+        if runtime.summary.state in STALLED_REASONS:
             return Place.REFUSED
         return Place.ABSENT if runtime.runtime in self.absent else Place.AWAITED
 

@@ -1,17 +1,20 @@
-"""The kinds of Dapr resources and their schemas.
+"""Dapr's kinds with their schemas, and its component types. Validating a manifest against its schema is excluded.
 
-Checking a manifest against its schema is ``validation``.
+The data is package data in ``data/``, written by ``make generate``. Loading it is part of loading the program's code
+and not I/O with its environment; it is decoded on first use.
 """
 
 import functools
+import pkgutil
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from governor.domain.dapr import facts
 from governor.domain.dapr.reload import RELOAD, Reload
 from governor.values.trees import Manifest, Tree
+
+T = TypeVar("T")
 
 GROUP: Final = "dapr.io"
 
@@ -19,7 +22,7 @@ Schema: TypeAlias = dict[str, Any]
 
 
 class DaprKind(msgspec.Struct, frozen=True):
-    """One kind of Dapr resource. ``scoped``: it may list the app ids that it is for."""
+    """One kind of Dapr resource. ``scoped`` kinds may list the app ids that load them."""
 
     kind: str
     api_versions: tuple[str, ...]
@@ -27,22 +30,41 @@ class DaprKind(msgspec.Struct, frozen=True):
     reload: Reload
 
 
-class _Facts(msgspec.Struct, frozen=True):
-    """``origin`` is the source of ``data/kinds.json``; the schemas are by kind and apiVersion."""
+class _Kinds(msgspec.Struct, frozen=True):
+    """Contents of ``data/kinds.json``: JSON Schemas by kind and apiVersion; ``origin`` is the Go module."""
 
     origin: str
     schemas: dict[str, dict[str, Schema]]
 
 
+class _Components(msgspec.Struct, frozen=True):
+    """Contents of ``data/components.json``: sensitive field names by component type, and the types of daprd."""
+
+    origin: tuple[str, ...]
+    sensitive: dict[str, frozenset[str]]
+    types: frozenset[str]
+
+
+def load_data(name: str, expected: type[T]) -> T:
+    """Decode ``data/NAME.json``."""
+    data: Any = pkgutil.get_data("governor.domain.dapr", f"data/{name}.json")
+    return msgspec.json.decode(data, type=expected)
+
+
 @functools.cache
-def _facts() -> _Facts:
-    return facts.read("kinds", _Facts)
+def _kinds() -> _Kinds:
+    return load_data("kinds", _Kinds)
+
+
+@functools.cache
+def _components() -> _Components:
+    return load_data("components", _Components)
 
 
 @functools.cache
 def kinds() -> Mapping[str, DaprKind]:
-    """All kinds of Dapr resources by name."""
-    return {kind: _kind(kind, schemas) for kind, schemas in _facts().schemas.items()}
+    """Return all kinds of Dapr resources by name."""
+    return {kind: _kind(kind, schemas) for kind, schemas in _kinds().schemas.items()}
 
 
 def _kind(kind: str, schemas: Mapping[str, Schema]) -> DaprKind:
@@ -51,7 +73,7 @@ def _kind(kind: str, schemas: Mapping[str, Schema]) -> DaprKind:
 
 
 def kind_of(manifest: Tree) -> DaprKind | None:
-    """The kind of a manifest, or None if it is not a Dapr resource of a version that Dapr serves."""
+    """Return the kind of a manifest, or None if it is not a Dapr resource of a served version."""
     if not isinstance(manifest, dict):
         return None
     name = manifest.get("kind")
@@ -60,8 +82,19 @@ def kind_of(manifest: Tree) -> DaprKind | None:
 
 
 def schema_of(kind: str, api_version: str) -> Schema:
-    """The JSON Schema of a whole manifest of this kind and version."""
-    return _facts().schemas[kind][api_version]
+    """Return the JSON Schema of a whole manifest of this kind and version."""
+    return _kinds().schemas[kind][api_version]
+
+
+def built_in_types() -> frozenset[str]:
+    """Return the component types that are built into daprd."""
+    return _components().types
+
+
+@functools.cache
+def sensitive_names() -> Mapping[str, frozenset[str]]:
+    """Return the field names that Dapr marks as sensitive, in lower case, by component type."""
+    return {component: frozenset(map(str.lower, names)) for component, names in _components().sensitive.items()}
 
 
 def is_secret_store(manifest: Manifest) -> bool:

@@ -109,7 +109,7 @@ _IDENTITIES: Final[Mapping[str, frozenset[str]]] = {
 """The fields by which a broker knows a client, in lower case. By type, since elsewhere a client id is a credential."""
 
 
-class Treatment(msgspec.Struct, frozen=True):
+class PreflightRule(msgspec.Struct, frozen=True):
     """What is done with one resource: nothing when there is a reason to skip it, else it is tried.
 
     ``connects`` is False for types that are known to reach for nothing when they start. ``identities`` names the
@@ -121,16 +121,16 @@ class Treatment(msgspec.Struct, frozen=True):
     identities: frozenset[str] = frozenset()
 
 
-def treatment(manifest: Manifest) -> Treatment:
+def preflight_rule(manifest: Manifest) -> PreflightRule:
     """How a throw-away sidecar treats a resource."""
     if manifest["kind"] == "Subscription":
-        return Treatment(skip=_BY_SCHEMA)
+        return PreflightRule(skip=_BY_SCHEMA)
     if manifest["kind"] != "Component":
-        return Treatment()
+        return PreflightRule()
     kind = str(manifest["spec"]["type"]).lower()
     skip = _skip(kind, manifest["spec"].get("metadata") or ())
     identities = _IDENTITIES.get(kind, frozenset()) | (_CONSUMER if kind.startswith("pubsub.") else frozenset())
-    return Treatment(skip, kind not in _SILENT, identities)
+    return PreflightRule(skip, kind not in _SILENT, identities)
 
 
 def _skip(kind: str, metadata: Iterable[Mapping[str, Any]]) -> str:
@@ -145,7 +145,7 @@ def _is_output(metadata: Iterable[Mapping[str, Any]]) -> bool:
     return bool(said) and {part.strip().lower() for text in said for part in text.split(",")} == {"output"}
 
 
-def stand_in(manifest: Manifest, app_id: str) -> Manifest:
+def preflight_copy(manifest: Manifest, app_id: str) -> Manifest:
     """The copy of a resource for the throw-away sidecar of this app id, and for no other."""
     match manifest["kind"]:
         case "Configuration":
@@ -153,16 +153,16 @@ def stand_in(manifest: Manifest, app_id: str) -> Manifest:
             spec = {key: value for key, value in (manifest.get("spec") or {}).items() if key != "nameResolution"}
             return {**manifest, "spec": spec}
         case "Component":
-            return {**manifest, "spec": _stand_in_spec(manifest, app_id), "scopes": [app_id]}
+            return {**manifest, "spec": _copied_spec(manifest, app_id), "scopes": [app_id]}
         case _:
             return {**manifest, "scopes": [app_id]}
 
 
-def _stand_in_spec(manifest: Manifest, app_id: str) -> dict[str, Any]:
+def _copied_spec(manifest: Manifest, app_id: str) -> dict[str, Any]:
     spec: dict[str, Any] = dict(manifest["spec"])
     # With it a sidecar would live on without the component, and nobody would hear why.
     spec.pop("ignoreErrors", None)
-    identities = treatment(manifest).identities
+    identities = preflight_rule(manifest).identities
     items = spec.get("metadata") or ()
     spec["metadata"] = [_renamed(item, app_id) if str(item["name"]).lower() in identities else item for item in items]
     return spec

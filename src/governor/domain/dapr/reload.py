@@ -53,7 +53,7 @@ def parse(version: str) -> Version | None:
     return tuple(int(number or 0) for number in found.groups()) if found else None
 
 
-def obstacle(kind: str, version: str) -> str:
+def reload_obstacle(kind: str, version: str) -> str:
     """Why a sidecar of this version cannot take a change of this kind while it runs, or nothing."""
     since, parsed = _LIVE_SINCE.get(kind), parse(version)
     if since is None or (parsed is not None and parsed < since):
@@ -71,13 +71,13 @@ def why_unwatched(version: str) -> str:
     return f"Dapr {version} takes changes only when it starts{asked}"
 
 
-def lists(kind: str, version: str) -> bool:
+def lists_kind(kind: str, version: str) -> bool:
     """Whether a sidecar of this version shows resources of this kind in its metadata."""
     parsed = parse(version)
     return parsed is None or parsed >= _LISTED_SINCE.get(kind, (0,))
 
 
-def caution(version: str) -> str:
+def known_issue(version: str) -> str:
     """What a person should know of reloading in this version, or nothing."""
     if parse(version) not in _CAUTION:
         return ""

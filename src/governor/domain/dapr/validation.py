@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from governor.domain.dapr.catalogue import built_in_types
-from governor.domain.dapr.kinds import GROUP, Schema, kind_of, kinds, schema_of
+from governor.domain.dapr.kinds import GROUP, Schema, built_in_types, kind_of, kinds, schema_of
 from governor.errors import Detail
 from governor.values.paths import Path, render
 from governor.values.trees import Manifest, Tree, masked

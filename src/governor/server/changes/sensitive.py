@@ -7,7 +7,7 @@ items by their names. Nothing else can be kept, so a mask can never be stored as
 from collections.abc import Iterator
 
 from governor.domain import variables
-from governor.domain.dapr.catalogue import sensitive_paths
+from governor.domain.dapr.sensitive import sensitive_paths
 from governor.domain.documents import resource_ref
 from governor.errors import Detail
 from governor.server.store.sealer import Sealer

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from governor.domain.dapr.catalogue import sensitive_paths
-from governor.domain.dapr.facts import read
-from governor.domain.dapr.kinds import kinds, schema_of
+from governor.domain.dapr.kinds import kinds, load_data, schema_of
+from governor.domain.dapr.sensitive import sensitive_paths
 from governor.values.secret import Sealed, Secret
 
 V1 = "dapr.io/v1alpha1"
@@ -44,7 +43,7 @@ def test_a_layer_without_a_type_may_be_of_any() -> None:
 
 
 def test_every_field_that_dapr_marks_is_sealed_for_its_type() -> None:
-    marked: dict[str, list[str]] = read("components", dict[str, Any])["sensitive"]
+    marked: dict[str, list[str]] = load_data("components", dict[str, Any])["sensitive"]
     assert len(marked) > 50
     for component_type, names in marked.items():
         for name in names:
@@ -52,7 +51,7 @@ def test_every_field_that_dapr_marks_is_sealed_for_its_type() -> None:
 
 
 def test_names_alone_find_nearly_all_that_dapr_marks() -> None:
-    marked: dict[str, list[str]] = read("components", dict[str, Any])["sensitive"]
+    marked: dict[str, list[str]] = load_data("components", dict[str, Any])["sensitive"]
     missed = {name for names in marked.values() for name in names if not is_sealed(name)}
     assert missed == {"cfAccountID", "clientCert", "host", "url"}
 
