@@ -10,6 +10,7 @@ from typing import Final
 import governor
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
+from governor.process.flowcontrol.limiter import Limiter, Rate
 from governor.process.supervise import Component, Lifecycle, run_program
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
@@ -17,7 +18,6 @@ from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.server.api.application import application
 from governor.server.api.routes import ENDPOINTS
-from governor.server.changes.deliveries import Dispatch
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
 from governor.server.data_directory import DATABASE, ensure_admin, locked, write_url
@@ -25,13 +25,13 @@ from governor.server.http_server import HttpServer
 from governor.server.identity.certificates import Certificate, open_certificate
 from governor.server.identity.keys import ServerKeys, open_keys
 from governor.server.identity.principals import Identity
-from governor.server.identity.rate import Rate
 from governor.server.metrics import Metrics
 from governor.server.services import PATIENT, Services, Site, Timing
 from governor.server.settings import Settings
 from governor.server.sources.poc_file import PocFile
 from governor.server.store import schema_version
 from governor.server.store.sqlite import Store
+from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.hub import Hub
 from governor.wire.credentials import encode_public_key, key_id
 
@@ -88,7 +88,7 @@ async def open_services(
             hub=hub,
             changes=Changes(store, hub, keys.sealer, ownership, clock, metrics),
             identity=Identity(store, hub, clock),
-            dispatch=Dispatch(keys.sealer, keys.delivery_key),
+            signer=DeliverySigner(keys.sealer, keys.delivery_key),
             clock=clock,
             checks=checks,
             metrics=metrics,
@@ -97,7 +97,7 @@ async def open_services(
             ownership=ownership,
             legacy_open=settings.legacy_open,
             certificate=certificate,
-            enrolments=Rate(clock, per_s=ENROLMENTS_PER_S, burst=ENROLMENT_BURST),
+            enrolment_limiter=Limiter(Rate(ENROLMENTS_PER_S, ENROLMENT_BURST), clock),
         )
 
 

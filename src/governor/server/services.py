@@ -3,15 +3,15 @@
 from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
+from governor.process.flowcontrol.limiter import Limiter
 from governor.process.telemetry.health import Checks
-from governor.server.changes.deliveries import Dispatch
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
 from governor.server.identity.certificates import Certificate
 from governor.server.identity.principals import Identity
-from governor.server.identity.rate import Rate
 from governor.server.metrics import Metrics
 from governor.server.store.sqlite import Store
+from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.hub import Hub
 
 
@@ -45,13 +45,13 @@ class Services(NamedTuple):
     hub: Hub
     changes: Changes
     identity: Identity
-    dispatch: Dispatch
+    signer: DeliverySigner
     clock: Clock
     checks: Checks
     metrics: Metrics
     site: Site
     timing: Timing
-    enrolments: Rate
+    enrolment_limiter: Limiter
     ownership: Ownership
     legacy_open: bool
     certificate: Certificate | None

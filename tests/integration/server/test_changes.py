@@ -176,7 +176,7 @@ async def test_removing_much_needs_to_be_allowed(tmp_path: Path) -> None:
         half = await bed.apply(profile("orders", *many[:2]))
         allowed = await bed.apply(deletions=(DocumentRef("Runtime", "r1"), ORDERS), allow_deletions=True)
     assert caught.value.kind is Kind.PRECONDITION
-    assert [detail.reason for detail in caught.value.details] == ["takes 3 of 4 resources from runtime 'r1'"]
+    assert [detail.reason for detail in caught.value.details] == ["removes 3 of 4 resources from runtime 'r1'"]
     assert (half.revision, allowed.revision) == (2, 3)
 
 
@@ -224,6 +224,22 @@ async def test_a_runtime_that_a_profile_names_cannot_be_deleted_alone(tmp_path: 
             await bed.apply(deletions=(DocumentRef("Runtime", "r2"),), allow_deletions=True)
         async with bed.client() as admin:
             assert [each.number for each in await admin.revisions()] == [1]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_ownership_is_checked_before_compiling(tmp_path: Path, dry_run: bool) -> None:
+    incomplete = component("store", redisHost="a:1")
+    del incomplete["spec"]["type"]
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), profile("orders"))
+        with pytest.raises(GovernorError) as uncompilable:
+            await bed.apply(profile("orders", incomplete), dry_run=dry_run)
+        bed.services.ownership.claim("source:test", [ORDERS])
+        with pytest.raises(GovernorError) as owned:
+            await bed.apply(profile("orders", incomplete), dry_run=dry_run)
+    assert uncompilable.value.code == "resource-invalid"
+    assert (owned.value.kind, owned.value.code) == (Kind.CONFLICT, "document-owned")
+    assert "source:test" in owned.value.message
 
 
 async def test_yaml_text_is_taken(tmp_path: Path) -> None:

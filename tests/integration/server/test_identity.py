@@ -217,8 +217,9 @@ async def test_strangers_cannot_enrol_without_bound(tmp_path: Path) -> None:
         public = credentials.encode_public_key(Ed25519PrivateKey.generate().public_key())
         async with Client(bed.url, None) as stranger:
             request = EnrolRequest("r1", "0.wrong", public)
-            codes = [(await refusal(stranger.enrol(request))).code for _ in range(ENROLMENT_BURST + 1)]
-    assert codes == ["token-refused"] * ENROLMENT_BURST + ["too-many"]
+            errors = [await refusal(stranger.enrol(request)) for _ in range(ENROLMENT_BURST + 1)]
+    assert [error.code for error in errors] == ["token-refused"] * ENROLMENT_BURST + ["too-many"]
+    assert errors[-1].kind is Kind.UNAVAILABLE
 
 
 async def test_losing_the_last_administrator_gives_a_new_token_at_the_next_start(tmp_path: Path) -> None:

@@ -43,8 +43,7 @@ class Limiter:
 
     async def acquire(self) -> None:
         """Take one token, once those who came before have theirs; a cancelled caller has taken none."""
-        if self._turn is None and self._missing_s() <= _ROUNDING_S:
-            self._take()
+        if self.try_acquire():
             return
         turn = self._turn = self._turn or asyncio.Lock()
         self._waiting += 1
@@ -55,6 +54,13 @@ class Limiter:
             self._waiting -= 1
             if not self._waiting:
                 self._turn = None
+
+    def try_acquire(self) -> bool:
+        """Take one token if there is one and no caller waits for it; return whether it was taken."""
+        if self._turn is not None or self._missing_s() > _ROUNDING_S:
+            return False
+        self._take()
+        return True
 
     async def _take_when_there(self) -> None:
         while (missing_s := self._missing_s()) > _ROUNDING_S:

@@ -50,7 +50,7 @@ def _read(connection: sa.Connection, name: str) -> dict[str, Delivery | None]:
 def _entity(call: Call, name: str, delivery: Delivery | None) -> PocEntity:
     resources: tuple[Manifest, ...] = ()
     if delivery is not None:
-        shown = call.services.dispatch.opened(delivery) if _may_read_values(call) else masked(delivery.resources)
+        shown = call.services.signer.unseal(delivery) if _may_read_values(call) else masked(delivery.resources)
         resources = tuple(shown)
     stamp = delivery.digest if delivery else digest([])
     return PocEntity(name, entity_data(resources, stamp))

@@ -1,81 +1,124 @@
-"""Handlers of runtimes: what people see of them, and the watch, bundles and reports of their agents."""
+"""Handlers for runtimes: status and explanation for people; watch, bundles and reports for agents."""
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
+import sqlalchemy as sa
 
-from governor.domain.bundles import Delivery
+from governor.domain.bundles import Delivery, compile_bundle
+from governor.domain.documents import ApplyPolicy, DocumentRef
+from governor.domain.layering import Origin
 from governor.domain.reports import Report
 from governor.errors import invalid
 from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, whole_number
-from governor.server.changes.explanation import read_explanation
+from governor.server.changes.compiler import read_documents
+from governor.server.changes.versions import existing
 from governor.server.store.deliveries import find_delivery
+from governor.server.store.documents import newest_versions
+from governor.server.watch.exchange import accept_report
 from governor.server.watch.hub import PROGRESS, Watcher
-from governor.server.watch.reports import take_report
 from governor.server.watch.status import read_runtime, read_runtimes, runtime_view
+from governor.values.paths import Path, render
+from governor.values.trees import Tree, leaf_at, masked
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
-from governor.wire.rest import DeliveryNotice
+from governor.wire.rest import DeliveryNotice, FieldExplanation, ResourceExplanation, RuntimeExplanation
 
-INLINE_BYTES: Final = 64 * 1024
-"""A larger delivery is announced on the watch and fetched."""
+MAX_INLINE_BYTES: Final = 64 * 1024
+"""A larger delivery is only announced on the watch; the agent fetches it."""
 
-_WORD_CHARS: Final = 253
+_MAX_WATCHER_CHARS: Final = 253
 
 
 async def list_runtimes(call: Call) -> Answer:
-    """All runtimes with their states."""
-    facts = await call.services.store.read(read_runtimes)
-    return Answer([runtime_view(each, call.services.hub.presence) for each in facts])
+    """Return all runtimes with their status."""
+    records = await call.services.store.read(read_runtimes)
+    return Answer([runtime_view(each, call.services.hub.presence) for each in records])
 
 
 async def get_runtime(call: Call) -> Answer:
-    """One runtime with its state."""
-    facts = await call.services.store.read(lambda connection: read_runtime(connection, call.path["runtime"]))
-    if facts is None:
+    """Return one runtime with its status."""
+    record = await call.services.store.read(lambda connection: read_runtime(connection, call.path["runtime"]))
+    if record is None:
         raise not_found(f"runtime {call.path['runtime']!r}")
-    return Answer(runtime_view(facts, call.services.hub.presence))
+    return Answer(runtime_view(record, call.services.hub.presence))
 
 
 async def explain(call: Call) -> Answer:
-    """Why a runtime has what it has."""
+    """Return each field of a runtime's configuration with the profile that set it."""
     name = call.path["runtime"]
-    found = await call.services.store.read(lambda connection: read_explanation(connection, name))
+    found = await call.services.store.read(lambda connection: _read_explanation(connection, name))
     if found is None:
         raise not_found(f"runtime {name!r}")
     return Answer(found)
 
 
+def _read_explanation(connection: sa.Connection, runtime: str) -> RuntimeExplanation | None:
+    """Compile the current documents of a runtime and return the origin of each field; None if it does not exist."""
+    stored = newest_versions(connection)
+    documents = read_documents(existing(stored).values())
+    if runtime not in documents.runtimes:
+        return None
+    bundle, folded = compile_bundle(documents.runtimes[runtime], list(documents.layers.values()))
+    versions = {name: stored[DocumentRef("Profile", name)].version for name in documents.layers}
+    resources = tuple(
+        ResourceExplanation(ref, tuple(_explain_fields(manifest, folded.origins[ref], versions)))
+        for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
+    )
+    policy = tuple(_explain_policy(bundle.apply, folded.apply_origins, versions))
+    return RuntimeExplanation(runtime, bundle.digest, resources, policy)
+
+
+def _explain_fields(
+    tree: Tree, origins: Mapping[Path, Origin], versions: Mapping[str, int]
+) -> Iterator[FieldExplanation]:
+    for path, origin in sorted(origins.items(), key=lambda item: render(item[0])):
+        value = masked(leaf_at(tree, path))
+        yield FieldExplanation(render(path), value, origin.profile, versions[origin.profile], origin.rank[1])
+
+
+def _explain_policy(
+    policy: ApplyPolicy, origins: Mapping[Path, Origin], versions: Mapping[str, int]
+) -> Iterator[FieldExplanation]:
+    """Yield every field of the apply policy; a default has no profile."""
+    whole: dict[str, Any] = msgspec.to_builtins(policy)
+    explained = {each.path: each for each in _explain_fields(whole, origins, versions)}
+    for name, value in whole.items():
+        found = explained.get(name)
+        yield found if found is not None and found.value is not None else FieldExplanation(name, value)
+
+
 async def retry(call: Call) -> Answer:
-    """Raise the attempt at the newest delivery; answers with the runtime as it is then."""
+    """Deliver the newest delivery again under the next attempt; return the runtime."""
     await call.services.changes.retry(call.path["runtime"], call.principal.name)
     return await get_runtime(call)
 
 
 async def revoke(call: Call) -> Answer:
-    """End the key of a runtime's agent; answers with the runtime as it is then."""
+    """Revoke the key of a runtime's agent; return the runtime."""
     await call.services.identity.revoke_runtime(call.path["runtime"])
     call.services.hub.wake(PROGRESS)
     return await get_runtime(call)
 
 
 async def watch(call: Call) -> Events:
-    """The newest delivery now and each newer one as it comes, beyond the one that the agent has."""
+    """Stream the newest delivery, unless the agent has it, and every newer one."""
     last = call.headers.get("last-event-id", "")
     after = whole_number(last, "Last-Event-ID") if last else 0
-    watcher = Watcher(_word(call, "boot"), _word(call, "host"))
-    return Events(call.path["runtime"], _Feed(call, after).produce, watcher=watcher)
+    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"))
+    return Events(call.path["runtime"], _DeliveryFeed(call, after).produce, watcher=watcher)
 
 
-def _word(call: Call, name: str) -> str:
-    """A short text of an agent that other people will read."""
+def _watcher_text(call: Call, name: str) -> str:
+    """Return a query parameter that is shown to people and other agents, so it must be short and printable."""
     text = call.query.get(name, "")
-    if len(text) > _WORD_CHARS or not text.isprintable():
-        raise invalid("word", f"query parameter {name} is a printable text of at most {_WORD_CHARS} characters")
+    if len(text) > _MAX_WATCHER_CHARS or not text.isprintable():
+        raise invalid("word", f"query parameter {name} must be printable and at most {_MAX_WATCHER_CHARS} characters")
     return text
 
 
-class _Feed:
-    """Remembers the sequence that was sent last."""
+class _DeliveryFeed:
+    """Source of one watch's events; skips the delivery that was sent last."""
 
     def __init__(self, call: Call, after: int) -> None:
         self._services = call.services
@@ -90,32 +133,32 @@ class _Feed:
         return Produced(encode(self._event(delivery)))
 
     def _event(self, delivery: Delivery) -> Event:
-        signed, number = self._services.dispatch.signed(delivery), str(delivery.sequence)
-        if len(signed.payload.encode()) <= INLINE_BYTES:
+        signed, number = self._services.signer.sign(delivery), str(delivery.sequence)
+        if len(signed.payload.encode()) <= MAX_INLINE_BYTES:
             return Event(DELIVERY, msgspec.json.encode(signed).decode(), number)
         return Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
 
 
 async def get_bundle(call: Call) -> Answer:
-    """One delivery by its sequence, opened and signed; it never changes."""
+    """Return one delivery by its sequence, unsealed and signed; it is immutable."""
     runtime, sequence = call.path["runtime"], whole_number(call.path["sequence"], "the sequence")
     delivery = await call.services.store.read(lambda connection: find_delivery(connection, runtime, sequence))
     if delivery is None:
         raise not_found(f"delivery {sequence} of this runtime")
-    # It holds opened secrets: no cache may keep it.
+    # It contains unsealed secrets, which no cache may store.
     headers = (("ETag", f'"{sequence}"'), ("Cache-Control", "no-store"))
     if call.headers.get("if-none-match") == f'"{sequence}"':
         return Answer(status=304, headers=headers)
-    return Answer(call.services.dispatch.signed(delivery), headers=headers)
+    return Answer(call.services.signer.sign(delivery), headers=headers)
 
 
 async def report(call: Call) -> Answer:
-    """Take a report; a repeated or late one changes nothing."""
+    """Accept a report; a repeated or outdated one changes nothing."""
     services, body = call.services, call.body
-    assert isinstance(body, Report)  # noqa: S101 - the table says so
+    assert isinstance(body, Report)  # noqa: S101 - guaranteed by the endpoint's body type
     if body.runtime != call.path["runtime"]:
         raise invalid("report-foreign", "the report is about another runtime than the path names")
-    kept = await services.store.write(lambda connection: take_report(connection, body, services.clock.now()))
+    kept = await services.store.write(lambda connection: accept_report(connection, body, services.clock.now()))
     services.metrics.reports.labels(str(kept).lower()).inc()
     if kept:
         services.hub.wake(PROGRESS)

@@ -1,5 +1,6 @@
 """Handlers of tokens and enrolment."""
 
+from governor.errors import GovernorError, Kind
 from governor.server.api.endpoints import Answer, Call
 from governor.server.identity.principals import view
 from governor.values.secret import Secret
@@ -36,7 +37,8 @@ async def enrol(call: Call) -> Answer:
     """Make an agent's key the identity of its runtime."""
     request = call.body
     assert isinstance(request, EnrolRequest)  # noqa: S101 - the table says so
-    call.services.enrolments.take()
+    if not call.services.enrolment_limiter.try_acquire():
+        raise GovernorError(Kind.UNAVAILABLE, "too-many", "too many enrolments at once; retry in a moment")
     await call.services.identity.enrol(request)
     site = call.services.site
     return Answer(Enrolment(request.runtime, site.delivery_key_id, site.delivery_key))

@@ -1,4 +1,7 @@
-"""Which runtimes a change concerns and what each of them gets; a problem is told at its place in a profile. Pure."""
+"""Compilation of documents: which runtimes a change affects and the bundle of each.
+
+Pure. Errors name the place in the profile that causes them.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,25 +13,25 @@ from governor.domain.dapr.validation import validate
 from governor.domain.documents import DocumentRef, Profile, Runtime, read_document
 from governor.domain.layering import Folded, Layer
 from governor.errors import Detail, invalid
-from governor.server.changes.problems import Refusals
+from governor.server.changes.error_list import ErrorList
 from governor.values import paths
 from governor.values.trees import Manifest
 
 
 class Documents(msgspec.Struct, frozen=True):
-    """All documents of one moment, read."""
+    """All existing documents at one revision, decoded."""
 
     runtimes: dict[str, Runtime]
     layers: dict[str, Layer]
 
     @property
     def profiles(self) -> dict[str, Profile]:
-        """The profiles by name."""
+        """Return the profiles by name."""
         return {name: layer.profile for name, layer in self.layers.items()}
 
 
 def read_documents(trees: Iterable[Manifest]) -> Documents:
-    """Read stored trees; they were checked on their way in."""
+    """Decode stored trees, which were validated when they were submitted."""
     documents = Documents({}, {})
     for tree in trees:
         document = read_document(tree)
@@ -43,8 +46,35 @@ def _apply_as_written(tree: Manifest) -> dict[str, Any]:
     return dict(tree["spec"].get("apply") or {})
 
 
-def concerned(before: Documents, after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
-    """The runtimes that exist afterwards and that a touched document is, or selects, or has selected."""
+def compile_affected(before: Documents, after: Documents, touched: Iterable[DocumentRef]) -> dict[str, Bundle]:
+    """Return the bundle of each affected runtime, or raise everything that does not compile."""
+    errors = ErrorList()
+    bundles: dict[str, Bundle] = {}
+    with errors.collect():
+        check_selectors(after)
+    with errors.collect():
+        bundles = compile_runtimes(after, affected_runtimes(before, after, touched))
+    errors.raise_if_any()
+    return bundles
+
+
+def check_selectors(after: Documents) -> None:
+    """Raise if a profile names a runtime that does not exist."""
+    problems = [
+        Detail(
+            reason=f"unknown runtime {profile.spec.selector.runtime!r}; apply its Runtime document first or together",
+            document=f"Profile/{profile.metadata.name}",
+            path="spec.selector.runtime",
+        )
+        for profile in after.profiles.values()
+        if profile.spec.selector.runtime is not None and profile.spec.selector.runtime not in after.runtimes
+    ]
+    if problems:
+        raise invalid("runtime-unknown", "a profile names a runtime that does not exist", problems)
+
+
+def affected_runtimes(before: Documents, after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
+    """Return the remaining runtimes that were touched themselves, or that a touched profile selects or selected."""
     names = set(touched)
     selectors = [
         profiles[ref.name].spec.selector
@@ -61,21 +91,21 @@ def concerned(before: Documents, after: Documents, touched: Iterable[DocumentRef
 
 
 def compile_runtimes(documents: Documents, names: Iterable[str]) -> dict[str, Bundle]:
-    """The bundle of each of these runtimes; refuses conflicts, unknown variables and incomplete resources of any."""
-    refusals = Refusals()
+    """Return the bundle of each named runtime; raise the conflicts, unknown variables and invalid resources of all."""
+    errors = ErrorList()
     bundles: dict[str, Bundle] = {}
     layers, profiles = list(documents.layers.values()), documents.profiles
     for name in names:
-        with refusals.collecting():
+        with errors.collect():
             bundle, folded = compile_bundle(documents.runtimes[name], layers)
-            _check_whole(name, bundle, folded, profiles)
+            _check_complete(name, bundle, folded, profiles)
             bundles[name] = bundle
-    refusals.refuse_if_any()
+    errors.raise_if_any()
     return bundles
 
 
-def _check_whole(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping[str, Profile]) -> None:
-    """Layers may be partial; what they add up to may not."""
+def _check_complete(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping[str, Profile]) -> None:
+    """Raise if a resource is incomplete after folding; a single layer may be partial."""
     problems = [
         detail_in_profile(folded, ref, paths.parse(problem.path), problem.reason, profiles)
         for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
@@ -87,31 +117,16 @@ def _check_whole(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping
         )
 
 
-def check_selectors(after: Documents) -> None:
-    """Refuse profiles that name a runtime which does not exist."""
-    problems = [
-        Detail(
-            reason=f"unknown runtime {profile.spec.selector.runtime!r}; put its Runtime document first or with it",
-            document=f"Profile/{profile.metadata.name}",
-            path="spec.selector.runtime",
-        )
-        for profile in after.profiles.values()
-        if profile.spec.selector.runtime is not None and profile.spec.selector.runtime not in after.runtimes
-    ]
-    if problems:
-        raise invalid("runtime-unknown", "a profile names a runtime that does not exist", problems)
-
-
-def idle_profiles(after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
-    """Warnings about touched profiles that select no runtime at all."""
+def unused_profiles(after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
+    """Return a warning for each touched profile that selects no runtime."""
     profiles = after.profiles
     return [
         f"profile {ref.name!r} selects no runtime"
         for ref in sorted(touched)
-        if ref.kind == "Profile" and ref.name in profiles and not _selected(profiles[ref.name], after)
+        if ref.kind == "Profile" and ref.name in profiles and not _selects_any(profiles[ref.name], after)
     ]
 
 
-def _selected(profile: Profile, documents: Documents) -> bool:
+def _selects_any(profile: Profile, documents: Documents) -> bool:
     selector = profile.spec.selector
     return any(selector.matches(name, runtime.metadata.labels) for name, runtime in documents.runtimes.items())

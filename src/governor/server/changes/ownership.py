@@ -1,4 +1,4 @@
-"""Which documents belong to a source of this server, and are read-only for everybody else while it is one."""
+"""Documents owned by a source of this server, which no other author may change while the source is configured."""
 
 from collections.abc import Iterable
 
@@ -7,24 +7,22 @@ from governor.errors import Detail, GovernorError, Kind
 
 
 class Ownership:
-    """Known only while the server runs: a source claims what it has taken, each time it has taken something."""
+    """Owner of each document. Kept in memory: a source renews its claim after every read."""
 
     def __init__(self) -> None:
         self._owner_of: dict[DocumentRef, str] = {}
 
     def claim(self, source: str, documents: Iterable[DocumentRef]) -> None:
-        """These documents belong to the source, and no others do any more."""
+        """Make the source the owner of exactly these documents."""
         others = {ref: owner for ref, owner in self._owner_of.items() if owner != source}
-        # Changes are decided in other threads, so what they look at is replaced and never altered.
+        # Replaced, never mutated: the pipeline reads it from other threads.
         self._owner_of = others | dict.fromkeys(documents, source)
 
     def check(self, documents: Iterable[DocumentRef], author: str) -> None:
-        """Refuse a change of documents that belong to somebody else."""
+        """Raise if a document is owned by a source other than the author."""
         owner_of = self._owner_of
-        foreign = [ref for ref in documents if owner_of.get(ref, author) != author]
-        if foreign:
-            details = [
-                Detail(reason=f"belongs to {owner_of[ref]}; change it there", document=str(ref)) for ref in foreign
-            ]
-            message = f"a document comes from {owner_of[foreign[0]]} and is read-only here"
+        owned = [ref for ref in documents if owner_of.get(ref, author) != author]
+        if owned:
+            details = [Detail(reason=f"owned by {owner_of[ref]}; change it there", document=str(ref)) for ref in owned]
+            message = f"a document comes from {owner_of[owned[0]]} and is read-only here"
             raise GovernorError(Kind.CONFLICT, "document-owned", message, details)

@@ -1,4 +1,4 @@
-"""What a request for a change must satisfy by itself, before anything stored is looked at. Pure."""
+"""Submission checks: what a change request must satisfy independently of the stored state. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -9,7 +9,7 @@ from governor.domain.dapr.validation import validate
 from governor.domain.documents import Document, DocumentRef, Profile, name_of, read_document, ref_of
 from governor.domain.variables import misnamed
 from governor.errors import Detail, GovernorError, invalid
-from governor.server.changes.problems import Refusals
+from governor.server.changes.error_list import ErrorList
 from governor.values import paths
 from governor.values.secret import SEALED_KEY
 from governor.values.trees import Manifest, Tree
@@ -17,14 +17,14 @@ from governor.wire.rest import ChangeRequest
 from governor.yamltext import Limits
 
 LIMITS: Final = Limits()
-"""The same for JSON and YAML: a document that one of them carries, the other can carry too."""
+"""The limits of YAML text, also applied to JSON so that either can carry every document."""
 
-MESSAGE_CHARS: Final = 4096
-_INTEGERS: Final = range(-(1 << 63), 1 << 64)
+MAX_MESSAGE_CHARS: Final = 4096
+_INT64_OR_UINT64: Final = range(-(1 << 63), 1 << 64)
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A request whose documents are well-formed; the trees are as written, with sensitive values in plain."""
+    """A request whose documents are well-formed; the trees are as written, with sensitive values in plain text."""
 
     trees: dict[DocumentRef, Manifest]
     deletions: tuple[DocumentRef, ...]
@@ -32,12 +32,12 @@ class Submission(msgspec.Struct, frozen=True):
 
 
 def check(request: ChangeRequest) -> Submission:
-    """Refuse a request that is wrong in itself, naming as much of what is wrong as can be told."""
-    refusals = Refusals()
-    _check_message(request.message, refusals)
+    """Return the request with its documents by reference, or raise everything that is wrong in it."""
+    errors = ErrorList()
+    _check_message(request.message, errors)
     trees: dict[DocumentRef, Manifest] = {}
     for tree in request.documents:
-        with refusals.collecting():
+        with errors.collect():
             _check_size(tree)
             document = read_document(tree)
             _check_document(document, tree)
@@ -45,16 +45,16 @@ def check(request: ChangeRequest) -> Submission:
             trees[ref_of(document)] = tree
     for ref in request.deletions:
         if ref in trees:
-            refusals.add(_invalid(ref, "document-duplicate", "is both put and deleted; ask for one of them"))
+            errors.add(_invalid(ref, "document-duplicate", "is both put and deleted; request only one of them"))
     if request.rollback is not None and (request.documents or request.deletions):
-        refusals.add(invalid("rollback-mixed", "a rollback is a change of its own: leave out documents and deletions"))
-    refusals.refuse_if_any()
+        errors.add(invalid("rollback-mixed", "a rollback cannot be combined with documents or deletions; omit them"))
+    errors.raise_if_any()
     return Submission(trees, request.deletions, request)
 
 
-def _check_message(message: str, refusals: Refusals) -> None:
-    if len(message) > MESSAGE_CHARS:
-        refusals.add(invalid("message-long", f"the message of a change has at most {MESSAGE_CHARS} characters"))
+def _check_message(message: str, errors: ErrorList) -> None:
+    if len(message) > MAX_MESSAGE_CHARS:
+        errors.add(invalid("message-long", f"the message of a change has at most {MAX_MESSAGE_CHARS} characters"))
 
 
 def _check_size(tree: Tree) -> None:
@@ -68,7 +68,7 @@ def _check_size(tree: Tree) -> None:
 
 
 def _deeper_than(tree: Tree, limit: int) -> bool:
-    """Level by level and not by recursion, since this is what bounds recursion elsewhere."""
+    # Iterative, because this check is what bounds the recursion elsewhere.
     level = [tree]
     for _ in range(limit + 1):
         level = [child for value in level for child in _children(value)]
@@ -85,7 +85,7 @@ def _children(value: Tree) -> Iterable[Tree]:
 
 def _check_unique(ref: DocumentRef, known: dict[DocumentRef, Manifest]) -> None:
     if ref in known:
-        raise _invalid(ref, "document-duplicate", "the document is there twice; remove one of them")
+        raise _invalid(ref, "document-duplicate", "the document is given twice; remove one of them")
 
 
 def _check_document(document: Document, tree: Manifest) -> None:
@@ -99,7 +99,7 @@ def _check_document(document: Document, tree: Manifest) -> None:
 
 
 def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
-    """Places with the key under which sealed values are stored, or with a number that YAML text could not hold."""
+    """Yield the uses of the key reserved for sealed values, and the integers that YAML text cannot represent."""
     if isinstance(tree, dict):
         if SEALED_KEY in tree:
             yield Detail(reason=f"the key {SEALED_KEY} is reserved", path=paths.render(path))
@@ -108,7 +108,7 @@ def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
     elif isinstance(tree, list):
         for index, value in enumerate(tree):
             yield from _unstorable(value, (*path, index))
-    elif isinstance(tree, int) and tree not in _INTEGERS:
+    elif isinstance(tree, int) and tree not in _INT64_OR_UINT64:
         yield Detail(reason="the integer does not fit into 64 bits", path=paths.render(path))
 
 

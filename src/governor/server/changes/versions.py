@@ -1,54 +1,61 @@
-"""Which documents get a new version by a change, checked against the versions that are stored. Pure."""
+"""New document versions: what a change adds to the stored versions, checked against them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from governor.domain.documents import DocumentRef
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.server.changes.problems import Refusals
-from governor.server.changes.sensitive import seal_document
+from governor.server.changes.error_list import ErrorList
+from governor.server.changes.sensitive_values import seal_document
 from governor.server.changes.submission import Submission
 from governor.server.store.documents import DocumentVersion
 from governor.server.store.sealer import Sealer
 from governor.values.digest import digest
 from governor.values.trees import Manifest
 
-Stored = Mapping[DocumentRef, DocumentVersion]
+Stored: TypeAlias = Mapping[DocumentRef, DocumentVersion]
 
 
 def new_versions(
     submission: Submission, stored: Stored, sealer: Sealer, *, revision: int
 ) -> tuple[DocumentVersion, ...]:
-    """New versions of the documents that really change, sealed; refuses what does not fit to what is stored."""
-    refusals = Refusals()
-    for error in (*_wrong_versions(submission, stored), *_unknown_deletions(submission, stored)):
-        refusals.add(error)
+    """Return sealed new versions of the documents that change; raise what contradicts the stored versions."""
+    errors = ErrorList()
+    for error in (*_version_mismatches(submission, stored), *_unknown_deletions(submission, stored)):
+        errors.add(error)
     trees: dict[DocumentRef, Manifest | None] = dict.fromkeys(submission.deletions)
     for ref, tree in submission.trees.items():
         trees[ref], problems = seal_document(tree, _tree(stored, ref), sealer)
         if problems:
             details = [Detail(reason=problem.reason, path=problem.path, document=str(ref)) for problem in problems]
-            refusals.add(invalid("sensitive-value", f"{ref} is not valid", details))
-    refusals.refuse_if_any()
+            errors.add(invalid("sensitive-value", f"{ref} is not valid", details))
+    errors.raise_if_any()
     return tuple(_changed(trees, stored, revision))
 
 
 def restored_versions(
-    submission: Submission, stored: Stored, then: Stored, meant: Iterable[DocumentRef], *, revision: int
+    submission: Submission, stored: Stored, then: Stored, documents: Iterable[DocumentRef], *, revision: int
 ) -> tuple[DocumentVersion, ...]:
-    """New versions that make documents what they were ``then``: those that are meant, or all if none is named."""
-    refusals = Refusals()
-    for error in _wrong_versions(submission, stored):
-        refusals.add(error)
-    named = tuple(meant)
-    for ref in named:
+    """Return new versions that restore the content of ``then``: of the given documents, or of all if none is given."""
+    errors = ErrorList()
+    for error in _version_mismatches(submission, stored):
+        errors.add(error)
+    selected = tuple(documents)
+    for ref in selected:
         if ref not in stored:
-            refusals.add(_unknown(ref, "there never was such a document", "a document to restore does not exist"))
-    refusals.refuse_if_any()
-    return tuple(_changed({ref: _tree(then, ref) for ref in named or stored}, stored, revision))
+            errors.add(_unknown(ref, "this document never existed", "a document to restore does not exist"))
+    errors.raise_if_any()
+    return tuple(_changed({ref: _tree(then, ref) for ref in selected or stored}, stored, revision))
+
+
+def existing(stored: Stored, versions: Iterable[DocumentVersion] = ()) -> dict[DocumentRef, Manifest]:
+    """Return the trees of all documents that exist once ``versions`` are stored."""
+    newest = {**stored, **{version.ref: version for version in versions}}
+    return {ref: version.tree for ref, version in newest.items() if version.tree is not None}
 
 
 def revision_digest(stored: Stored, versions: Iterable[DocumentVersion]) -> str:
-    """The digest of all documents as they are once these versions are stored too."""
+    """Return the digest of all documents that exist once ``versions`` are stored."""
     digests = {ref: version.digest for ref, version in stored.items()}
     digests |= {version.ref: version.digest for version in versions}
     return digest({str(ref): each for ref, each in digests.items() if each})
@@ -66,17 +73,17 @@ def _tree(stored: Stored, ref: DocumentRef) -> Manifest | None:
     return stored[ref].tree if ref in stored else None
 
 
-def _wrong_versions(submission: Submission, stored: Stored) -> Iterator[GovernorError]:
+def _version_mismatches(submission: Submission, stored: Stored) -> Iterator[GovernorError]:
     versions = {str(ref): version.version for ref, version in stored.items() if version.tree is not None}
-    for name, wanted in submission.request.if_match.items():
+    for name, expected in submission.request.if_match.items():
         found = versions.get(name, 0)
-        if found != wanted:
-            reason = f"expected {_told(wanted)}, found {_told(found)}; read it again and repeat the change"
+        if found != expected:
+            reason = f"expected {_describe(expected)}, found {_describe(found)}; read it again and repeat the change"
             detail = Detail(reason=reason, document=name)
             yield GovernorError(Kind.PRECONDITION, "version-mismatch", "a document was changed meanwhile", [detail])
 
 
-def _told(version: int) -> str:
+def _describe(version: int) -> str:
     return f"version {version}" if version else "no such document"
 
 

@@ -1,4 +1,4 @@
-"""Statements on deliveries and on the reports about them."""
+"""Statements on deliveries and their reports."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports
 
-_MOST_NAMES = 500
-"""How many names go into one statement; databases bound the number of parameters."""
+_MAX_NAMES = 500
+"""Names per statement; databases limit the number of parameters."""
 
 
-class Issued(msgspec.Struct, frozen=True):
-    """A delivery without its content, as far as states are made from it."""
+class DeliveryHead(msgspec.Struct, frozen=True):
+    """A delivery without its content."""
 
     runtime: str
     sequence: int
@@ -26,8 +26,8 @@ class Issued(msgspec.Struct, frozen=True):
     time: datetime
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """The newest report about one delivery, with the server's own times."""
+class StoredReport(msgspec.Struct, frozen=True):
+    """The newest report about one delivery, with timestamps of the server's clock."""
 
     received: datetime
     acknowledged: bool
@@ -35,19 +35,19 @@ class Heard(msgspec.Struct, frozen=True):
     report: Report
 
 
-_ISSUED = tuple(deliveries.c[name] for name in Issued.__struct_fields__)
-_HEARD = (reports.c.received, reports.c.acknowledged, reports.c.verified, reports.c.body)
+_HEAD = tuple(deliveries.c[name] for name in DeliveryHead.__struct_fields__)
+_REPORT = (reports.c.received, reports.c.acknowledged, reports.c.verified, reports.c.body)
 
 
-def insert_deliveries(connection: sa.Connection, made: Sequence[Delivery], time: datetime) -> None:
+def insert_deliveries(connection: sa.Connection, new: Sequence[Delivery], time: datetime) -> None:
     """Store new deliveries."""
-    rows = [{column.name: getattr(delivery, column.name) for column in DELIVERY_COLUMNS} for delivery in made]
+    rows = [{column.name: getattr(delivery, column.name) for column in DELIVERY_COLUMNS} for delivery in new]
     if rows:
         connection.execute(deliveries.insert(), [row | {"time": time} for row in rows])
 
 
 def find_delivery(connection: sa.Connection, runtime: str, sequence: int | None = None) -> Delivery | None:
-    """One delivery with its sealed content, the newest without ``sequence``."""
+    """Return one delivery with its sealed content; the newest if ``sequence`` is None."""
     statement = sa.select(*DELIVERY_COLUMNS).where(deliveries.c.runtime == runtime)
     if sequence is not None:
         statement = statement.where(deliveries.c.sequence == sequence)
@@ -56,53 +56,57 @@ def find_delivery(connection: sa.Connection, runtime: str, sequence: int | None 
 
 
 def newest_deliveries(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, Delivery]:
-    """The newest delivery of each of these runtimes, with its sealed content."""
+    """Return the newest delivery of each given runtime, with its sealed content."""
     newest = _newest(deliveries)
     joined = deliveries.join(newest, _same_delivery(deliveries, newest))
     found: dict[str, Delivery] = {}
-    for names in _portions(runtimes):
+    for names in _batches(runtimes):
         statement = sa.select(*DELIVERY_COLUMNS).select_from(joined).where(deliveries.c.runtime.in_(names))
         found |= {row.runtime: _delivery(row) for row in connection.execute(statement)}
     return found
 
 
-def newest_issued(connection: sa.Connection, runtime: str | None = None) -> dict[str, Issued]:
-    """The newest delivery of each runtime, or of one, without content."""
+def newest_heads(connection: sa.Connection, runtime: str | None = None) -> dict[str, DeliveryHead]:
+    """Return the head of the newest delivery, of every runtime or of one."""
     newest = _newest(deliveries, runtime)
-    statement = sa.select(*_ISSUED).select_from(deliveries.join(newest, _same_delivery(deliveries, newest)))
-    return {row.runtime: Issued(*row) for row in connection.execute(statement)}
+    statement = sa.select(*_HEAD).select_from(deliveries.join(newest, _same_delivery(deliveries, newest)))
+    return {row.runtime: DeliveryHead(*row) for row in connection.execute(statement)}
 
 
-def newest_heard(connection: sa.Connection, runtime: str | None = None) -> dict[str, Heard]:
-    """For each runtime, or for one, the report about the newest delivery that has one."""
+def newest_reports(connection: sa.Connection, runtime: str | None = None) -> dict[str, StoredReport]:
+    """Return the report about the newest reported delivery, of every runtime or of one."""
     newest = _newest(reports, runtime)
-    statement = sa.select(reports.c.runtime, *_HEARD).select_from(reports.join(newest, _same_delivery(reports, newest)))
-    return {name: Heard(*heard) for name, *heard in connection.execute(statement)}
+    statement = sa.select(reports.c.runtime, *_REPORT).select_from(
+        reports.join(newest, _same_delivery(reports, newest))
+    )
+    return {name: StoredReport(*values) for name, *values in connection.execute(statement)}
 
 
-def issued_in(connection: sa.Connection, revision: int) -> list[Issued]:
-    """What a revision sent out first to each of its runtimes; a retry sends the same once more."""
-    first = _first_of(revision)
-    statement = sa.select(*_ISSUED).select_from(deliveries.join(first, _same_delivery(deliveries, first)))
-    return [Issued(*row) for row in connection.execute(statement.order_by(deliveries.c.runtime))]
+def first_heads(connection: sa.Connection, revision: int) -> list[DeliveryHead]:
+    """Return the first delivery of a revision to each of its runtimes; a retry adds later ones."""
+    first = _first_deliveries(revision)
+    statement = sa.select(*_HEAD).select_from(deliveries.join(first, _same_delivery(deliveries, first)))
+    return [DeliveryHead(*row) for row in connection.execute(statement.order_by(deliveries.c.runtime))]
 
 
-def acknowledged_since(connection: sa.Connection, revision: int) -> dict[str, tuple[Issued, Heard]]:
-    """For each runtime of a revision, its first delivery from then on that is acknowledged now."""
-    first = _first_of(revision)
+def acknowledged_since(connection: sa.Connection, revision: int) -> dict[str, tuple[DeliveryHead, StoredReport]]:
+    """Return, for each runtime of a revision, its first acknowledged delivery since then."""
+    first = _first_deliveries(revision)
     statement = (
-        sa.select(*_ISSUED, *_HEARD)
+        sa.select(*_HEAD, *_REPORT)
         .select_from(reports.join(deliveries, _same_delivery(reports, deliveries)))
         .join(first, sa.and_(reports.c.runtime == first.c.runtime, reports.c.sequence >= first.c.sequence))
         .where(reports.c.acknowledged)
         .order_by(reports.c.sequence.desc())
     )
-    width = len(_ISSUED)
-    return {row.runtime: (Issued(*row[:width]), Heard(*row[width:])) for row in connection.execute(statement)}
+    width = len(_HEAD)
+    return {
+        row.runtime: (DeliveryHead(*row[:width]), StoredReport(*row[width:])) for row in connection.execute(statement)
+    }
 
 
 def highest_attempt(connection: sa.Connection, runtime: str, digest: str) -> int:
-    """How often this runtime was asked to take this content; 0 when never."""
+    """Return the highest attempt at which a digest was delivered to a runtime; 0 if it never was."""
     statement = sa.select(sa.func.max(deliveries.c.attempt)).where(
         deliveries.c.runtime == runtime, deliveries.c.digest == digest
     )
@@ -110,7 +114,7 @@ def highest_attempt(connection: sa.Connection, runtime: str, digest: str) -> int
 
 
 def delivered_since_verified(connection: sa.Connection, runtime: str) -> frozenset[ResourceRef]:
-    """What may be present in a runtime: the resources of its last verified delivery and of everything sent since."""
+    """Return the resources that may be present: those of the last verified delivery and of every later one."""
     verified = sa.select(sa.func.coalesce(sa.func.max(reports.c.sequence), 0)).where(
         reports.c.runtime == runtime, reports.c.verified.is_not(None)
     )
@@ -120,19 +124,19 @@ def delivered_since_verified(connection: sa.Connection, runtime: str) -> frozens
     return frozenset(ref for resources in connection.scalars(statement) for ref in refs(resources))
 
 
-def find_heard(connection: sa.Connection, runtime: str, sequence: int) -> Heard | None:
-    """The newest report about one delivery."""
-    statement = sa.select(*_HEARD).where(reports.c.runtime == runtime, reports.c.sequence == sequence)
+def find_report(connection: sa.Connection, runtime: str, sequence: int) -> StoredReport | None:
+    """Return the newest report about one delivery."""
+    statement = sa.select(*_REPORT).where(reports.c.runtime == runtime, reports.c.sequence == sequence)
     row = connection.execute(statement).one_or_none()
-    return None if row is None else Heard(*row)
+    return None if row is None else StoredReport(*row)
 
 
-def put_report(connection: sa.Connection, heard: Heard) -> None:
-    """Store a report in place of the last one about the same delivery."""
-    key = {"runtime": heard.report.runtime, "sequence": heard.report.sequence}
+def put_report(connection: sa.Connection, stored: StoredReport) -> None:
+    """Replace the stored report about the same delivery."""
+    key = {"runtime": stored.report.runtime, "sequence": stored.report.sequence}
     connection.execute(reports.delete().filter_by(**key))
-    values = {"received": heard.received, "acknowledged": heard.acknowledged, "verified": heard.verified}
-    connection.execute(reports.insert(), [{**key, **values, "body": heard.report}])
+    values = {"received": stored.received, "acknowledged": stored.acknowledged, "verified": stored.verified}
+    connection.execute(reports.insert(), [{**key, **values, "body": stored.report}])
 
 
 def _newest(table: sa.Table, runtime: str | None = None) -> sa.Subquery:
@@ -142,10 +146,10 @@ def _newest(table: sa.Table, runtime: str | None = None) -> sa.Subquery:
     return statement.subquery()
 
 
-def _first_of(revision: int) -> sa.Subquery:
+def _first_deliveries(revision: int) -> sa.Subquery:
     lowest = sa.func.min(deliveries.c.sequence).label("sequence")
-    chosen = sa.select(deliveries.c.runtime, lowest).where(deliveries.c.revision == revision)
-    return chosen.group_by(deliveries.c.runtime).subquery()
+    first = sa.select(deliveries.c.runtime, lowest).where(deliveries.c.revision == revision)
+    return first.group_by(deliveries.c.runtime).subquery()
 
 
 def _same_delivery(left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -153,11 +157,11 @@ def _same_delivery(left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElemen
 
 
 def _delivery(row: sa.Row[tuple[object, ...]]) -> Delivery:
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+    values = dict(row._mapping)  # noqa: SLF001 - public in SQLAlchemy
     return Delivery(**values | {"resources": tuple(values["resources"])})
 
 
-def _portions(names: Iterable[str]) -> Iterator[list[str]]:
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
     ordered = sorted(names)
-    for start in range(0, len(ordered), _MOST_NAMES):
-        yield ordered[start : start + _MOST_NAMES]
+    for start in range(0, len(ordered), _MAX_NAMES):
+        yield ordered[start : start + _MAX_NAMES]

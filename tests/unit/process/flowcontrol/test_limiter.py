@@ -122,6 +122,37 @@ async def test_nothing_is_kept_of_those_who_waited() -> None:
     assert not hasattr(callers.limiter, "__dict__")
 
 
+async def test_without_waiting_a_burst_is_spent_and_refilled() -> None:
+    clock = VirtualClock()
+    limiter = Limiter(Rate(per_s=2, burst=3), clock)
+    taken: list[bool] = []
+    for seconds in (0, 0, 0, 0, 0.5, 0, 100, 0, 0, 0):
+        await clock.advance(seconds)
+        taken.append(limiter.try_acquire())
+    assert taken == [True, True, True, False, True, False, True, True, True, False]
+
+
+async def test_a_failed_try_takes_no_token() -> None:
+    clock = VirtualClock()
+    limiter = Limiter(Rate(per_s=1, burst=1), clock)
+    assert limiter.try_acquire()
+    assert not any(limiter.try_acquire() for _ in range(10))
+    await clock.advance(1)
+    assert limiter.try_acquire()
+
+
+async def test_a_try_does_not_overtake_a_waiting_caller() -> None:
+    clock = HeldClock()
+    callers = Callers(Rate(per_s=1, burst=1), clock)
+    callers.come(2)
+    await clock.advance(0)
+    await clock.advance(clock.wanted_s)
+    assert not callers.limiter.try_acquire()
+    clock.woken.set_result(None)
+    await clock.advance(0)
+    assert callers.passed == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("rate", [lambda: Rate(per_s=0, burst=1), lambda: Rate(per_s=1, burst=0)])
 def test_a_rate_that_lets_nobody_pass_is_refused(rate: Callable[[], Rate]) -> None:
     with pytest.raises(ValueError, match="a rate needs"):

@@ -1,4 +1,4 @@
-"""Whom a change concerns, and where a problem of folded layers is told."""
+"""Affected runtimes, compiled bundles, and where errors of folded layers are reported."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.server.changes.compiler import (
     Documents,
+    affected_runtimes,
     check_selectors,
     compile_runtimes,
-    concerned,
-    idle_profiles,
     read_documents,
+    unused_profiles,
 )
 
 API_VERSION = "runtime-governor.dev/v1alpha1"
@@ -44,23 +44,23 @@ def read(*trees: dict[str, Any]) -> Documents:
 RUNTIMES = (runtime("r1", region="eu"), runtime("r2", region="us"), runtime("r3", region="eu"))
 
 
-def test_a_profile_concerns_those_it_selects_and_those_it_selected() -> None:
+def test_a_profile_affects_the_runtimes_that_it_selects_and_selected() -> None:
     before = read(*RUNTIMES, profile("p", EU))
     after = read(*RUNTIMES, profile("p", {"runtime": "r2"}))
-    assert concerned(before, after, [DocumentRef("Profile", "p")]) == ["r1", "r2", "r3"]
-    assert concerned(after, after, [DocumentRef("Profile", "p")]) == ["r2"]
+    assert affected_runtimes(before, after, [DocumentRef("Profile", "p")]) == ["r1", "r2", "r3"]
+    assert affected_runtimes(after, after, [DocumentRef("Profile", "p")]) == ["r2"]
 
 
-def test_a_deleted_profile_concerns_those_it_selected_and_a_deleted_runtime_nobody() -> None:
+def test_a_deleted_profile_affects_the_remaining_runtimes_that_it_selected() -> None:
     before = read(*RUNTIMES, profile("p", EU))
     after = read(RUNTIMES[0], RUNTIMES[1])
     touched = [DocumentRef("Profile", "p"), DocumentRef("Runtime", "r3")]
-    assert concerned(before, after, touched) == ["r1"]
+    assert affected_runtimes(before, after, touched) == ["r1"]
 
 
-def test_a_runtime_concerns_itself() -> None:
+def test_a_touched_runtime_affects_itself() -> None:
     both = read(*RUNTIMES)
-    assert concerned(both, both, [DocumentRef("Runtime", "r2")]) == ["r2"]
+    assert affected_runtimes(both, both, [DocumentRef("Runtime", "r2")]) == ["r2"]
 
 
 def test_layers_that_are_complete_only_together_are_accepted() -> None:
@@ -74,7 +74,7 @@ def test_layers_that_are_complete_only_together_are_accepted() -> None:
     }
 
 
-def test_what_is_missing_in_the_sum_is_told_once_at_the_profile_that_began_it() -> None:
+def test_a_missing_field_is_reported_once_at_the_profile_that_introduced_the_resource() -> None:
     incomplete = component("s", {"version": "v1", "metadata": []})
     with pytest.raises(GovernorError) as caught:
         compile_runtimes(read(*RUNTIMES, profile("p", EU, incomplete)), ["r1", "r3"])
@@ -83,7 +83,7 @@ def test_what_is_missing_in_the_sum_is_told_once_at_the_profile_that_began_it() 
     assert caught.value.details[0].path == "spec.resources[0].spec.type"
 
 
-def test_an_unknown_variable_is_told_at_the_layer_that_wrote_it() -> None:
+def test_an_unknown_variable_is_reported_at_the_layer_that_wrote_it() -> None:
     base = profile("base", {}, component("s", {"type": "state.redis", "version": "v1", "metadata": fields(a="1")}))
     over = profile("over", EU, component("s", {"metadata": fields(b="${runtime.nope}")}))
     with pytest.raises(GovernorError) as caught:
@@ -93,7 +93,7 @@ def test_an_unknown_variable_is_told_at_the_layer_that_wrote_it() -> None:
     ]
 
 
-def test_problems_of_all_runtimes_are_told_together() -> None:
+def test_errors_of_all_runtimes_are_reported_together() -> None:
     first = profile("first", {"runtime": "r1"}, component("s", {"version": "v1"}))
     second = profile("second", {"runtime": "r2"}, component("s", {"version": "v1"}))
     with pytest.raises(GovernorError) as caught:
@@ -109,14 +109,14 @@ def test_an_apply_policy_folds_field_by_field_as_written() -> None:
     assert (apply.strategy, apply.verify_window_seconds) == ("rolling", 9)
 
 
-def test_every_profile_that_names_an_unknown_runtime_is_told() -> None:
+def test_every_profile_that_names_an_unknown_runtime_is_reported() -> None:
     documents = read(runtime("r1"), profile("a", {"runtime": "x"}), profile("b", {"runtime": "y"}), profile("c", {}))
     with pytest.raises(GovernorError) as caught:
         check_selectors(documents)
     assert [detail.document for detail in caught.value.details] == ["Profile/a", "Profile/b"]
 
 
-def test_only_touched_profiles_without_runtimes_are_warned_about() -> None:
+def test_only_touched_profiles_that_select_no_runtime_cause_a_warning() -> None:
     documents = read(runtime("r1"), profile("a", EU), profile("b", EU), profile("c", {}))
     touched = [DocumentRef("Profile", name) for name in ("a", "c", "gone")]
-    assert idle_profiles(documents, touched) == ["profile 'a' selects no runtime"]
+    assert unused_profiles(documents, touched) == ["profile 'a' selects no runtime"]

@@ -1,4 +1,4 @@
-"""Which documents are read-only for whom."""
+"""Ownership of documents by sources."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from governor.server.changes.ownership import Ownership
 ONE, TWO = DocumentRef("Profile", "one"), DocumentRef("Profile", "two")
 
 
-def test_a_document_of_a_source_is_changed_by_it_alone() -> None:
+def test_only_the_owning_source_may_change_a_document() -> None:
     ownership = Ownership()
     ownership.claim("source:a", [ONE])
     ownership.check([ONE, TWO], "source:a")
@@ -21,7 +21,7 @@ def test_a_document_of_a_source_is_changed_by_it_alone() -> None:
     assert "source:a" in caught.value.message
 
 
-def test_a_new_claim_replaces_the_old_one_of_the_same_source_only() -> None:
+def test_a_new_claim_replaces_only_the_claim_of_the_same_source() -> None:
     ownership = Ownership()
     ownership.claim("source:a", [ONE])
     ownership.claim("source:b", [TWO])

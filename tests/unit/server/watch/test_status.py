@@ -1,12 +1,12 @@
-"""States and progress, made purely from what is stored."""
+"""Runtime status and revision progress as pure functions of the stored records."""
 
 from datetime import UTC, datetime, timedelta
 
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
-from governor.server.store.deliveries import Heard, Issued
+from governor.server.store.deliveries import DeliveryHead, StoredReport
 from governor.server.watch.hub import Presence
-from governor.server.watch.status import Facts, ProgressFacts, revision_progress, runtime_view
+from governor.server.watch.status import ProgressRecord, RuntimeRecord, revision_progress, runtime_view
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TREE = {
@@ -21,17 +21,17 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def issued(sequence: int = 1, time: datetime = START) -> Issued:
-    return Issued("r1", sequence, 1, sequence, f"d{sequence}", time)
+def head(sequence: int = 1, time: datetime = START) -> DeliveryHead:
+    return DeliveryHead("r1", sequence, 1, sequence, f"d{sequence}", time)
 
 
-def heard(sequence: int, state: State, received: datetime, verified: datetime | None = None) -> Heard:
+def stored(sequence: int, state: State, received: datetime, verified: datetime | None = None) -> StoredReport:
     part = ResourceReport(state=state, resource=ResourceRef("Component", "default", "s"))
     report = Report("r1", sequence, 1, f"d{sequence}", "boot", 1, received, "test", (part,), ())
-    return Heard(received, acknowledged(report), verified, report)
+    return StoredReport(received, acknowledged(report), verified, report)
 
 
-def away(_: str) -> Presence:
+def not_watching(_: str) -> Presence:
     return Presence(watching=False, since=None)
 
 
@@ -40,44 +40,44 @@ def watching(_: str) -> Presence:
 
 
 def test_a_runtime_without_deliveries_has_nothing_to_verify() -> None:
-    view = runtime_view(Facts(TREE, enrolled=False, issued=None, heard=None), away)
+    view = runtime_view(RuntimeRecord(TREE, enrolled=False, newest=None, report=None), not_watching)
     assert (view.sequence, view.labels, view.summary.state) == (0, {"region": "eu"}, "NothingToVerify,NotEnrolled")
 
 
 def test_a_report_about_an_older_delivery_leaves_the_newest_pending() -> None:
-    facts = Facts(TREE, enrolled=True, issued=issued(2), heard=heard(1, State.VERIFIED, at(1), at(1)))
-    view = runtime_view(facts, watching)
+    record = RuntimeRecord(TREE, enrolled=True, newest=head(2), report=stored(1, State.VERIFIED, at(1), at(1)))
+    view = runtime_view(record, watching)
     assert (view.sequence, view.digest, view.summary.state) == (2, "d2", "Pending")
 
 
-def test_a_verified_runtime_that_is_away_says_so() -> None:
-    facts = Facts(TREE, enrolled=True, issued=issued(), heard=heard(1, State.VERIFIED, at(1), at(1)))
-    assert runtime_view(facts, watching).summary.state == "Verified"
-    assert runtime_view(facts, away).summary.state == "Verified,NotWatching"
+def test_a_verified_runtime_without_a_watch_is_shown_as_not_watching() -> None:
+    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    assert runtime_view(record, watching).summary.state == "Verified"
+    assert runtime_view(record, not_watching).summary.state == "Verified,NotWatching"
 
 
-def test_progress_counts_from_accepted_to_the_report_that_verified() -> None:
-    verified = heard(1, State.VERIFIED, at(9), verified=at(2.5))
-    facts = ProgressFacts(issued(), True, issued(), verified, (issued(), verified))
-    progress = revision_progress(1, [facts], watching, now=at(100))
+def test_progress_lasts_from_acceptance_to_the_verifying_report() -> None:
+    verified = stored(1, State.VERIFIED, at(9), verified=at(2.5))
+    record = ProgressRecord(head(), True, head(), verified, (head(), verified))
+    progress = revision_progress(1, [record], watching, now=at(100))
     assert progress.complete
     assert progress.runtimes[0].seconds == 2.5
 
 
-def test_progress_is_not_done_while_a_report_says_less_than_verified() -> None:
+def test_progress_is_not_done_until_the_report_is_verified() -> None:
     for state in (State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.FAILED, State.UNPROVEN):
-        facts = ProgressFacts(issued(), True, issued(), heard(1, state, at(1)), None)
-        progress = revision_progress(1, [facts], watching, now=at(4))
+        record = ProgressRecord(head(), True, head(), stored(1, state, at(1)), None)
+        progress = revision_progress(1, [record], watching, now=at(4))
         assert not progress.complete
         assert (progress.runtimes[0].done, progress.runtimes[0].seconds) == (False, 4)
 
 
-def test_something_newer_completes_an_older_revision() -> None:
-    newer = heard(3, State.VERIFIED, at(5), verified=at(5))
-    facts = ProgressFacts(issued(1), True, issued(3), newer, (issued(3), newer))
-    progress = revision_progress(1, [facts], watching, now=at(9))
+def test_a_newer_verified_delivery_completes_an_older_revision() -> None:
+    newer = stored(3, State.VERIFIED, at(5), verified=at(5))
+    record = ProgressRecord(head(1), True, head(3), newer, (head(3), newer))
+    progress = revision_progress(1, [record], watching, now=at(9))
     assert (progress.complete, progress.runtimes[0].sequence) == (True, 3)
 
 
-def test_a_revision_that_sent_nothing_is_complete() -> None:
+def test_a_revision_without_deliveries_is_complete() -> None:
     assert revision_progress(1, [], watching, now=START).complete

@@ -1,4 +1,4 @@
-"""Errors collected on the way, so that one answer names everything that is wrong."""
+"""A list of errors that is raised as one, so that a single response names everything that is wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,28 +6,28 @@ from typing import Final
 
 from governor.errors import Detail, GovernorError
 
-MOST_DETAILS: Final = 50
+MAX_DETAILS: Final = 50
 
 
-class Refusals:
-    """What was refused so far."""
+class ErrorList:
+    """Errors collected so far."""
 
     def __init__(self) -> None:
         self._errors: list[GovernorError] = []
 
     def add(self, error: GovernorError) -> None:
-        """Remember an error."""
+        """Append an error."""
         self._errors.append(error)
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Remember an error instead of raising it."""
+    def collect(self) -> Iterator[None]:
+        """Append an error raised in the block instead of propagating it."""
         try:
             yield
         except GovernorError as error:
             self.add(error)
 
-    def refuse_if_any(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise the first error with the details of all."""
         if not self._errors:
             return
@@ -38,5 +38,5 @@ class Refusals:
 
     def _details(self) -> list[Detail]:
         details = list(dict.fromkeys(detail for error in self._errors for detail in error.details))
-        left_off = len(details) - MOST_DETAILS
-        return [*details[:MOST_DETAILS], Detail(reason=f"and {left_off} more problems")] if left_off > 0 else details
+        omitted = len(details) - MAX_DETAILS
+        return [*details[:MAX_DETAILS], Detail(reason=f"and {omitted} more problems")] if omitted > 0 else details

@@ -1,7 +1,7 @@
-"""Sealing the sensitive places of a profile, and keeping what a reader sent back masked.
+"""Sensitive values of a profile: sealed before they are stored, and kept where a submitted document has ``***``.
 
-``***`` keeps the sealed value that the stored version has at the same place: the same resource, the same keys, list
-items by their names. Nothing else can be kept, so a mask can never be stored as if it were a password.
+``***`` keeps the sealed value that the stored version has at the same path of the same resource, with list items
+matched by name. Anywhere else it is an error, so a mask is never stored as a password.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _RESOURCES: Path = ("spec", "resources")
 
 
 def seal_document(tree: Manifest, stored: Manifest | None, sealer: Sealer) -> tuple[Manifest, list[Detail]]:
-    """The document as it may be stored, and what could not be sealed or kept; details carry no document name yet."""
+    """Return the sealed document and the values that could not be sealed or kept; details lack the document's name."""
     resources = leaf_at(tree, _RESOURCES) or []
     if not resources:
         return tree, []
@@ -28,13 +28,13 @@ def seal_document(tree: Manifest, stored: Manifest | None, sealer: Sealer) -> tu
     problems: list[Detail] = []
     sealed = []
     for index, manifest in enumerate(resources):
-        sealing = _Sealing(sealer, frozenset(sensitive_paths(manifest)), (*_RESOURCES, index), problems)
+        sealing = _ManifestSealing(sealer, frozenset(sensitive_paths(manifest)), (*_RESOURCES, index), problems)
         sealed.append(sealing.walk(manifest, old.get(resource_ref(manifest, "")), ()))
     return {**tree, "spec": {**tree["spec"], "resources": sealed}}, problems
 
 
-class _Sealing:
-    """One manifest on its way into the store."""
+class _ManifestSealing:
+    """Walk over one manifest that seals its sensitive values."""
 
     def __init__(self, sealer: Sealer, sensitive: frozenset[Path], place: Path, problems: list[Detail]) -> None:
         self._sealer = sealer
@@ -50,28 +50,28 @@ class _Sealing:
         if isinstance(tree, dict):
             return {key: self.walk(value, leaf_at(old, (key,)), (*path, key)) for key, value in tree.items()}
         if isinstance(tree, list):
-            pairs = enumerate(_beside(tree, old))
+            pairs = enumerate(_paired_by_name(tree, old))
             return [self.walk(item, old_item, (*path, index)) for index, (item, old_item) in pairs]
         return tree
 
     def _keep(self, old: Tree, path: Path) -> Tree:
         if not isinstance(old, Sealed):
-            self._refuse(path, f"{MASK} keeps a stored sensitive value, but none is stored here; write the value")
+            self._reject(path, f"{MASK} keeps a stored sensitive value, but none is stored here; write the value")
         return old
 
     def _seal(self, tree: Tree, old: Tree, path: Path) -> Tree:
         if isinstance(tree, str) and variables.names_variable(tree):
-            self._refuse(path, "a sensitive value is sealed and cannot hold ${runtime...}; write it per runtime")
+            self._reject(path, "a sensitive value is sealed and cannot contain ${runtime...}; write it per runtime")
             return tree
         sealed = self._sealer.seal(tree)
         return old if isinstance(old, Sealed) and old.mac == sealed.mac else sealed
 
-    def _refuse(self, path: Path, reason: str) -> None:
+    def _reject(self, path: Path, reason: str) -> None:
         self._problems.append(Detail(reason=reason, path=paths.render((*self._place, *path))))
 
 
-def _beside(items: list[Tree], old: Tree) -> Iterator[tuple[Tree, Tree]]:
-    """Each item with the old one of the same name; an ordinary list keeps nothing, for its items may have moved."""
+def _paired_by_name(items: list[Tree], old: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """Yield each item with the old item of the same name, or with None if the list is not keyed by name."""
     by_name = named_items(items)
     if by_name is None:
         yield from ((item, None) for item in items)

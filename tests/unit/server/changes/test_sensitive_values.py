@@ -1,8 +1,8 @@
-"""Sensitive places are sealed, masked ones kept, and nothing else is touched."""
+"""Sealing sensitive values, and keeping masked ones."""
 
 from typing import Any
 
-from governor.server.changes.sensitive import seal_document
+from governor.server.changes.sensitive_values import seal_document
 from governor.server.store.sealer import KEY_BYTES, Sealer
 from governor.values.secret import Sealed
 
@@ -36,7 +36,7 @@ def test_only_sensitive_values_are_sealed() -> None:
     assert SEALER.open(value(sealed, "redisPassword")) == "pw"
 
 
-def test_a_mask_keeps_the_stored_value_wherever_the_item_moved() -> None:
+def test_a_mask_keeps_the_stored_value_of_a_moved_item() -> None:
     stored = seal(profile(component(("redisHost", "a:1"), ("redisPassword", "pw"))))
     moved = profile(component(name="new"), component(("redisPassword", "***"), ("redisHost", "b:1")))
     kept = seal(moved, stored)
@@ -44,20 +44,20 @@ def test_a_mask_keeps_the_stored_value_wherever_the_item_moved() -> None:
     assert value(kept, "redisHost", resource=1) == "b:1"
 
 
-def test_a_mask_keeps_a_value_that_is_no_longer_sensitive_by_itself() -> None:
+def test_a_mask_keeps_a_sealed_value_whose_field_is_no_longer_sensitive() -> None:
     stored = seal(profile(component(("redisPassword", "pw"))))
     changed = component(("redisPassword", "***"))
     changed["spec"]["type"] = "state.in-memory"
     assert isinstance(value(seal(profile(changed), stored), "redisPassword"), Sealed)
 
 
-def test_the_same_value_written_again_keeps_its_box() -> None:
+def test_an_unchanged_value_keeps_its_box() -> None:
     stored = seal(profile(component(("redisPassword", "pw"))))
     again = seal(profile(component(("redisPassword", "pw"))), stored)
     assert value(again, "redisPassword").box == value(stored, "redisPassword").box
 
 
-def test_a_mask_with_nothing_to_keep_is_a_problem_at_its_place() -> None:
+def test_a_mask_without_a_stored_value_is_an_error_at_its_path() -> None:
     stored = seal(profile(component(("redisPassword", "pw"))))
     for wrong in (
         profile(component(("redisPassword", "***"), name="other")),
@@ -67,20 +67,20 @@ def test_a_mask_with_nothing_to_keep_is_a_problem_at_its_place() -> None:
         assert [problem.path for problem in problems] == ["spec.resources[0].spec.metadata[0].value"]
 
 
-def test_a_mask_in_an_ordinary_list_keeps_nothing() -> None:
+def test_a_mask_in_a_list_without_unique_names_is_an_error() -> None:
     twice = component(("redisPassword", "one"), ("redisPassword", "two"))
     stored = seal(profile(twice))
     _, problems = seal_document(profile(component(("redisPassword", "***"), ("redisPassword", "two"))), stored, SEALER)
     assert len(problems) == 1
 
 
-def test_a_variable_in_a_sensitive_value_is_a_problem_that_does_not_repeat_it() -> None:
+def test_the_error_about_a_variable_in_a_sensitive_value_does_not_reveal_it() -> None:
     _, problems = seal_document(profile(component(("redisPassword", "canary-${runtime.id}"))), None, SEALER)
     assert len(problems) == 1
     assert "canary" not in problems[0].reason
 
 
-def test_null_at_a_sensitive_place_stays_the_removal_it_is() -> None:
+def test_null_in_a_sensitive_field_is_not_sealed() -> None:
     assert value(seal(profile(component(("redisPassword", None)))), "redisPassword") is None
 
 

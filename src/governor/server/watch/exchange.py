@@ -1,0 +1,67 @@
+"""The exchange with an agent: deliveries are signed on the way out, reports are checked on the way in."""
+
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from governor.domain.bundles import Delivery, refs
+from governor.domain.reports import Report, acknowledged, supersedes
+from governor.errors import Detail, GovernorError, Kind, invalid
+from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report
+from governor.server.store.sealer import Sealer
+from governor.values.trees import Manifest
+from governor.wire.credentials import sign_delivery
+from governor.wire.rest import SignedDelivery
+
+
+class DeliverySigner:
+    """Unseals and signs stored deliveries. Its results may be sent only to the delivery's runtime."""
+
+    def __init__(self, sealer: Sealer, key: Ed25519PrivateKey) -> None:
+        self._sealer = sealer
+        self._key = key
+
+    def sign(self, delivery: Delivery) -> SignedDelivery:
+        """Return a stored delivery as it is sent: unsealed and signed."""
+        return sign_delivery(msgspec.structs.replace(delivery, resources=self.unseal(delivery)), self._key)
+
+    def unseal(self, delivery: Delivery) -> tuple[Manifest, ...]:
+        """Return the resources of a stored delivery with their sensitive values in plain text."""
+        return tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)
+
+
+def accept_report(connection: sa.Connection, report: Report, now: datetime) -> bool:
+    """Store a report unless the stored one about the same delivery is newer; return whether it was stored."""
+    delivery = find_delivery(connection, report.runtime, report.sequence)
+    if delivery is None:
+        message = f"runtime {report.runtime!r} was never sent a delivery {report.sequence}"
+        raise GovernorError(Kind.NOT_FOUND, "delivery-unknown", message)
+    _check_matches(report, delivery)
+    old = find_report(connection, report.runtime, report.sequence)
+    if not supersedes(report, old.report if old else None):
+        return False
+    is_acknowledged = acknowledged(report)
+    first_verified = old.verified if old else None
+    verified = first_verified or (now if is_acknowledged else None)
+    put_report(connection, StoredReport(now, is_acknowledged, verified, report))
+    return True
+
+
+def _check_matches(report: Report, delivery: Delivery) -> None:
+    """Raise if the report is about other content, or if an acknowledgement does not cover the whole delivery."""
+    if (report.attempt, report.digest) != (delivery.attempt, delivery.digest):
+        message = (
+            f"delivery {delivery.sequence} is attempt {delivery.attempt} at {delivery.digest}, "
+            f"the report is about attempt {report.attempt} at {report.digest}"
+        )
+        raise invalid("report-foreign", message)
+    if not acknowledged(report):
+        return
+    missing = {*refs(delivery.resources), *delivery.removals} - {part.resource for part in report.resources}
+    if missing:
+        details = [
+            Detail(reason=f"{ref} is in the delivery, put or removed, and not in the report") for ref in sorted(missing)
+        ]
+        raise invalid("report-incomplete", "an acknowledgement must cover every resource of its delivery", details)
