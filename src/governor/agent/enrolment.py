@@ -28,7 +28,7 @@ from governor.wire.credentials import (
 from governor.wire.rest import EnrolRequest, SignedDelivery
 
 
-def load_or_make_key(path: Path) -> Ed25519PrivateKey:
+def load_or_create_key(path: Path) -> Ed25519PrivateKey:
     """The agent's key; made at the first start. Blocking."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
@@ -84,7 +84,7 @@ def credential(membership: Membership, key: Ed25519PrivateKey, clock: Clock) -> 
     return lambda: mint(membership.enrolment.runtime, key, clock.now())
 
 
-def believe(signed: SignedDelivery, membership: Membership) -> Delivery:
+def verify_delivery(signed: SignedDelivery, membership: Membership) -> Delivery:
     """Open a delivery that the pinned key signed for this runtime; refuses anything else."""
     delivery = open_delivery(signed, read_public_key(membership.enrolment.delivery_key))
     if delivery.runtime != membership.enrolment.runtime:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
-from governor.agent.enrolment import believe
+from governor.agent.enrolment import verify_delivery
 from governor.agent.storage import Membership, Storage
 from governor.client import Client
 from governor.domain.bundles import Delivery
@@ -38,30 +38,30 @@ class Inbox:
         self.received_at = clock.now()
         self.unstored: tuple[Delivery, GovernorError] | None = None
         """A newer delivery that could not be remembered, and why; it is asked for again."""
-        self._rival = ""
+        self._conflict = ""
 
-    def opened(self) -> None:
+    def watch_opened(self) -> None:
         """The server took the watch."""
-        self._rival = ""
+        self._conflict = ""
 
-    def refused(self, error: GovernorError) -> None:
+    def watch_failed(self, error: GovernorError) -> None:
         """The watch ended; remember it if that is because another agent has this agent's identity."""
         if error.code == "runtime-in-use":
-            self._rival = error.message
+            self._conflict = error.message
 
-    def not_alone(self) -> str:
+    def identity_conflict(self) -> str:
         """Which other agent speaks as this runtime, or nothing; fits ``Checks.ready``."""
-        return self._rival
+        return self._conflict
 
     def restore(self, membership: Membership | None) -> None:
         """Take up what was received before the agent started. Blocking."""
         signed = self._storage.newest()
         if signed is not None and membership is not None:
-            self.newest, self.signed = believe(signed, membership), signed
+            self.newest, self.signed = verify_delivery(signed, membership), signed
 
-    async def take(self, signed: SignedDelivery, membership: Membership) -> None:
+    async def accept(self, signed: SignedDelivery, membership: Membership) -> None:
         """Believe, remember and announce a delivery; refuses what is not newer than the one it has."""
-        delivery = believe(signed, membership)
+        delivery = verify_delivery(signed, membership)
         if self.newest is not None and _age(delivery) <= _age(self.newest):
             message = f"delivery {_age(delivery)} is not newer than {_age(self.newest)}, which the agent has"
             raise GovernorError(Kind.CONFLICT, "delivery-old", message)
@@ -86,22 +86,22 @@ async def watch(
         try:
             after = inbox.newest.sequence if inbox.newest else 0
             runtime = membership.enrolment.runtime
-            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.opened)
+            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     retries.reset()
-                    await _take(inbox, signed, membership)
+                    await _accept(inbox, signed, membership)
         except GovernorError as error:
             if clock.monotonic() - began > _HELD_S:
                 retries.reset()
-            inbox.refused(error)
+            inbox.watch_failed(error)
             _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
         await clock.sleep(retries.next_delay_s())
 
 
-async def _take(inbox: Inbox, signed: SignedDelivery, membership: Membership) -> None:
+async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership) -> None:
     try:
-        await inbox.take(signed, membership)
+        await inbox.accept(signed, membership)
     except GovernorError as error:
         if error.kind not in _UNBELIEVABLE:
             raise

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from governor.agent.inbox import Inbox
-from governor.agent.ledger import Ledger, Standing
+from governor.agent.ledger import DeliveryPhase, Ledger
 from governor.agent.outbox import Outbox
 from governor.agent.platforms.local.platform import LocalPlatform
 from governor.agent.verification import findings
@@ -46,16 +46,16 @@ class Loop:
         """Bring about the newest delivery, or what worked before it if it is known to fail."""
         if self._inbox.unstored is not None:
             # Nothing is done about it, so the sidecars stay as they are.
-            self._tell_failure(*self._inbox.unstored)
+            self._report_failure(*self._inbox.unstored)
             return Done()
         delivery = self._inbox.newest
         if delivery is None:
             return self._without_delivery()
         if self._left_s(delivery) <= 0:
-            await self._ledger.settled(delivery)
-        if self._ledger.standing(delivery) is Standing.QUARANTINED:
-            return await self._take_back(delivery)
-        return await self._bring_about(delivery)
+            await self._ledger.record_settled(delivery)
+        if self._ledger.phase(delivery) is DeliveryPhase.QUARANTINED:
+            return await self._roll_back(delivery)
+        return await self._apply(delivery)
 
     def _without_delivery(self) -> Outcome:
         left_s = self._began + FIRST_DELIVERY_S - self._clock.monotonic()
@@ -64,59 +64,59 @@ class Loop:
         self._platform.start()
         return Done()
 
-    async def _bring_about(self, delivery: Delivery) -> Outcome:
+    async def _apply(self, delivery: Delivery) -> Outcome:
         received = Evidence(AGENT, self._inbox.received_at, f"delivery {delivery.sequence} received")
         refs = self._platform.refs(delivery)
-        if self._outbox.state_of(delivery) is None:
-            self._outbox.put(delivery, findings.everywhere(State.RECEIVED, refs, self._platform.workloads, received))
+        if self._outbox.reported_state(delivery) is None:
+            self._outbox.put(delivery, findings.uniform(State.RECEIVED, refs, self._platform.workloads, received))
         try:
             found = await self._converge(delivery, received)
         except GovernorError as error:
-            self._tell_failure(delivery, error, received)
+            self._report_failure(delivery, error, received)
             raise
         return Done() if self._is_superseded(delivery) else await self._settle(delivery, found)
 
-    def _tell_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
+    def _report_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
         """Something of the agent's own went wrong; it is not the delivery's fault and will be tried again."""
         failure = Evidence(AGENT, self._clock.now(), f"{error.kind}: {error}")
         refs = self._platform.refs(delivery)
-        self._outbox.put(delivery, findings.everywhere(State.FAILED, refs, self._platform.workloads, *history, failure))
+        self._outbox.put(delivery, findings.uniform(State.FAILED, refs, self._platform.workloads, *history, failure))
 
     async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
         def applied(found: Findings) -> None:
             self._open_window(delivery)
             # A sidecar that fails again and again must not look better in between.
-            if self._outbox.state_of(delivery) not in STALLED:
+            if self._outbox.reported_state(delivery) not in STALLED:
                 self._outbox.put(delivery, found)
 
         # What has worked before is repaired at once: a store that is down for a while must not keep it away for good.
-        wanted = _unchecked(delivery) if self._ledger.standing(delivery) is Standing.KNOWN else delivery
+        wanted = _without_preflight(delivery) if self._ledger.phase(delivery) is DeliveryPhase.SETTLED else delivery
         return await self._platform.converge(wanted, received, applied, lambda: self._is_superseded(delivery))
 
     async def _settle(self, delivery: Delivery, found: Findings) -> Outcome:
-        on_trial = self._ledger.standing(delivery) is Standing.ON_TRIAL
+        on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
         if found.failed and on_trial:
             _log.warning("a change failed", sequence=delivery.sequence, reason=_reason(found))
-            await self._ledger.failed(delivery, found)
-            return await self._take_back(delivery)
+            await self._ledger.record_failed(delivery, found)
+            return await self._roll_back(delivery)
         self._outbox.put(delivery, found)
         if found.verified:
             return await self._passed(delivery)
         _log.warning("not verified", sequence=delivery.sequence, state=found.worst.state, reason=_reason(found))
         if on_trial:
-            await self._ledger.unproven(delivery, found)
+            await self._ledger.record_unproven(delivery, found)
         return Stalled(_reason(found))
 
     async def _passed(self, delivery: Delivery) -> Outcome:
         assert self._inbox.signed is not None  # noqa: S101 - it came or was restored with its signature
-        await self._ledger.passed(delivery, self._inbox.signed)
+        await self._ledger.record_verified(delivery, self._inbox.signed)
         _log.info("verified", sequence=delivery.sequence, digest=delivery.digest)
-        if self._ledger.standing(delivery) is Standing.KNOWN:
+        if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
         return Again(self._left_s(delivery))
 
-    async def _take_back(self, delivery: Delivery) -> Outcome:
+    async def _roll_back(self, delivery: Delivery) -> Outcome:
         """Keep or bring back what worked before a delivery that failed, and say both."""
         trial = self._ledger.trial(delivery)
         assert trial is not None  # noqa: S101 - only called for a delivery in quarantine
@@ -125,13 +125,15 @@ class Loop:
         where = f"{verb} bundle {back.digest} of delivery {back.sequence}" if back else f"{verb} the empty bundle"
 
         def tell(how: str) -> None:
-            self._outbox.put(delivery, findings.taken_back(trial.found, self._clock.now(), f"{where}; {how}"))
+            self._outbox.put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {how}"))
 
         tell("not verified yet")
         received = Evidence(AGENT, self._clock.now(), where)
         superseded = lambda: self._is_superseded(delivery)  # noqa: E731
         try:
-            found = await self._platform.converge(_unchecked(back or _empty(delivery)), received, _untold, superseded)
+            found = await self._platform.converge(
+                _without_preflight(back or _empty(delivery)), received, _ignore, superseded
+            )
         except GovernorError as error:
             tell(f"failed: {error}")
             raise
@@ -164,10 +166,10 @@ def _empty(delivery: Delivery) -> Delivery:
     return msgspec.structs.replace(delivery, sequence=0, digest=digest([]), resources=(), removals=())
 
 
-def _unchecked(delivery: Delivery) -> Delivery:
+def _without_preflight(delivery: Delivery) -> Delivery:
     """A delivery that needs no preflight: it worked before, and every second without it hurts."""
     return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))
 
 
-def _untold(_found: Findings) -> None:
+def _ignore(_found: Findings) -> None:
     """A return is reported as a part of what failed."""

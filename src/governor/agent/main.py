@@ -8,7 +8,7 @@ import aiohttp
 
 import governor
 from governor.agent.connection import Connection
-from governor.agent.enrolment import check_token, load_or_make_key
+from governor.agent.enrolment import check_token, load_or_create_key
 from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
@@ -17,9 +17,9 @@ from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.platforms.local.prover import AnySidecar
+from governor.agent.platforms.local.preflight_runner import PreflightRunner
 from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
-from governor.agent.platforms.local.throwaway import ThrowAway
+from governor.agent.platforms.local.verifier import AnySidecar
 from governor.agent.settings import Settings
 from governor.agent.storage import Storage
 from governor.process import supervise
@@ -88,7 +88,7 @@ async def open_agent(
     storage = Storage(settings.state_dir.absolute())
     storage.prepare()
     with storage.locked():
-        key = load_or_make_key(storage.key_file)
+        key = load_or_create_key(storage.key_file)
         membership = storage.membership()
         token = check_token(settings.join_token, membership)
 
@@ -100,7 +100,7 @@ async def open_agent(
         ledger.restore(membership)
         async with aiohttp.ClientSession() as session:
             sidecars, platform = _local_platform(settings, storage, session, clock, wake)
-            await platform.take_over(storage.directory)
+            await platform.adopt(storage.directory)
             reconciler = Reconciler[str](
                 Loop(inbox, outbox, platform, ledger, clock).reconcile,
                 name="agent",
@@ -124,7 +124,7 @@ def _local_platform(
         directory.resources,
         settings.namespace,
         storage.directory,
-        ends_with_agent=settings.stop_sidecars_on_exit,
+        stop_with_agent=settings.stop_sidecars_on_exit,
     )
     sidecars: tuple[AnySidecar, ...] = tuple(
         ExternalSidecar(each, directory.resources, session, clock, on_change=on_change)
@@ -132,15 +132,15 @@ def _local_platform(
         else Sidecar(each, launch, storage, session, clock, on_change=on_change)
         for each in settings.sidecars
     )
-    throw_away = ThrowAway(launch, storage.directory / "preflight", session, clock)
-    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, throw_away, clock)
+    preflight = PreflightRunner(launch, storage.directory / "preflight", session, clock)
+    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, preflight, clock)
 
 
 def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:
     """Return the health checks: ready when every sidecar runs, with or without a server."""
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)
-    checks.ready("identity", agent.inbox.not_alone)
+    checks.ready("identity", agent.inbox.identity_conflict)
     up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
     for each in agent.sidecars:
         checks.ready(f"sidecar {each.app_id}", each.not_ready)

@@ -33,7 +33,11 @@ class Outbox:
     def put(self, delivery: Delivery, found: Findings) -> None:
         """Have this reported, in place of anything older; what was said already is not said again."""
         old = self.newest
-        if old and self.state_of(delivery) and (old.resources, old.workloads) == (found.resources, found.workloads):
+        if (
+            old
+            and self.reported_state(delivery)
+            and (old.resources, old.workloads) == (found.resources, found.workloads)
+        ):
             return
         self._n += 1
         self.newest = Report(
@@ -57,11 +61,11 @@ class Outbox:
         assert self.newest is not None  # noqa: S101 - only ``put`` sets the event
         return self.newest
 
-    def again(self) -> None:
+    def resend(self) -> None:
         """Have the newest report taken once more."""
         self._wanted.set()
 
-    def state_of(self, delivery: Delivery) -> State | None:
+    def reported_state(self, delivery: Delivery) -> State | None:
         """What was reported last on this delivery, if anything was."""
         newest = self.newest
         if newest is None or (newest.sequence, newest.attempt) != (delivery.sequence, delivery.attempt):
@@ -82,4 +86,4 @@ async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: 
                 continue
             _log.warning("cannot report", error=str(error), failures=retries.failures + 1)
             await clock.sleep(retries.next_delay_s())
-            outbox.again()
+            outbox.resend()

@@ -17,13 +17,13 @@ class Redactor:
     def __init__(self) -> None:
         self._secrets: set[str] = set()
 
-    def learn(self, manifests: Iterable[Manifest]) -> None:
+    def add(self, manifests: Iterable[Manifest]) -> None:
         """Remember the sensitive values of these resources."""
         for manifest in manifests:
             values = (str(leaf_at(manifest, path)) for path in sensitive_paths(manifest))
             self._secrets.update(value for value in values if len(value) >= _SHORTEST)
 
-    def clean(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without any of them; a longer one goes before a shorter one that it contains."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, MASK)

@@ -56,11 +56,11 @@ class Journal(msgspec.Struct, frozen=True):
         """Every file that the agent wrote or may have written."""
         return self.owned.union(self.intent.writes if self.intent else ())
 
-    def begun(self, intent: Intent) -> "Journal":
+    def begin(self, intent: Intent) -> "Journal":
         """Return the journal to store before the first write; the files of an interrupted change stay owned."""
         return Journal(self.files, intent, self.written)
 
-    def ended(self, now: str) -> "Journal":
+    def complete(self, now: str) -> "Journal":
         """Return the journal to store after the last write."""
         if self.intent is None:
             return self
@@ -87,7 +87,7 @@ class _StoredJournal(msgspec.Struct, frozen=True):
         return Journal(frozenset(self.owned), intent, self.written)
 
 
-class Proven(msgspec.Struct, frozen=True):
+class VerifiedDeliveries(msgspec.Struct, frozen=True):
     """The last delivery that was verified as a whole; while it is on trial, also the one before it."""
 
     last: SignedDelivery
@@ -178,11 +178,11 @@ class Storage:
         """Remember a delivery before it is acted on."""
         self._write("newest.json", delivery)
 
-    def proven(self) -> Proven | None:
+    def verified(self) -> VerifiedDeliveries | None:
         """What is known to work."""
-        return self._read("verified.json", Proven)
+        return self._read("verified.json", VerifiedDeliveries)
 
-    def save_proven(self, proven: Proven | None) -> None:
+    def save_verified(self, proven: VerifiedDeliveries | None) -> None:
         """Remember what is known to work; None: nothing is."""
         if proven is None:
             files.remove_durable(self.directory / "verified.json")

@@ -123,7 +123,7 @@ class AgentBed:
 
     async def deliver(self, *resources: dict[str, Any], attempt: int = 1, **policy: Any) -> Report:
         """Deliver these resources in place of those before, and wait for the final report."""
-        await self.inbox.take(self.sign(resources, attempt=attempt, **policy), self.membership)
+        await self.inbox.accept(self.sign(resources, attempt=attempt, **policy), self.membership)
         return await self.concluded(self._sequence)
 
     def sign(

@@ -57,7 +57,7 @@ async def test_a_change_is_proven_live_by_a_sidecar_that_was_gone_on_with(tmp_pa
 
     async with running_agent(tmp_path, daprd_binary) as second:
         await second.concluded(1)
-        await second.inbox.take(following, first.membership)
+        await second.inbox.accept(following, first.membership)
         report = await second.concluded(2)
 
         assert acknowledged(report)
@@ -80,10 +80,10 @@ async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothin
 
         async def has_restarted() -> bool:
             now = await second.sidecar.read()
-            return now.said is not None and now.said.healthy and now.listener not in (0, before.listener)
+            return now.status is not None and now.status.healthy and now.listener not in (0, before.listener)
 
         await until(has_restarted)
-        await second.inbox.take(following, first.membership)
+        await second.inbox.accept(following, first.membership)
         report = await second.concluded(2)
 
         assert not acknowledged(report)

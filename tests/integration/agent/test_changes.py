@@ -20,7 +20,7 @@ def store(redis: Redis) -> dict[str, object]:
 
 async def restarted_inside(bed: AgentBed, before: Reading) -> Reading | None:
     now = await bed.sidecar.read()
-    healthy = now.said is not None and now.said.healthy
+    healthy = now.status is not None and now.status.healthy
     return now if healthy and now.listener not in (0, before.listener) else None
 
 
@@ -137,7 +137,7 @@ async def test_the_counters_of_a_sidecar_that_restarted_itself_are_no_proof(tmp_
         await bed.deliver(component("one", "state.in-memory"), calm, unproven=Unproven.REPORT)
         after = await until(lambda: restarted_inside(bed, before))
         assert after is not None
-        assert (after.process, after.reused) == (before.process, True)
+        assert (after.process, after.restarted_in_place) == (before.process, True)
 
         report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
 
@@ -205,7 +205,7 @@ async def test_a_change_that_overtakes_another_is_acknowledged_only_when_it_is_u
         for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
             # Another one is on its way when this one comes: it may be written, and loaded, at any moment.
             other = one if redis is two else two
-            await bed.inbox.take(bed.sign([store(other)]), bed.membership)
+            await bed.inbox.accept(bed.sign([store(other)]), bed.membership)
             report = await bed.deliver(store(redis))
 
             assert acknowledged(report)

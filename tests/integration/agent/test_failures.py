@@ -11,7 +11,7 @@ from tests.integration.agent.bed import AgentBed, component, resource, running_a
 
 
 async def answers(bed: AgentBed) -> bool:
-    return (await bed.sidecar.read()).said is not None
+    return (await bed.sidecar.read()).status is not None
 
 
 async def test_a_resource_that_a_foreign_file_holds_is_refused_and_the_file_named(

@@ -51,7 +51,7 @@ def is_exhausted(report: Report) -> bool:
 
 async def taken(bed: AgentBed, signed: SignedDelivery) -> bool:
     try:
-        await bed.inbox.take(signed, bed.membership)
+        await bed.inbox.accept(signed, bed.membership)
     except GovernorError as error:
         if error.kind is not Kind.EXHAUSTED:
             raise

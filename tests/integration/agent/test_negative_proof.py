@@ -94,8 +94,8 @@ def blind_daprd(directory: Path, program: Path, stale: Manifest) -> Path:
 
 
 async def is_healthy(bed: AgentBed) -> bool:
-    said = (await bed.sidecar.read()).said
-    return said is not None and said.healthy
+    status = (await bed.sidecar.read()).status
+    return status is not None and status.healthy
 
 
 async def changes(

@@ -80,7 +80,7 @@ def throw_aways(directory: Path) -> list[int]:
     """The throw-away sidecars that run."""
     places = list((directory / "state" / "preflight").glob("*/resources"))
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for place in places for pid in pids if procfs.was_given(pid, place, RESOURCES_FLAG)]
+    return [pid for place in places for pid in pids if procfs.has_flag(pid, place, RESOURCES_FLAG)]
 
 
 async def running_throw_away(directory: Path) -> int:
@@ -411,7 +411,7 @@ async def test_a_newer_delivery_does_not_wait_for_the_preflight_of_an_older_one(
     tmp_path: Path, daprd_binary: Path, silent_host: str
 ) -> None:
     async with trying_agent(tmp_path, daprd_binary) as bed:
-        await bed.inbox.take(bed.sign([waiting(silent_host)]), bed.membership)
+        await bed.inbox.accept(bed.sign([waiting(silent_host)]), bed.membership)
         pid = await running_throw_away(tmp_path)
         started = start_time(pid)
 
@@ -426,7 +426,7 @@ async def test_an_agent_that_stops_in_the_middle_of_a_preflight_leaves_nothing(
     tmp_path: Path, daprd_binary: Path, silent_host: str
 ) -> None:
     async with trying_agent(tmp_path, daprd_binary) as bed:
-        await bed.inbox.take(bed.sign([waiting(silent_host)]), bed.membership)
+        await bed.inbox.accept(bed.sign([waiting(silent_host)]), bed.membership)
         pid = await running_throw_away(tmp_path)
         started = start_time(pid)
 

@@ -38,7 +38,7 @@ async def test_a_change_that_was_cut_off_between_two_files_is_carried_on(tmp_pat
     first.storage.save_newest(signed)
     names = ["resources/component.one.yaml", "resources/component.two.yaml"]
     intent = Intent(2, tuple(names), ("resources/component.old.yaml",))
-    first.storage.save_journal(first.storage.journal().begun(intent))
+    first.storage.save_journal(first.storage.journal().begin(intent))
     (first.resources / "component.one.yaml").write_text("half of a file that the agent began to w")
 
     async with running_agent(tmp_path, daprd_binary) as second:

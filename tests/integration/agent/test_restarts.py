@@ -187,7 +187,7 @@ async def test_a_sidecar_that_its_owner_replaces_before_it_has_shown_a_change_is
     slow = component("slow", "state.redis", **access, readTimeout="300s")
     slow["spec"]["initTimeout"] = "300s"
     # The window is longer than the test's patience.
-    await bed.inbox.take(bed.sign([slow], window_s=3600), bed.membership)
+    await bed.inbox.accept(bed.sign([slow], window_s=3600), bed.membership)
     await bed.said(lambda report: overall(report) is State.APPLIED)
     await theirs.kill()
     redis_server.resume()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from governor.agent.ledger import Standing
+from governor.agent.ledger import DeliveryPhase
 from governor.agent.loop import KEY
 from governor.agent.platforms.local.files import resource_file
 from governor.agent.verification.verdicts import Process
@@ -53,7 +53,7 @@ async def settled(bed: AgentBed) -> None:
 
     async def look() -> bool:
         newest = bed.inbox.newest
-        return newest is not None and bed.ledger.standing(newest) is Standing.KNOWN
+        return newest is not None and bed.ledger.phase(newest) is DeliveryPhase.SETTLED
 
     bed.clock.go_on(WINDOW_S)
     bed.reconciler.add(KEY)
@@ -288,7 +288,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_window(
         bed.reconciler.add(KEY)
         await bed.outcomes.get()
         assert bed.inbox.newest is not None
-        assert bed.ledger.standing(bed.inbox.newest) is Standing.ON_TRIAL
+        assert bed.ledger.phase(bed.inbox.newest) is DeliveryPhase.ON_TRIAL
 
         report = await bed.deliver(UNKNOWN)
 

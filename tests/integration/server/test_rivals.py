@@ -101,11 +101,11 @@ async def test_a_dead_machine_does_not_keep_its_runtime_for_ever(tmp_path: Path)
 
 
 async def names_rival(inbox: Inbox) -> bool:
-    return "in use by another agent on host 'shop-1'" in inbox.not_alone()
+    return "in use by another agent on host 'shop-1'" in inbox.identity_conflict()
 
 
 async def is_alone(inbox: Inbox) -> bool:
-    return inbox.not_alone() == ""
+    return inbox.identity_conflict() == ""
 
 
 async def test_a_refused_agent_says_why_and_takes_over_when_the_other_one_leaves(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.enrolment import believe, check_token, load_or_make_key
+from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery
 from governor.agent.inbox import Inbox
 from governor.agent.storage import Membership, Storage
 from governor.domain.bundles import Delivery
@@ -37,17 +37,17 @@ def inbox(tmp_path: Path, announced: list[int]) -> Inbox:
 
 def test_a_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "identity.key"
-    made = load_or_make_key(path)
+    made = load_or_create_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert load_or_make_key(path).private_bytes_raw() == made.private_bytes_raw()
+    assert load_or_create_key(path).private_bytes_raw() == made.private_bytes_raw()
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "identity.key"
-    load_or_make_key(path)
+    load_or_create_key(path)
     path.chmod(0o640)
     with pytest.raises(GovernorError, match="chmod 600"):
-        load_or_make_key(path)
+        load_or_create_key(path)
 
 
 def test_an_agent_that_never_joined_needs_a_token_and_one_that_did_uses_it_no_more() -> None:
@@ -66,20 +66,20 @@ def test_a_token_of_another_runtime_is_refused_in_a_used_state_directory() -> No
 
 
 def test_only_the_pinned_key_is_believed() -> None:
-    assert believe(signed(), membership()).sequence == 1
+    assert verify_delivery(signed(), membership()).sequence == 1
     with pytest.raises(GovernorError, match="not signed by the pinned key"):
-        believe(signed(key=Ed25519PrivateKey.generate()), membership())
+        verify_delivery(signed(key=Ed25519PrivateKey.generate()), membership())
 
 
 def test_a_delivery_of_another_runtime_is_refused() -> None:
     with pytest.raises(GovernorError, match="for runtime 'r2'"):
-        believe(signed(runtime="r2"), membership())
+        verify_delivery(signed(runtime="r2"), membership())
 
 
 async def test_a_delivery_is_on_disk_before_it_is_announced(tmp_path: Path) -> None:
     announced: list[int] = []
     box = inbox(tmp_path, announced)
-    await box.take(signed(3), membership())
+    await box.accept(signed(3), membership())
     assert announced == [1]
     assert Storage(tmp_path / "state").newest() == signed(3)
 
@@ -90,9 +90,9 @@ async def test_a_repeated_or_older_delivery_never_replaces_a_newer_one(
 ) -> None:
     announced: list[int] = []
     box = inbox(tmp_path, announced)
-    await box.take(signed(3, 1), membership())
+    await box.accept(signed(3, 1), membership())
     with pytest.raises(GovernorError, match="not newer"):
-        await box.take(signed(sequence, attempt), membership())
+        await box.accept(signed(sequence, attempt), membership())
     assert box.newest is not None
     assert (box.newest.sequence, announced) == (3, [1])
 
@@ -100,14 +100,14 @@ async def test_a_repeated_or_older_delivery_never_replaces_a_newer_one(
 async def test_a_new_attempt_of_the_same_delivery_is_taken(tmp_path: Path) -> None:
     announced: list[int] = []
     box = inbox(tmp_path, announced)
-    await box.take(signed(3, 1), membership())
-    await box.take(signed(3, 2), membership())
+    await box.accept(signed(3, 1), membership())
+    await box.accept(signed(3, 2), membership())
     assert announced == [1, 1]
 
 
 async def test_a_stored_delivery_that_was_tampered_with_is_refused_at_the_start(tmp_path: Path) -> None:
     box = inbox(tmp_path, [])
-    await box.take(signed(3), membership())
+    await box.accept(signed(3), membership())
     good = signed(3)
     storage = Storage(tmp_path / "state")
     storage.save_newest(

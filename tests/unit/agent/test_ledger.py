@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.ledger import Ledger, Standing
+from governor.agent.ledger import DeliveryPhase, Ledger
 from governor.agent.storage import Membership, Storage
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
@@ -44,78 +44,78 @@ def reopened(storage: Storage) -> Ledger:
     return ledger
 
 
-async def proven(storage: Storage, *deliveries: Delivery) -> Ledger:
+async def verified(storage: Storage, *deliveries: Delivery) -> Ledger:
     ledger = reopened(storage)
     for each in deliveries:
-        await ledger.passed(each, signed(each))
+        await ledger.record_verified(each, signed(each))
     return ledger
 
 
 async def test_a_change_is_on_trial_until_its_window_is_over(storage: Storage) -> None:
-    ledger = await proven(storage, ONE)
-    assert reopened(storage).standing(ONE) is ledger.standing(ONE) is Standing.ON_TRIAL
-    await ledger.settled(ONE)
-    assert reopened(storage).standing(ONE) is ledger.standing(ONE) is Standing.KNOWN
+    ledger = await verified(storage, ONE)
+    assert reopened(storage).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.ON_TRIAL
+    await ledger.record_settled(ONE)
+    assert reopened(storage).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.SETTLED
 
 
 async def test_a_proven_change_that_fails_on_trial_gives_way_to_the_one_before(storage: Storage) -> None:
-    ledger = await proven(storage, ONE, TWO)
+    ledger = await verified(storage, ONE, TWO)
     assert ledger.fallback(TWO) == reopened(storage).fallback(TWO) == ONE
-    await ledger.failed(TWO, NOTHING)
+    await ledger.record_failed(TWO, NOTHING)
     for each in (ledger, reopened(storage)):
-        assert each.standing(TWO) is Standing.QUARANTINED
+        assert each.phase(TWO) is DeliveryPhase.QUARANTINED
         assert each.fallback(TWO) == ONE
-        assert each.standing(ONE) is Standing.KNOWN
+        assert each.phase(ONE) is DeliveryPhase.SETTLED
 
 
 async def test_the_next_change_falls_back_to_what_was_proven_last_even_on_trial(storage: Storage) -> None:
-    ledger = await proven(storage, ONE, TWO)
-    await ledger.failed(THREE, NOTHING)
+    ledger = await verified(storage, ONE, TWO)
+    await ledger.record_failed(THREE, NOTHING)
     assert reopened(storage).fallback(THREE) == ledger.fallback(THREE) == TWO
 
 
 async def test_without_anything_proven_there_is_nothing_to_fall_back_to(storage: Storage) -> None:
-    ledger = await proven(storage, ONE)
-    await ledger.failed(ONE, NOTHING)
+    ledger = await verified(storage, ONE)
+    await ledger.record_failed(ONE, NOTHING)
     assert reopened(storage).fallback(ONE) is ledger.fallback(ONE) is None
 
 
 async def test_the_same_content_stays_in_quarantine_until_a_higher_attempt(storage: Storage) -> None:
     ledger = reopened(storage)
-    await ledger.failed(delivery(2, "two", attempt=2), NOTHING)
-    assert [ledger.standing(delivery(9, "two", attempt)) for attempt in (1, 2, 3)] == [
-        Standing.QUARANTINED,
-        Standing.QUARANTINED,
-        Standing.ON_TRIAL,
+    await ledger.record_failed(delivery(2, "two", attempt=2), NOTHING)
+    assert [ledger.phase(delivery(9, "two", attempt)) for attempt in (1, 2, 3)] == [
+        DeliveryPhase.QUARANTINED,
+        DeliveryPhase.QUARANTINED,
+        DeliveryPhase.ON_TRIAL,
     ]
 
 
 async def test_what_was_never_shown_is_not_returned_from_later(storage: Storage) -> None:
     ledger = reopened(storage)
-    await ledger.unproven(TWO, NOTHING)
-    assert reopened(storage).standing(TWO) is Standing.KNOWN
+    await ledger.record_unproven(TWO, NOTHING)
+    assert reopened(storage).phase(TWO) is DeliveryPhase.SETTLED
 
 
 async def test_proof_ends_a_quarantine(storage: Storage) -> None:
     ledger = reopened(storage)
-    await ledger.failed(TWO, NOTHING)
+    await ledger.record_failed(TWO, NOTHING)
     again = delivery(3, "two", attempt=2)
-    await ledger.passed(again, signed(again))
+    await ledger.record_verified(again, signed(again))
     assert reopened(storage).trial(TWO) is None
 
 
 async def test_the_same_content_in_a_new_delivery_keeps_its_standing(storage: Storage) -> None:
-    ledger = await proven(storage, ONE)
-    await ledger.settled(ONE)
+    ledger = await verified(storage, ONE)
+    await ledger.record_settled(ONE)
     again = delivery(5, "one")
-    await ledger.passed(again, signed(again))
-    assert ledger.standing(again) is Standing.KNOWN
+    await ledger.record_verified(again, signed(again))
+    assert ledger.phase(again) is DeliveryPhase.SETTLED
     assert reopened(storage).fallback(TWO) == again
 
 
 async def test_quarantine_does_not_grow_without_bound(storage: Storage) -> None:
     ledger = reopened(storage)
     for number in range(100):
-        await ledger.failed(delivery(number, str(number)), NOTHING)
+        await ledger.record_failed(delivery(number, str(number)), NOTHING)
     assert len(storage.trials()) == 64
-    assert ledger.standing(delivery(100, "99")) is Standing.QUARANTINED
+    assert ledger.phase(delivery(100, "99")) is DeliveryPhase.QUARANTINED

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from governor.agent.outbox import Outbox, send_reports
-from governor.agent.verification.findings import everywhere
+from governor.agent.verification.findings import uniform
 from governor.client import Client
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef
@@ -35,7 +35,7 @@ class Server:
 
 
 def put(outbox: Outbox, state: State) -> None:
-    outbox.put(DELIVERY, everywhere(state, [ONE], ["app"], Evidence("agent", NOW, state)))
+    outbox.put(DELIVERY, uniform(state, [ONE], ["app"], Evidence("agent", NOW, state)))
 
 
 async def send(server: Server, *states: State, advance_s: float = 100.0) -> list[int]:
@@ -66,5 +66,5 @@ async def test_reports_count_up_and_what_was_said_is_not_said_again() -> None:
     put(outbox, State.APPLIED)
     put(outbox, State.APPLIED)
     assert outbox.newest is not None
-    assert (outbox.newest.n, outbox.state_of(DELIVERY)) == (2, State.APPLIED)
+    assert (outbox.newest.n, outbox.reported_state(DELIVERY)) == (2, State.APPLIED)
     assert outbox.newest.boot != Outbox(VirtualClock()).boot

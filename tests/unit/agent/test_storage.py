@@ -11,16 +11,16 @@ from governor.wire.rest import SignedDelivery
 
 def test_a_journal_owns_what_was_written_and_what_may_have_been() -> None:
     journal = Journal(frozenset("a"))
-    begun = journal.begun(Intent(2, ("b",), ("a",)))
+    begun = journal.begin(Intent(2, ("b",), ("a",)))
     assert begun.files == {"a", "b"}
-    assert begun.ended("now") == Journal(frozenset("b"), written="now")
+    assert begun.complete("now") == Journal(frozenset("b"), written="now")
 
 
 def test_a_second_change_carries_along_the_files_of_one_that_was_cut_off() -> None:
-    interrupted = Journal(frozenset("a")).begun(Intent(2, ("b",), ()))
-    again = interrupted.begun(Intent(3, ("c",), ("b",)))
+    interrupted = Journal(frozenset("a")).begin(Intent(2, ("b",), ()))
+    again = interrupted.begin(Intent(3, ("c",), ("b",)))
     assert again.files == {"a", "b", "c"}
-    assert again.ended("now").owned == {"a", "c"}
+    assert again.complete("now").owned == {"a", "c"}
 
 
 def test_a_stored_journal_is_read_back(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:
     delivery = SignedDelivery("{}", "key", "signature")
     storage.save_newest(delivery)
     assert storage.newest() == delivery
-    assert (storage.proven(), storage.trials()) == (None, {})
+    assert (storage.verified(), storage.trials()) == (None, {})
     assert {path.stat().st_mode & 0o777 for path in storage.directory.iterdir() if path.is_file()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in storage.directory.rglob("*") if path.is_dir()} == {0o700}
 

@@ -38,7 +38,7 @@ class Findings(msgspec.Struct, frozen=True):
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
-def everywhere(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
+def uniform(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
     """Everything is in the same state."""
     return Findings(
         tuple(ResourceReport(resource=ref, state=state, evidence=history) for ref in refs),
@@ -46,7 +46,7 @@ def everywhere(state: State, refs: Iterable[ResourceRef], workloads: Iterable[st
     )
 
 
-def refused(
+def rejected(
     reasons: Mapping[ResourceRef, str],
     refs: Iterable[ResourceRef],
     workloads: Iterable[str],
@@ -62,11 +62,11 @@ def refused(
             resource=ref, state=State.FAILED, evidence=(*history, Evidence(AGENT, when, reasons[ref]))
         )
 
-    untouched = everywhere(State.RECEIVED, (), workloads, *history).workloads
+    untouched = uniform(State.RECEIVED, (), workloads, *history).workloads
     return Findings(tuple(report(ref) for ref in refs), untouched)
 
 
-def conclude(
+def combine(
     refs: Iterable[ResourceRef],
     by_workload: Mapping[str, Mapping[ResourceRef, Finding]],
     when: datetime,
@@ -86,7 +86,7 @@ def conclude(
     return Findings(tuple(resources), tuple(workloads), applied=True)
 
 
-def taken_back(found: Findings, when: datetime, text: str) -> Findings:
+def rolled_back(found: Findings, when: datetime, text: str) -> Findings:
     """What failed, when nothing of the delivery is in use any more; ``text`` says what is used in its place."""
     now = Evidence(AGENT, when, text)
     resources = tuple(each if each.state is State.FAILED else _received(each, now) for each in found.resources)

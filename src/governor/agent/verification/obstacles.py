@@ -13,18 +13,18 @@ from governor.domain.dapr.reload import reload_obstacle, why_unwatched
 from governor.domain.documents import ResourceRef
 
 
-def live_obstacles(
+def reload_obstacles(
     points: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
 ) -> dict[ResourceRef, str]:
     """Why a running process could not be shown to take each of ``points``; nothing for those where it could."""
-    found = {each.ref: _live_obstacle(each, expected, before) for each in points}
+    found = {each.ref: _reload_obstacle(each, expected, before) for each in points}
     return {ref: reason for ref, reason in found.items() if reason}
 
 
-def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
-    if before is None or before.said is None or not before.said.healthy or not before.listener:
+def _reload_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
+    if before is None or before.status is None or not before.status.healthy or not before.listener:
         return "the sidecar could not be asked before the change"
-    version = before.said.metadata.runtime_version
+    version = before.status.metadata.runtime_version
     if not before.watches:
         return why_unwatched(version)
     if not each.changed:
@@ -33,7 +33,7 @@ def _live_obstacle(each: Expected, expected: Sequence[Expected], before: Reading
         case "Component":
             return reload_obstacle("Component", version) or _component_obstacle(each, expected, before)
         case "Subscription":
-            return reload_obstacle("Subscription", version) or _subscription_obstacle(each, before.said.metadata)
+            return reload_obstacle("Subscription", version) or _subscription_obstacle(each, before.status.metadata)
         case kind:
             return f"a running sidecar does not show which content of a {kind} it uses"
 
@@ -48,9 +48,9 @@ def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Re
         return "a sidecar does not count the initialisations of middleware"
     if each.new is None:
         return ""
-    if before.said is None or before.said.counters is None:
+    if before.status is None or before.status.counters is None:
         return "the sidecar's metrics are off"
-    if before.reused:
+    if before.restarted_in_place:
         return "the sidecar has restarted itself inside its process, so its counters are no evidence"
     if is_secret_store(each.new) and any(_reads_from(other, each.ref.name) for other in expected):
         return "what reads secrets from it keeps the old ones while the process lives"

@@ -74,7 +74,7 @@ class Counters(msgspec.Struct, frozen=True):
     failed: Counts
 
 
-class Said(msgspec.Struct, frozen=True):
+class SidecarStatus(msgspec.Struct, frozen=True):
     """Everything that one sidecar said at one moment; its configuration may turn the counters off."""
 
     healthy: bool
@@ -90,7 +90,7 @@ class SidecarApi:
         self._public = public
         self._metrics = metrics
 
-    async def ask(self) -> Said | None:
+    async def get_status(self) -> SidecarStatus | None:
         """What the sidecar says now; None when it does not answer as a sidecar does."""
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -101,7 +101,7 @@ class SidecarApi:
             if healthy is None or metadata is None:
                 return None
             counters = read_counters(metrics[1].decode()) if metrics else None
-            return Said(healthy[0] == 204, read_metadata(metadata[1]), counters)
+            return SidecarStatus(healthy[0] == 204, read_metadata(metadata[1]), counters)
         except (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError):
             # A sidecar that starts, stops or restarts itself does not answer for a while; no answer is no evidence.
             return None

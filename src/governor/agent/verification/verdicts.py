@@ -1,4 +1,4 @@
-"""Whether a sidecar uses a resource: pure decisions over what the sidecar said and what the kernel says of its process.
+"""Whether a sidecar uses a resource: pure decisions over its status and what the kernel says of its process.
 
 Two proofs exist. *Live*: one process, asked before and after the change. *Fresh*: a process that started after the
 change. Whatever neither shows is unproven, never verified; ``docs/reference/verification.md`` has the table by kind.
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from governor.agent.verification.resources import listed, loaded_digest
-from governor.agent.verification.sidecar_api import Metadata, Said
+from governor.agent.verification.sidecar_api import Metadata, SidecarStatus
 from governor.domain.dapr.reload import known_issue, lists_kind
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, State
@@ -27,12 +27,12 @@ class Process(msgspec.Struct, frozen=True):
     start_time: str
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """A sidecar ended though nobody asked it to; ``by_others``: not because of anything that it loaded."""
+class SidecarExit(msgspec.Struct, frozen=True):
+    """A sidecar ended though nobody asked it to; ``external_cause``: not because of anything that it loaded."""
 
     number: int
     text: str
-    by_others: bool = False
+    external_cause: bool = False
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -41,18 +41,18 @@ class Reading(msgspec.Struct, frozen=True):
     ``listener`` numbers the socket on which the process answers: a sidecar that restarts itself inside its process
     opens a new one, and is ``reused`` from then on, which makes its counters no evidence. ``loads`` says how the
     process is known to load the resources directory, nothing when it is not known to; ``watches`` that it will notice
-    a change there. ``complaints`` are its own error texts.
+    a change there. ``errors`` are its own error texts.
     """
 
     time: datetime
     process: Process | None = None
     listener: int = 0
-    reused: bool = False
-    said: Said | None = None
-    loads: str = ""
+    restarted_in_place: bool = False
+    status: SidecarStatus | None = None
+    load_evidence: str = ""
     watches: bool = False
-    ending: Ending | None = None
-    complaints: tuple[str, ...] = ()
+    last_exit: SidecarExit | None = None
+    errors: tuple[str, ...] = ()
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -99,46 +99,50 @@ class Verdict(msgspec.Struct, frozen=True):
 Verdicts: TypeAlias = dict[ResourceRef, Verdict]
 
 
-def live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+def judge_live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
     """Judge changes by one process that was asked ``before`` the change and ``now``."""
-    if now.ending and before.process and now.ending.number == before.process.number:
-        return _ended(expected, now.ending.text)
+    if now.last_exit and before.process and now.last_exit.number == before.process.number:
+        return _ended(expected, now.last_exit.text)
     doubt = _live_doubt(before, now)
-    if doubt or before.said is None or now.said is None or now.process is None:
+    if doubt or before.status is None or now.status is None or now.process is None:
         return _all_unproven(expected, doubt)
     proof = _with_caution(
-        f"same process {now.process.pid} before and after, it watches the resources directory", now.said
+        f"same process {now.process.pid} before and after, it watches the resources directory", now.status
     )
-    return {each.ref: _live_verdict(each, expected, before.said, now, now.said, proof) for each in expected}
+    return {each.ref: _live_verdict(each, expected, before.status, now, now.status, proof) for each in expected}
 
 
-def fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
+def judge_fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
     """Judge everything by a process whose number is beyond ``after``: it was started when all files were written."""
-    if now.ending and now.ending.number > after:
-        return _ended(expected, now.ending.text)
+    if now.last_exit and now.last_exit.number > after:
+        return _ended(expected, now.last_exit.text)
     doubt = _fresh_doubt(after, now)
-    if doubt or now.said is None or now.process is None:
+    if doubt or now.status is None or now.process is None:
         return _all_unproven(expected, doubt)
-    proof = _with_caution(f"process {now.process.pid} started after the write, is healthy and {now.loads}", now.said)
-    return {each.ref: _fresh_verdict(each, now.said, now.complaints, proof) for each in expected}
+    proof = _with_caution(
+        f"process {now.process.pid} started after the write, is healthy and {now.load_evidence}", now.status
+    )
+    return {each.ref: _fresh_verdict(each, now.status, now.errors, proof) for each in expected}
 
 
-def still(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+def judge_unchanged(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
     """Whether what this process had shown, and what did not change, is still there; a restart inside it is no loss."""
-    if now.ending and before.process and now.ending.number == before.process.number:
-        return _ended(expected, now.ending.text)
+    if now.last_exit and before.process and now.last_exit.number == before.process.number:
+        return _ended(expected, now.last_exit.text)
     doubt = _same_process_doubt(before, now)
-    if doubt or now.said is None or now.process is None:
+    if doubt or now.status is None or now.process is None:
         return _all_unproven(expected, doubt)
-    return {each.ref: _shown(each, now.said.metadata, f"same process {now.process.pid} as before") for each in expected}
+    return {
+        each.ref: _shown(each, now.status.metadata, f"same process {now.process.pid} as before") for each in expected
+    }
 
 
-def running(changed: Sequence[Expected], kept: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
+def judge_running(changed: Sequence[Expected], kept: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
     """Judge a change by one process: what changed is to be proven, what it had shown before must still be there."""
-    if now.ending and before.process and now.ending.number == before.process.number:
+    if now.last_exit and before.process and now.last_exit.number == before.process.number:
         # Judged together, so that what did not change is blamed only if daprd names it.
-        return _ended([*changed, *kept], now.ending.text)
-    return {**live(changed, before, now), **still(kept, before, now)}
+        return _ended([*changed, *kept], now.last_exit.text)
+    return {**judge_live(changed, before, now), **judge_unchanged(kept, before, now)}
 
 
 def settled(verdicts: Verdicts) -> bool:
@@ -147,7 +151,7 @@ def settled(verdicts: Verdicts) -> bool:
     return states <= {State.VERIFIED} or State.FAILED in states
 
 
-def names(text: str, name: str) -> bool:
+def mentions(text: str, name: str) -> bool:
     """Whether a text speaks of the resource of this name."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
@@ -160,52 +164,52 @@ def _live_doubt(before: Reading, now: Reading) -> str:
 
 
 def _same_process_doubt(before: Reading, now: Reading) -> str:
-    if now.process is None or now.said is None:
+    if now.process is None or now.status is None:
         return "the sidecar does not answer"
     if now.process != before.process:
         return "another process answers than before the change"
-    if not now.loads:
+    if not now.load_evidence:
         return "nothing shows that the sidecar loads the resources directory"
-    return "" if now.said.healthy else "the sidecar is not healthy"
+    return "" if now.status.healthy else "the sidecar is not healthy"
 
 
 def _fresh_doubt(after: int, now: Reading) -> str:
-    if now.process is None or now.said is None:
+    if now.process is None or now.status is None:
         return "the sidecar does not answer"
     if now.process.number <= after:
         return "no process was started after the write"
-    if not now.loads:
+    if not now.load_evidence:
         return "nothing shows that the sidecar loads the resources directory"
-    return "" if now.said.healthy else "the sidecar is not healthy"
+    return "" if now.status.healthy else "the sidecar is not healthy"
 
 
 def _live_verdict(
-    each: Expected, expected: Sequence[Expected], before: Said, now: Reading, said: Said, proof: str
+    each: Expected, expected: Sequence[Expected], before: SidecarStatus, now: Reading, status: SidecarStatus, proof: str
 ) -> Verdict:
     if each.component_type and each.new is not None:
-        return _live_component(each, expected, before, now, said, proof)
-    return _shown(each, said.metadata, proof)
+        return _live_component(each, expected, before, now, status, proof)
+    return _shown(each, status.metadata, proof)
 
 
 def _live_component(
-    each: Expected, expected: Sequence[Expected], before: Said, now: Reading, said: Said, proof: str
+    each: Expected, expected: Sequence[Expected], before: SidecarStatus, now: Reading, status: SidecarStatus, proof: str
 ) -> Verdict:
-    if before.counters is None or said.counters is None:
+    if before.counters is None or status.counters is None:
         return Verdict(State.UNPROVEN, "the sidecar's metrics are off")
-    if said.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
-        return _failed_to_initialise(each, now.complaints)
+    if status.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
+        return _failed_to_initialise(each, now.errors)
     kind = each.component_type
     wanted = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
-    old, new = before.counters.initialised.get(kind, 0), said.counters.initialised.get(kind, 0)
+    old, new = before.counters.initialised.get(kind, 0), status.counters.initialised.get(kind, 0)
     if new - old < wanted:
         return Verdict(State.UNPROVEN, f"{kind} was initialised {new - old} times since the write, expected {wanted}")
-    return _shown(each, said.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
+    return _shown(each, status.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
 
 
-def _fresh_verdict(each: Expected, said: Said, complaints: Sequence[str], proof: str) -> Verdict:
-    if each.component_type and said.counters and said.counters.failed.get(each.ref.name, 0):
-        return _failed_to_initialise(each, complaints)
-    return _shown(each, said.metadata, proof)
+def _fresh_verdict(each: Expected, status: SidecarStatus, errors: Sequence[str], proof: str) -> Verdict:
+    if each.component_type and status.counters and status.counters.failed.get(each.ref.name, 0):
+        return _failed_to_initialise(each, errors)
+    return _shown(each, status.metadata, proof)
 
 
 def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
@@ -223,19 +227,19 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
     return Verdict(State.VERIFIED, f"listed as {shown}, {proof}")
 
 
-def _with_caution(proof: str, said: Said) -> str:
-    warning = known_issue(said.metadata.runtime_version)
+def _with_caution(proof: str, status: SidecarStatus) -> str:
+    warning = known_issue(status.metadata.runtime_version)
     return f"{proof}; {warning}" if warning else proof
 
 
-def _failed_to_initialise(each: Expected, complaints: Sequence[str]) -> Verdict:
-    own = [text for text in complaints if names(text, each.ref.name)]
+def _failed_to_initialise(each: Expected, errors: Sequence[str]) -> Verdict:
+    own = [text for text in errors if mentions(text, each.ref.name)]
     return Verdict(State.FAILED, own[-1] if own else f"{each.component_type} could not be initialised; see daprd's log")
 
 
 def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
     """Blame what the sidecar's last words name; when they name nothing, all that changed."""
-    named = {each.ref for each in expected if names(text, each.ref.name)}
+    named = {each.ref for each in expected if mentions(text, each.ref.name)}
     changed = {each.ref for each in expected if each.changed}
     blamed = named or changed or {each.ref for each in expected}
     return {

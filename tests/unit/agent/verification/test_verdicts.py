@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from governor.agent.verification.obstacles import live_obstacles
+from governor.agent.verification.obstacles import reload_obstacles
 from governor.agent.verification.resources import marked, marker
 from governor.agent.verification.sidecar_api import (
     Counters,
@@ -15,18 +15,18 @@ from governor.agent.verification.sidecar_api import (
     Metadata,
     Named,
     Rule,
-    Said,
+    SidecarStatus,
 )
 from governor.agent.verification.verdicts import (
-    Ending,
     Expected,
     Process,
     Reading,
-    fresh,
-    live,
-    running,
+    SidecarExit,
+    judge_fresh,
+    judge_live,
+    judge_running,
+    judge_unchanged,
     settled,
-    still,
 )
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import State
@@ -55,27 +55,32 @@ def changed(new: dict[str, Any] | None, old: dict[str, Any] | None) -> Expected:
     return Expected(ref(shown["kind"], shown["metadata"]["name"]), new, old)
 
 
-def said(*components: tuple[str, str], counters: Counters | None = UNCOUNTED, **lists: Any) -> Said:
+def status(*components: tuple[str, str], counters: Counters | None = UNCOUNTED, **lists: Any) -> SidecarStatus:
     loaded = tuple(LoadedComponent(name, kind, "v1") for name, kind in components)
-    return Said(healthy=True, metadata=Metadata(id="app", components=loaded, **lists), counters=counters)
+    return SidecarStatus(healthy=True, metadata=Metadata(id="app", components=loaded, **lists), counters=counters)
 
 
-def reading(said: Said | None, process: Process | None = OLD, **other: Any) -> Reading:
-    facts: dict[str, Any] = {"listener": 7, "watches": True, "loads": "watches the resources directory", **other}
-    return Reading(NOW, process, said=said, **facts)
+def reading(status: SidecarStatus | None, process: Process | None = OLD, **other: Any) -> Reading:
+    facts: dict[str, Any] = {
+        "listener": 7,
+        "watches": True,
+        "load_evidence": "watches the resources directory",
+        **other,
+    }
+    return Reading(NOW, process, status=status, **facts)
 
 
 def counted(initialised: int, failed: int = 0) -> Counters:
     return Counters({"state.redis": initialised}, {"subject": failed})
 
 
-BEFORE = reading(said(("subject", "state.redis"), counters=counted(1)))
-AFTER = said(("subject", "state.redis"), counters=counted(2))
+BEFORE = reading(status(("subject", "state.redis"), counters=counted(1)))
+AFTER = status(("subject", "state.redis"), counters=counted(2))
 CHANGE = changed(component("b"), component("a"))
 
 
 def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_component() -> None:
-    verdict = live([CHANGE], BEFORE, reading(AFTER))[CHANGE.ref]
+    verdict = judge_live([CHANGE], BEFORE, reading(AFTER))[CHANGE.ref]
     assert verdict.state is State.VERIFIED
     assert "state.redis initialised 1 -> 2 times" in verdict.text
 
@@ -83,7 +88,7 @@ def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_comp
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        (reading(BEFORE.said), "initialised 0 times"),
+        (reading(BEFORE.status), "initialised 0 times"),
         (reading(AFTER, NEW), "another process"),
         (reading(AFTER, listener=8), "restarted itself"),
         (reading(AFTER, watches=False), "does not watch"),
@@ -91,13 +96,13 @@ def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_comp
         (reading(AFTER, None), "does not answer"),
         (reading(msgspec.structs.replace(AFTER, healthy=False)), "not healthy"),
         (reading(msgspec.structs.replace(AFTER, counters=None)), "metrics are off"),
-        (reading(said(counters=counted(2))), "does not list it"),
-        (reading(said(("subject", "state.other"), counters=counted(2))), "does not list it"),
+        (reading(status(counters=counted(2))), "does not list it"),
+        (reading(status(("subject", "state.other"), counters=counted(2))), "does not list it"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_anything_less_leaves_a_changed_component_unproven(now: Reading, reason: str) -> None:
-    verdict = live([CHANGE], BEFORE, now)[CHANGE.ref]
+    verdict = judge_live([CHANGE], BEFORE, now)[CHANGE.ref]
     assert verdict.state is State.UNPROVEN
     assert reason in verdict.text
 
@@ -105,36 +110,36 @@ def test_anything_less_leaves_a_changed_component_unproven(now: Reading, reason:
 def test_each_changed_component_of_a_type_must_be_counted() -> None:
     both = [changed(component("b", name=name), component("a", name=name)) for name in ("one", "two")]
     listed = [("one", "state.redis"), ("two", "state.redis")]
-    before = reading(said(*listed, counters=counted(2)))
-    once, twice = (live(both, before, reading(said(*listed, counters=counted(n)))) for n in (3, 4))
+    before = reading(status(*listed, counters=counted(2)))
+    once, twice = (judge_live(both, before, reading(status(*listed, counters=counted(n)))) for n in (3, 4))
     assert {verdict.state for verdict in once.values()} == {State.UNPROVEN}
     assert {verdict.state for verdict in twice.values()} == {State.VERIFIED}
 
 
 def test_a_counted_failure_is_a_failure_in_the_sidecars_own_words() -> None:
-    now = reading(said(counters=counted(1, 2)), complaints=("other is ill", "subject has no host", "bye"))
-    verdict = live([CHANGE], BEFORE, now)[CHANGE.ref]
+    now = reading(status(counters=counted(1, 2)), errors=("other is ill", "subject has no host", "bye"))
+    verdict = judge_live([CHANGE], BEFORE, now)[CHANGE.ref]
     assert (verdict.state, verdict.text) == (State.FAILED, "subject has no host")
 
 
 def test_a_removed_component_is_proven_by_its_absence_from_a_sidecar_that_watches() -> None:
     gone = changed(None, component("a"))
-    assert live([gone], BEFORE, reading(said(counters=counted(1))))[gone.ref].state is State.VERIFIED
-    assert live([gone], BEFORE, BEFORE)[gone.ref].state is State.UNPROVEN
-    assert live([gone], BEFORE, reading(said(), watches=False))[gone.ref].state is State.UNPROVEN
+    assert judge_live([gone], BEFORE, reading(status(counters=counted(1))))[gone.ref].state is State.VERIFIED
+    assert judge_live([gone], BEFORE, BEFORE)[gone.ref].state is State.UNPROVEN
+    assert judge_live([gone], BEFORE, reading(status(), watches=False))[gone.ref].state is State.UNPROVEN
 
 
 def test_the_end_of_the_process_fails_what_its_last_words_name_and_leaves_the_rest_open() -> None:
     other = changed(component("b", name="subject-2"), component("a", name="subject-2"))
-    now = reading(None, None, ending=Ending(1, "cannot load component subject: refused"))
-    verdicts = live([CHANGE, other], BEFORE, now)
+    now = reading(None, None, last_exit=SidecarExit(1, "cannot load component subject: refused"))
+    verdicts = judge_live([CHANGE, other], BEFORE, now)
     assert verdicts[CHANGE.ref].state is State.FAILED
     assert verdicts[other.ref].state is State.UNPROVEN
 
 
 def test_last_words_that_name_nothing_fail_everything_that_changed() -> None:
     kept = Expected(ref("Component", "kept"), component("a", name="kept"), component("a", name="kept"))
-    verdicts = fresh([CHANGE, kept], 1, reading(None, None, ending=Ending(2, "out of memory")))
+    verdicts = judge_fresh([CHANGE, kept], 1, reading(None, None, last_exit=SidecarExit(2, "out of memory")))
     assert (verdicts[CHANGE.ref].state, verdicts[kept.ref].state) == (State.FAILED, State.UNPROVEN)
 
 
@@ -163,13 +168,13 @@ FRESH_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", FRESH_CASES)
 def test_a_fresh_process_that_lists_a_resource_proves_it_and_one_that_lists_it_no_more_its_removal(case: str) -> None:
     new, listed = FRESH_CASES[case]
-    showing = reading(Said(healthy=True, metadata=Metadata(id="app", **listed), counters=None), NEW)
-    empty = reading(said(), NEW)
+    showing = reading(SidecarStatus(healthy=True, metadata=Metadata(id="app", **listed), counters=None), NEW)
+    empty = reading(status(), NEW)
     used, gone = changed(new, None), changed(None, new)
-    assert fresh([used], 1, showing)[used.ref].state is State.VERIFIED
-    assert fresh([used], 1, empty)[used.ref].state is State.UNPROVEN
-    assert fresh([gone], 1, empty)[gone.ref].state is State.VERIFIED
-    assert fresh([gone], 1, showing)[gone.ref].state is State.UNPROVEN
+    assert judge_fresh([used], 1, showing)[used.ref].state is State.VERIFIED
+    assert judge_fresh([used], 1, empty)[used.ref].state is State.UNPROVEN
+    assert judge_fresh([gone], 1, empty)[gone.ref].state is State.VERIFIED
+    assert judge_fresh([gone], 1, showing)[gone.ref].state is State.UNPROVEN
 
 
 @pytest.mark.parametrize("case", FRESH_CASES)
@@ -178,41 +183,41 @@ def test_no_kind_is_proven_by_a_process_that_is_not_fresh_or_not_known_to_load_t
     case: str, doubt: str
 ) -> None:
     new, listed = FRESH_CASES[case]
-    shown = Said(healthy=doubt != "ill", metadata=Metadata(id="app", **listed), counters=None)
+    shown = SidecarStatus(healthy=doubt != "ill", metadata=Metadata(id="app", **listed), counters=None)
     now = reading(
         None if doubt == "silent" else shown,
         OLD if doubt == "old process" else NEW,
-        loads="" if doubt == "loads nothing" else "watches it",
+        load_evidence="" if doubt == "loads nothing" else "watches it",
     )
     for each in (changed(new, None), changed(None, new)):
-        assert fresh([each], 1, now)[each.ref].state is State.UNPROVEN
+        assert judge_fresh([each], 1, now)[each.ref].state is State.UNPROVEN
 
 
 def test_another_content_of_a_configuration_shows_another_marker() -> None:
     one, two = manifest("Configuration", {"a": 1}), manifest("Configuration", {"a": 2})
     features = marked(one)["spec"]["features"]
-    now = reading(said(enabled_features=tuple(each["name"] for each in features)), NEW)
-    assert fresh([changed(one, None)], 1, now)[ref("Configuration")].state is State.VERIFIED
-    assert fresh([changed(two, None)], 1, now)[ref("Configuration")].state is State.UNPROVEN
+    now = reading(status(enabled_features=tuple(each["name"] for each in features)), NEW)
+    assert judge_fresh([changed(one, None)], 1, now)[ref("Configuration")].state is State.VERIFIED
+    assert judge_fresh([changed(two, None)], 1, now)[ref("Configuration")].state is State.UNPROVEN
 
 
 @pytest.mark.parametrize("case", ["Configuration", "HTTPEndpoint", "MCPServer", "Resiliency", "WorkflowAccessPolicy"])
 def test_only_components_and_subscriptions_can_be_proven_while_a_process_runs(case: str) -> None:
     new, _ = FRESH_CASES[case]
-    assert list(live_obstacles([changed(new, None)], (), BEFORE)) == [ref(case)]
-    assert list(live_obstacles([changed(None, new)], (), BEFORE)) == [ref(case)]
+    assert list(reload_obstacles([changed(new, None)], (), BEFORE)) == [ref(case)]
+    assert list(reload_obstacles([changed(None, new)], (), BEFORE)) == [ref(case)]
 
 
 def obstacle(each: Expected, *others: Expected, before: Reading | None = BEFORE) -> str:
-    return live_obstacles([each], [each, *others], before).get(each.ref, "")
+    return reload_obstacles([each], [each, *others], before).get(each.ref, "")
 
 
 def test_a_changed_component_has_no_obstacle_unless_its_counter_would_tell_nothing() -> None:
     assert obstacle(CHANGE) == ""
     assert "could not be asked" in obstacle(CHANGE, before=None)
     assert "does not watch" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, watches=False))
-    assert "restarted itself" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, reused=True))
-    assert "metrics are off" in obstacle(CHANGE, before=reading(said(counters=None)))
+    assert "restarted itself" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, restarted_in_place=True))
+    assert "metrics are off" in obstacle(CHANGE, before=reading(status(counters=None)))
     assert "not seen to load" in obstacle(changed(component("a"), component("a")))
     middleware = changed(component("b", "middleware.http.x"), component("a", "middleware.http.x"))
     assert "middleware" in obstacle(middleware)
@@ -231,7 +236,7 @@ def test_a_secret_store_that_others_read_from_cannot_be_proven_by_its_own_initia
 def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
     old = manifest("Subscription", {"pubsubname": "p", "topic": "t", "routes": {"default": "/old"}})
     bulk = manifest("Subscription", {**SUBSCRIPTION["spec"], "bulkSubscribe": {"enabled": True}})
-    before = reading(said(subscriptions=(LoadedSubscription("p", "t", (Rule("/new"),)),)))
+    before = reading(status(subscriptions=(LoadedSubscription("p", "t", (Rule("/new"),)),)))
     assert "same words" in obstacle(changed(bulk, SUBSCRIPTION), before=before)
     assert obstacle(changed(old, SUBSCRIPTION), before=before) == ""
     assert obstacle(changed(None, SUBSCRIPTION), before=before) == ""
@@ -241,61 +246,61 @@ def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
 def test_what_was_never_there_needs_no_new_process_to_be_gone() -> None:
     never = Expected(ref("Component"), None, None)
     assert obstacle(never) == ""
-    assert live([never], BEFORE, reading(said()))[never.ref].state is State.VERIFIED
+    assert judge_live([never], BEFORE, reading(status()))[never.ref].state is State.VERIFIED
 
 
 def test_what_a_process_had_shown_counts_as_long_as_it_still_lists_it() -> None:
     kept = changed(component("a"), component("a"))
-    assert still([kept], BEFORE, reading(BEFORE.said, listener=8))[kept.ref].state is State.VERIFIED
-    assert still([kept], BEFORE, reading(said()))[kept.ref].state is State.UNPROVEN
-    assert still([kept], BEFORE, reading(BEFORE.said, NEW))[kept.ref].state is State.UNPROVEN
+    assert judge_unchanged([kept], BEFORE, reading(BEFORE.status, listener=8))[kept.ref].state is State.VERIFIED
+    assert judge_unchanged([kept], BEFORE, reading(status()))[kept.ref].state is State.UNPROVEN
+    assert judge_unchanged([kept], BEFORE, reading(BEFORE.status, NEW))[kept.ref].state is State.UNPROVEN
 
 
 def test_a_process_that_cannot_reload_keeps_what_it_had_shown() -> None:
     kept = changed(component("a"), component("a"))
-    started = reading(BEFORE.said, watches=False, loads="was started with the resources directory")
-    assert still([kept], started, started)[kept.ref].state is State.VERIFIED
-    elsewhere = reading(BEFORE.said, watches=False, loads="")
-    assert still([kept], started, elsewhere)[kept.ref].state is State.UNPROVEN
+    started = reading(BEFORE.status, watches=False, load_evidence="was started with the resources directory")
+    assert judge_unchanged([kept], started, started)[kept.ref].state is State.VERIFIED
+    elsewhere = reading(BEFORE.status, watches=False, load_evidence="")
+    assert judge_unchanged([kept], started, elsewhere)[kept.ref].state is State.UNPROVEN
 
 
 def test_waiting_ends_when_all_is_verified_or_something_has_failed() -> None:
-    proven, open_point = live([CHANGE], BEFORE, reading(AFTER)), live([CHANGE], BEFORE, BEFORE)
-    broken = live([CHANGE], BEFORE, reading(None, None, ending=Ending(1, "subject")))
+    proven, open_point = judge_live([CHANGE], BEFORE, reading(AFTER)), judge_live([CHANGE], BEFORE, BEFORE)
+    broken = judge_live([CHANGE], BEFORE, reading(None, None, last_exit=SidecarExit(1, "subject")))
     assert (settled(proven), settled(open_point), settled(broken), settled({})) == (True, False, True, True)
 
 
-def of_version(given: Said, version: str) -> Said:
+def of_version(given: SidecarStatus, version: str) -> SidecarStatus:
     return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, runtime_version=version))
 
 
 def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacle() -> None:
     subscription = changed(SUBSCRIPTION, None)
-    old = reading(of_version(said(), "1.13.2"))
+    old = reading(of_version(status(), "1.13.2"))
     assert obstacle(subscription, before=old) == "Dapr 1.13.2 takes a changed Subscription only when it starts"
-    assert obstacle(subscription, before=reading(of_version(said(), "1.14.0"))) == ""
+    assert obstacle(subscription, before=reading(of_version(status(), "1.14.0"))) == ""
     unwatching = msgspec.structs.replace(old, watches=False)
     assert "unless its Configuration enables HotReload" in obstacle(CHANGE, before=unwatching)
 
 
 def test_nobody_waits_for_what_a_version_never_shows() -> None:
     calm = changed(manifest("Resiliency", {}), None)
-    now = fresh([calm], 1, reading(of_version(said(), "1.16.0"), NEW))
+    now = judge_fresh([calm], 1, reading(of_version(status(), "1.16.0"), NEW))
     assert now[calm.ref].state is State.UNPROVEN
     assert settled(now)
-    assert not settled(fresh([calm], 1, reading(of_version(said(), "1.18.3"), NEW)))
+    assert not settled(judge_fresh([calm], 1, reading(of_version(status(), "1.18.3"), NEW)))
 
 
 def test_a_proof_by_a_version_that_reloads_badly_says_so() -> None:
     gone = Expected(ref("Component"), None, None)
-    verdict = fresh([gone], 0, reading(of_version(said(), "1.18.1"), NEW))[gone.ref]
+    verdict = judge_fresh([gone], 0, reading(of_version(status(), "1.18.1"), NEW))[gone.ref]
     assert verdict.state is State.VERIFIED
     assert "use 1.18.2 or newer" in verdict.text
 
 
 def test_an_end_that_names_what_changed_is_not_blamed_on_what_did_not() -> None:
     kept = changed(component("a", name="kept"), component("a", name="kept"))
-    dead = reading(None, None, ending=Ending(1, "process component subject error"))
-    told = running([CHANGE], [kept], BEFORE, dead)
+    dead = reading(None, None, last_exit=SidecarExit(1, "process component subject error"))
+    told = judge_running([CHANGE], [kept], BEFORE, dead)
     assert (told[CHANGE.ref].state, told[kept.ref].state) == (State.FAILED, State.UNPROVEN)
-    assert running([CHANGE], [], BEFORE, reading(AFTER)) == live([CHANGE], BEFORE, reading(AFTER))
+    assert judge_running([CHANGE], [], BEFORE, reading(AFTER)) == judge_live([CHANGE], BEFORE, reading(AFTER))

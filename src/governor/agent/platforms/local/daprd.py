@@ -31,7 +31,7 @@ class Launch(msgspec.Struct, frozen=True):
     namespace: str
     owner: Path
     """The agent's state directory; every process that it starts is marked with it."""
-    ends_with_agent: bool = False
+    stop_with_agent: bool = False
 
 
 def find_program(given: Path | None) -> Path:
@@ -104,25 +104,25 @@ def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, .
     return tuple(line.msg for line in map(_read, lines) if line.level in levels)
 
 
-def ending(ended: ChildExit) -> str:
+def describe_exit(ended: ChildExit) -> str:
     """How daprd ended, with its last words."""
-    return f"daprd {ended.how}: {last_words(ended.tail)}"
+    return f"daprd {ended.how}: {last_error(ended.tail)}"
 
 
-def was_ended_by_others(ended: ChildExit) -> bool:
+def has_external_cause(ended: ChildExit) -> bool:
     """Whether nothing that daprd loaded can be to blame: it was killed, or another program had its port.
 
     How the process of an earlier agent ended is not known, but one that gave up itself has said so.
     """
     complained = any(_read(line).level in _ERROR_LEVELS for line in ended.tail)
-    return bool(ended.signal) or _PORT_TAKEN in last_words(ended.tail) or (ended.code is None and not complained)
+    return bool(ended.signal) or _PORT_TAKEN in last_error(ended.tail) or (ended.code is None and not complained)
 
 
-def last_words(tail: Sequence[str]) -> str:
+def last_error(tail: Sequence[str]) -> str:
     """Why daprd is unhappy, from the end of its log: its last error, or else what it said last."""
     lines = [_read(line) for line in tail]
-    complaints = [line.msg for line in lines if line.level in _ERROR_LEVELS]
-    return complaints[-1] if complaints else "; ".join(line.msg for line in lines[-_LAST_LINES:])
+    errors = [line.msg for line in lines if line.level in _ERROR_LEVELS]
+    return errors[-1] if errors else "; ".join(line.msg for line in lines[-_LAST_LINES:])
 
 
 def _read(line: str) -> _Line:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, content_digest
-from governor.agent.platforms.local.plan import FileSeen, Plan
+from governor.agent.platforms.local.plan import ObservedFile, Plan
 from governor.agent.storage import Journal, Storage
 from governor.errors import GovernorError, Kind
 from governor.process import files
@@ -53,7 +53,7 @@ class ResourceDirectory:
         """Which files are the agent's."""
         return self._storage.journal()
 
-    def look(self) -> dict[str, FileSeen]:
+    def read_files(self) -> dict[str, ObservedFile]:
         """Every file that a sidecar may read, the agent's own and foreign ones."""
         self.prepare()
         try:
@@ -79,22 +79,22 @@ class ResourceDirectory:
         for each in staged:
             each.discard()
 
-    def change(self, plan: Plan, staged: Sequence[files.Staged], journal: Journal) -> None:
+    def apply(self, plan: Plan, staged: Sequence[files.Staged], journal: Journal) -> None:
         """Write, then remove, under the journal; nothing at all when there is nothing to change."""
         if not plan.writes and not plan.removals and journal.intent is None:
             return
-        begun = journal.begun(plan.intent)
+        begun = journal.begin(plan.intent)
         self._storage.save_journal(begun)
         for each in staged:
             each.commit()
         for key in plan.removals:
             files.remove_durable(self.path(key))
-        self._storage.save_journal(begun.ended(child.start_time_now()))
+        self._storage.save_journal(begun.complete(child.start_time_now()))
 
 
-def _seen(path: Path) -> FileSeen:
+def _seen(path: Path) -> ObservedFile:
     content = path.read_bytes()
-    return FileSeen(content_digest(content), _manifests(path, content))
+    return ObservedFile(content_digest(content), _manifests(path, content))
 
 
 def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:

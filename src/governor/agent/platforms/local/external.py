@@ -11,7 +11,7 @@ from typing import Final
 import aiohttp
 
 from governor.agent.platforms.local import procfs
-from governor.agent.platforms.local.probe import Place, Sight
+from governor.agent.platforms.local.probe import Probe, ProbeTarget
 from governor.agent.settings import SidecarSettings
 from governor.agent.verification.verdicts import Process, Proof, Reading
 from governor.domain.documents import ResourceRef
@@ -38,11 +38,11 @@ class ExternalSidecar:
         self.app_id = settings.app_id
         self.process: Process | None = None
         self._port = settings.public_port or settings.http_port
-        self._place = Place(settings.app_id, self._port, settings.metrics_port, resources)
+        self._place = ProbeTarget(settings.app_id, self._port, settings.metrics_port, resources)
         self._session = session
         self._clock = clock
         self._on_change = on_change
-        self._sight = Sight(self._place, session, clock)
+        self._probe = Probe(self._place, session, clock)
 
     def is_up(self) -> bool:
         """Whether its process was found."""
@@ -54,11 +54,11 @@ class ExternalSidecar:
 
     def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
         """What the process of a reading was seen to use."""
-        return self._sight.proofs(reading.process)
+        return self._probe.proofs(reading.process)
 
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Remember what the process of a reading was seen to use."""
-        self._sight.keep(reading.process, proofs)
+        self._probe.set_proofs(reading.process, proofs)
 
     async def run(self) -> None:
         """Tell when another process has come up, until cancelled: its owner may have restarted it."""
@@ -66,7 +66,7 @@ class ExternalSidecar:
         while True:
             await self._clock.sleep(_LOOK_S)
             reading = await self.read()
-            is_up = reading.said is not None and reading.said.healthy
+            is_up = reading.status is not None and reading.status.healthy
             if is_up and reading.process != told:
                 told = reading.process
                 self._on_change()
@@ -75,14 +75,18 @@ class ExternalSidecar:
         """What is seen of the sidecar now."""
         found = await asyncio.to_thread(self._find)
         if found != self.process:
-            self.process, self._sight = found, Sight(self._place, self._session, self._clock)
+            self.process, self._probe = found, Probe(self._place, self._session, self._clock)
         if found is None:
             return Reading(self._clock.now())
-        return await self._sight.read(found, None)
+        return await self._probe.read(found, None)
 
     def _find(self) -> Process | None:
         known = self.process
-        if known is not None and procfs.listener(known.pid, self._port) and start_time(known.pid) == known.start_time:
+        if (
+            known is not None
+            and procfs.listening_socket(known.pid, self._port)
+            and start_time(known.pid) == known.start_time
+        ):
             return known
-        pid = procfs.listening(self._port)
+        pid = procfs.listening_pid(self._port)
         return Process(0, pid, start_time(pid)) if pid else None

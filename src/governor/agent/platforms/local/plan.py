@@ -10,7 +10,7 @@ import msgspec
 
 from governor.agent.platforms.local.files import RESOURCES, ResourceFile, file_key, is_config, resource_file
 from governor.agent.storage import Intent, Journal
-from governor.agent.verification.obstacles import live_obstacles
+from governor.agent.verification.obstacles import reload_obstacles
 from governor.agent.verification.resources import in_scope, loaded_digest
 from governor.agent.verification.verdicts import Expected, Proof, Reading
 from governor.domain.bundles import Delivery
@@ -19,14 +19,14 @@ from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unprov
 from governor.values.trees import Manifest
 
 
-class FileSeen(msgspec.Struct, frozen=True):
+class ObservedFile(msgspec.Struct, frozen=True):
     """A file in one of the directories, and the resources that it holds as far as it can be read."""
 
     digest: str
     manifests: tuple[Manifest, ...]
 
 
-class SidecarSeen(msgspec.Struct, frozen=True):
+class ObservedSidecar(msgspec.Struct, frozen=True):
     """One sidecar before the change; ``current`` when its process started after the last file was written.
 
     ``released``: if it does not run, it ended by itself and will be started again by itself. ``external``: it is not
@@ -50,17 +50,17 @@ class Observed(msgspec.Struct, frozen=True):
     """Everything that a plan depends on besides the delivery."""
 
     namespace: str
-    files: Mapping[str, FileSeen]
+    files: Mapping[str, ObservedFile]
     journal: Journal
-    sidecars: Sequence[SidecarSeen]
+    sidecars: Sequence[ObservedSidecar]
 
 
-class Way(enum.StrEnum):
+class SidecarAction(enum.StrEnum):
     """How one sidecar takes a delivery."""
 
     KEEP = "keep"
     """Everything is proven for its present process."""
-    LIVE = "live"
+    RELOAD = "reload"
     """It takes the change while it runs."""
     AWAIT = "await"
     """Its present process, or the next if there is none, is newer than the files; only the proof is missing."""
@@ -74,7 +74,7 @@ class SidecarPlan(msgspec.Struct, frozen=True):
     """What one sidecar must do and show. ``obstacles`` says of which it cannot be shown in this way, and why."""
 
     app_id: str
-    way: Way
+    action: SidecarAction
     expected: tuple[Expected, ...]
     before: Reading | None = None
     kept: Mapping[ResourceRef, Proof] = {}
@@ -91,17 +91,17 @@ class Plan(msgspec.Struct, frozen=True):
     sidecars: tuple[SidecarPlan, ...]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """Nothing of the delivery may be applied; the reason by resource."""
 
     reasons: Mapping[ResourceRef, str]
 
 
-def plan(delivery: Delivery, observed: Observed) -> Plan | Refusal:
+def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
     """Decide what turns what is observed into what is delivered."""
-    reasons = dict(_refusals(delivery, observed))
+    reasons = dict(_rejections(delivery, observed))
     if reasons:
-        return Refusal(reasons)
+        return Rejection(reasons)
     wanted = sorted((resource_file(each, observed.namespace) for each in delivery.resources), key=lambda it: it.rank)
     keys = {each.key for each in wanted}
     writes = tuple(each for each in wanted if _digest_of(each.key, observed) != each.digest)
@@ -117,13 +117,13 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Refusal:
     return Plan(writes, removals, intent, config, sidecars)
 
 
-def _refusals(delivery: Delivery, observed: Observed) -> Iterator[tuple[ResourceRef, str]]:
+def _rejections(delivery: Delivery, observed: Observed) -> Iterator[tuple[ResourceRef, str]]:
     configurations = []
     for manifest in delivery.resources:
         ref = resource_ref(manifest, observed.namespace)
         if ref.kind == "Configuration":
             configurations.append(ref)
-        reason = _refusal(ref, manifest, observed)
+        reason = _rejection(ref, manifest, observed)
         if reason:
             yield ref, reason
     if len(configurations) > 1:
@@ -132,7 +132,7 @@ def _refusals(delivery: Delivery, observed: Observed) -> Iterator[tuple[Resource
             yield ref, f"a sidecar takes one Configuration, this delivery has several: {names}; keep one"
 
 
-def _refusal(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
+def _rejection(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
     if kind_of(manifest) is None:
         return f"{ref.kind} ({manifest.get('apiVersion')}) is no kind that a Dapr sidecar on this machine loads"
     if ref.namespace != observed.namespace:
@@ -150,7 +150,7 @@ def _foreign(observed: Observed) -> Iterator[str]:
             yield key
 
 
-def _holds(file: FileSeen, ref: ResourceRef, namespace: str) -> bool:
+def _holds(file: ObservedFile, ref: ResourceRef, namespace: str) -> bool:
     """A manifest without a namespace is loaded in each, so it clashes too."""
     return any(resource_ref(manifest, namespace) == ref for manifest in file.manifests)
 
@@ -181,41 +181,41 @@ def _own(wanted: Sequence[ResourceFile], observed: Observed) -> Iterator[tuple[R
             yield resource_ref(manifest, observed.namespace), manifest
 
 
-def _sidecar_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...], policy: ApplyPolicy) -> SidecarPlan:
+def _sidecar_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...], policy: ApplyPolicy) -> SidecarPlan:
     if sidecar.external:
         return _external_plan(sidecar, expected)
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     open_points = tuple(each for each in expected if each.ref not in kept)
     if not sidecar.running:
         if sidecar.released and not any(each.changed for each in expected):
-            return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
-        return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
+            return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
+        return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
     if not open_points:
-        return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
+        return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
     if sidecar.current and not any(each.changed for each in expected):
-        return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
+        return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
     if policy.strategy is Strategy.ROLLING:
-        return SidecarPlan(sidecar.app_id, Way.ROLL, expected, sidecar.before)
-    obstacles = {**live_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
+        return SidecarPlan(sidecar.app_id, SidecarAction.ROLL, expected, sidecar.before)
+    obstacles = {**reload_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
     if obstacles and policy.unproven is Unproven.RESTART:
-        return SidecarPlan(sidecar.app_id, Way.START, expected, sidecar.before)
-    return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, obstacles)
+        return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
+    return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, obstacles)
 
 
-def _external_plan(sidecar: SidecarSeen, expected: tuple[Expected, ...]) -> SidecarPlan:
+def _external_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...]) -> SidecarPlan:
     """It shows what it can while it runs; the rest waits for its owner to restart it."""
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     open_points = tuple(each for each in expected if each.ref not in kept)
     if not open_points:
-        return SidecarPlan(sidecar.app_id, Way.KEEP, expected, sidecar.before, kept)
+        return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
     if not sidecar.running or (sidecar.current and not any(each.changed for each in expected)):
-        return SidecarPlan(sidecar.app_id, Way.AWAIT, expected, sidecar.before)
-    obstacles = {**live_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
+        return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
+    obstacles = {**reload_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
     needed = {ref: f"restart needed: {reason}" for ref, reason in obstacles.items()}
-    return SidecarPlan(sidecar.app_id, Way.LIVE, expected, sidecar.before, kept, needed)
+    return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, needed)
 
 
-def _overtaken(points: Sequence[Expected], sidecar: SidecarSeen) -> dict[ResourceRef, str]:
+def _overtaken(points: Sequence[Expected], sidecar: ObservedSidecar) -> dict[ResourceRef, str]:
     """What replaces content that was never seen in use: its loading may be counted only now, as if it were the new."""
     found = {}
     for each in points:
@@ -225,6 +225,6 @@ def _overtaken(points: Sequence[Expected], sidecar: SidecarSeen) -> dict[Resourc
     return found
 
 
-def _is_proven(each: Expected, sidecar: SidecarSeen) -> bool:
+def _is_proven(each: Expected, sidecar: ObservedSidecar) -> bool:
     proof = sidecar.proofs.get(each.ref)
     return proof is not None and proof.digest == each.digest and not each.changed

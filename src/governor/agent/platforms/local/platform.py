@@ -12,10 +12,18 @@ from typing import Final, TypeAlias
 from governor.agent.platforms.local.daprd import OWNER_VARIABLE
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.files import is_config
-from governor.agent.platforms.local.plan import Observed, Plan, Refusal, SidecarPlan, SidecarSeen, Way, plan
-from governor.agent.platforms.local.prover import AnySidecar, Prover, Shown, Superseded
+from governor.agent.platforms.local.plan import (
+    Observed,
+    ObservedSidecar,
+    Plan,
+    Rejection,
+    SidecarAction,
+    SidecarPlan,
+    plan,
+)
+from governor.agent.platforms.local.preflight_runner import PreflightRunner
 from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.platforms.local.throwaway import ThrowAway
+from governor.agent.platforms.local.verifier import AnySidecar, SidecarFindings, SidecarVerifier, Superseded
 from governor.agent.redaction import Redactor
 from governor.agent.verification import findings
 from governor.agent.verification.findings import Findings
@@ -48,11 +56,11 @@ class LocalPlatform:
         namespace: str,
         directory: ResourceDirectory,
         sidecars: Sequence[AnySidecar],
-        throw_away: ThrowAway,
+        preflight: PreflightRunner,
         clock: Clock,
     ) -> None:
         self._namespace = namespace
-        self._throw_away = throw_away
+        self._throw_away = preflight
         self._directory = directory
         self._sidecars = {each.app_id: each for each in sidecars}
         self._own = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
@@ -66,11 +74,11 @@ class LocalPlatform:
         """The app ids of the sidecars."""
         return tuple(self._sidecars)
 
-    async def take_over(self, owner: Path) -> None:
+    async def adopt(self, owner: Path) -> None:
         """Go on with what an earlier agent left running, and end what nobody goes on with; before anything else."""
         await asyncio.to_thread(self._directory.sweep)
         config = self._present_config()
-        await asyncio.gather(*(each.take_over(config) for each in self._own.values()))
+        await asyncio.gather(*(each.adopt(config) for each in self._own.values()))
         await _end_orphans(owner, {each.process.pid for each in self._own.values() if each.process})
         await asyncio.to_thread(self._throw_away.sweep)
 
@@ -98,13 +106,13 @@ class LocalPlatform:
         self, delivery: Delivery, received: Evidence, progress: Progress, superseded: Superseded
     ) -> Findings:
         """Bring the machine to the delivery and say what was seen; tells ``progress`` when it is written."""
-        self._redactor.learn(delivery.resources)
+        self._redactor.add(delivery.resources)
         refs = self.refs(delivery)
         observed = await self._observe()
         planned = plan(delivery, observed)
-        if isinstance(planned, Refusal):
+        if isinstance(planned, Rejection):
             self.start()
-            return findings.refused(planned.reasons, refs, self.workloads, self._clock.now(), received)
+            return findings.rejected(planned.reasons, refs, self.workloads, self._clock.now(), received)
         try:
             tried = await self._throw_away.check(planned, observed, delivery, self._redactor, superseded)
         except GovernorError:
@@ -112,13 +120,13 @@ class LocalPlatform:
             raise
         if not tried.passed:
             self.start()
-            return tried.alone(refs, self.workloads, received)
+            return tried.report(refs, self.workloads, received)
         await self._change(planned)
         written = self._written_evidence(planned, delivery)
-        if any(each.way is not Way.KEEP for each in planned.sidecars):
-            progress(findings.everywhere(State.APPLIED, refs, self.workloads, received, written))
+        if any(each.action is not SidecarAction.KEEP for each in planned.sidecars):
+            progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
         shown = await self._verify(planned, delivery.apply, superseded)
-        return tried.before(findings.conclude(refs, shown, self._clock.now(), received, written))
+        return tried.prepend_to(findings.combine(refs, shown, self._clock.now(), received, written))
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """What a delivery is about: its resources, and those that it removes."""
@@ -126,15 +134,15 @@ class LocalPlatform:
         return tuple(dict.fromkeys([*wanted, *delivery.removals]))
 
     async def _observe(self) -> Observed:
-        files = await asyncio.to_thread(self._directory.look)
+        files = await asyncio.to_thread(self._directory.read_files)
         journal = await asyncio.to_thread(self._directory.journal)
         seen = await asyncio.gather(*(self._seen(each, journal.written) for each in self._sidecars.values()))
         return Observed(self._namespace, files, journal, seen)
 
-    async def _seen(self, sidecar: AnySidecar, written: str) -> SidecarSeen:
+    async def _seen(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
         before = await self._settled(sidecar)
         own = self._own.get(sidecar.app_id)
-        return SidecarSeen(
+        return ObservedSidecar(
             sidecar.app_id,
             before,
             current=self._is_current(sidecar.app_id, before.process, written),
@@ -154,7 +162,7 @@ class LocalPlatform:
         deadline = self._clock.monotonic() + _SETTLE_S
         while True:
             reading = await sidecar.read()
-            is_up = reading.said is not None and reading.said.healthy
+            is_up = reading.status is not None and reading.status.healthy
             if is_up or reading.process is None or self._clock.monotonic() > deadline:
                 return reading
             await self._clock.sleep(_POLL_S)
@@ -162,11 +170,11 @@ class LocalPlatform:
     async def _change(self, planned: Plan) -> None:
         """Write while the sidecars that must restart are down, so that none of them takes half of a change."""
         journal = await asyncio.to_thread(self._directory.journal)
-        starting = [self._own[each.app_id] for each in planned.sidecars if each.way is Way.START]
+        starting = [self._own[each.app_id] for each in planned.sidecars if each.action is SidecarAction.START]
         staged = await asyncio.to_thread(self._directory.stage, planned)
         try:
             await asyncio.gather(*(each.hold() for each in starting))
-            await asyncio.to_thread(self._directory.change, planned, staged, journal)
+            await asyncio.to_thread(self._directory.apply, planned, staged, journal)
             if planned.writes or planned.removals:
                 self._written_at = {each.app_id: each.starts for each in self._own.values()}
         finally:
@@ -182,31 +190,31 @@ class LocalPlatform:
             self._written = (this, Evidence("file", self._clock.now(), text))
         return self._written[1]
 
-    async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, Shown]:
-        async def prove(each: SidecarPlan, after: int | None = None) -> Shown:
-            prover = Prover(self._sidecars[each.app_id], policy, superseded, self._clock)
+    async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, SidecarFindings]:
+        async def prove(each: SidecarPlan, after: int | None = None) -> SidecarFindings:
+            verifier = SidecarVerifier(self._sidecars[each.app_id], policy, superseded, self._clock)
             number = self._written_at.get(each.app_id, 0) if after is None else after
-            return await prover.prove(each, number, self._redactor)
+            return await verifier.verify(each, number, self._redactor)
 
-        rolling = [each for each in planned.sidecars if each.way is Way.ROLL]
-        others = [each for each in planned.sidecars if each.way is not Way.ROLL]
+        rolling = [each for each in planned.sidecars if each.action is SidecarAction.ROLL]
+        others = [each for each in planned.sidecars if each.action is not SidecarAction.ROLL]
         shown = dict(zip((each.app_id for each in others), await asyncio.gather(*map(prove, others)), strict=True))
         for each in rolling:
             stopper = next((app_id for app_id, found in shown.items() if not _all_verified(found)), None)
             if stopper is not None or superseded():
-                shown[each.app_id] = self._not_reached(each, stopper)
+                shown[each.app_id] = self._not_restarted(each, stopper)
                 continue
             restarted = await self._own[each.app_id].restart(self._config_path(planned.config))
             shown[each.app_id] = await prove(each, restarted)
         return shown
 
-    def _not_reached(self, planned: SidecarPlan, stopper: str | None) -> Shown:
+    def _not_restarted(self, planned: SidecarPlan, stopper: str | None) -> SidecarFindings:
         reason = f"{stopper} has not shown the change" if stopper else "a newer delivery is there"
         evidence = Evidence(f"sidecar {planned.app_id}", self._clock.now(), f"not restarted: {reason}")
         return {each.ref: Finding(state=State.UNPROVEN, evidence=(evidence,)) for each in planned.expected}
 
 
-def _all_verified(shown: Shown) -> bool:
+def _all_verified(shown: SidecarFindings) -> bool:
     return all(each.state is State.VERIFIED for each in shown.values())
 
 

@@ -16,7 +16,7 @@ _RANGE: Final = range(10_000, 32_768)
 _NONE: Final = Ports(0, 0, 0, 0, 0)
 
 
-def kept_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
+def preferred_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
     """The ports given, else those kept; 0 is one that is still to be found."""
     before = kept or _NONE
     return Ports(
@@ -28,7 +28,7 @@ def kept_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
     )
 
 
-class HeldPorts:
+class ReservedPorts:
     """The ports of one sidecar, held from their choice on: daprd binds them up to seconds after it was started.
 
     They are bound here, so that whoever looks for a free port passes them by, and not listened on, so that daprd gets
@@ -38,7 +38,7 @@ class HeldPorts:
     def __init__(self, settings: SidecarSettings, kept: Ports | None = None) -> None:
         """A given port is used in any case; daprd says so if another program has it."""
         self._sockets: list[socket.socket] = []
-        wanted, given = kept_ports(settings, kept), kept_ports(settings, None)
+        wanted, given = preferred_ports(settings, kept), preferred_ports(settings, None)
         try:
             self.ports = Ports(
                 http=given.http or self._port(wanted.http),

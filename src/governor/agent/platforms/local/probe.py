@@ -12,15 +12,15 @@ import aiohttp
 import msgspec
 
 from governor.agent.platforms.local import daprd, procfs
-from governor.agent.verification.sidecar_api import Said, SidecarApi
-from governor.agent.verification.verdicts import Ending, Process, Proof, Reading
+from governor.agent.verification.sidecar_api import SidecarApi, SidecarStatus
+from governor.agent.verification.verdicts import Process, Proof, Reading, SidecarExit
 from governor.domain.documents import ResourceRef
 from governor.process.clock import Clock
 
 _HOT_RELOAD: Final = "HotReload"
 
 
-class Place(msgspec.Struct, frozen=True):
+class ProbeTarget(msgspec.Struct, frozen=True):
     """Where a sidecar answers and what it should load; ``public`` is any port that serves its metadata."""
 
     app_id: str
@@ -29,10 +29,10 @@ class Place(msgspec.Struct, frozen=True):
     resources: Path
 
 
-class Sight:
+class Probe:
     """Looks at one sidecar, and knows what its present process has been seen to use."""
 
-    def __init__(self, place: Place, session: aiohttp.ClientSession, clock: Clock) -> None:
+    def __init__(self, place: ProbeTarget, session: aiohttp.ClientSession, clock: Clock) -> None:
         self._place = place
         self._clock = clock
         self._api = SidecarApi(
@@ -51,43 +51,43 @@ class Sight:
         """What a process was seen to use; a new one has shown nothing yet."""
         return self._proofs if process is not None and process == self._proofs_of else {}
 
-    def keep(self, process: Process | None, proofs: Mapping[ResourceRef, Proof]) -> None:
+    def set_proofs(self, process: Process | None, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Remember what a process was seen to use."""
         self._proofs, self._proofs_of = dict(proofs), process
 
-    async def ask(self) -> Said | None:
+    async def get_status(self) -> SidecarStatus | None:
         """What the sidecar says, whichever process answers."""
-        return await self._api.ask()
+        return await self._api.get_status()
 
-    async def note_listener(self, pid: int) -> None:
+    async def record_listener(self, pid: int) -> None:
         """Note on which socket a new process answers first, before it can restart itself."""
-        self.listener = self.listener or await asyncio.to_thread(procfs.listener, pid, self._place.public)
+        self.listener = self.listener or await asyncio.to_thread(procfs.listening_socket, pid, self._place.public)
 
-    async def read(self, process: Process, ending: Ending | None) -> Reading:
+    async def read(self, process: Process, last_exit: SidecarExit | None) -> Reading:
         """A process as it is now."""
-        said = await self._api.ask()
+        status = await self._api.get_status()
         listener, watches, given = await asyncio.to_thread(self._look_at, process.pid)
         self.listener = self.listener or listener
         return Reading(
             self._clock.now(),
             process,
             listener,
-            reused=listener != self.listener,
-            said=said if said and said.metadata.id == self._place.app_id else None,
-            loads=_loads(said, watches=watches, given=given),
+            restarted_in_place=listener != self.listener,
+            status=status if status and status.metadata.id == self._place.app_id else None,
+            load_evidence=_load_evidence(status, watches=watches, given=given),
             watches=watches,
-            ending=ending,
+            last_exit=last_exit,
         )
 
     def _look_at(self, pid: int) -> tuple[int, bool, bool]:
         directory = self._place.resources
-        listener = procfs.listener(pid, self._place.public)
-        return listener, procfs.watches(pid, directory), procfs.was_given(pid, directory, daprd.RESOURCES_FLAG)
+        listener = procfs.listening_socket(pid, self._place.public)
+        return listener, procfs.has_watch(pid, directory), procfs.has_flag(pid, directory, daprd.RESOURCES_FLAG)
 
 
-def _loads(said: Said | None, *, watches: bool, given: bool) -> str:
+def _load_evidence(status: SidecarStatus | None, *, watches: bool, given: bool) -> str:
     """How the process is known to load the directory; its command line counts only where it cannot watch."""
     if watches:
         return "watches the resources directory"
-    can_watch = said is not None and _HOT_RELOAD in said.metadata.enabled_features
-    return "was started with the resources directory" if given and said and not can_watch else ""
+    can_watch = status is not None and _HOT_RELOAD in status.metadata.enabled_features
+    return "was started with the resources directory" if given and status and not can_watch else ""

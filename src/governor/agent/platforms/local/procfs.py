@@ -17,7 +17,7 @@ _MINOR_BITS: Final = 20
 _LISTENING: Final = "0A"
 
 
-def watches(pid: int, directory: Path) -> bool:
+def has_watch(pid: int, directory: Path) -> bool:
     """Whether the process has an inotify watch on this very directory."""
     try:
         wanted = directory.stat()
@@ -31,7 +31,7 @@ def watches(pid: int, directory: Path) -> bool:
     return any(inode == wanted.st_ino and (anonymous or seen == device) for inode, seen in found)
 
 
-def listener(pid: int, port: int) -> int:
+def listening_socket(pid: int, port: int) -> int:
     """The kernel's number of the socket with which the process listens on a port; 0 when it does not.
 
     A program that starts anew inside its process listens on a new socket.
@@ -46,13 +46,13 @@ def listener(pid: int, port: int) -> int:
     return next((int(number) for number in numbers if f"socket:[{number}]" in held), 0)
 
 
-def listening(port: int) -> int:
+def listening_pid(port: int) -> int:
     """The process that listens on a port of this machine; 0 when none can be seen."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return next((pid for pid in pids if listener(pid, port)), 0)
+    return next((pid for pid in pids if listening_socket(pid, port)), 0)
 
 
-def was_given(pid: int, directory: Path, flag: str) -> bool:
+def has_flag(pid: int, directory: Path, flag: str) -> bool:
     """Whether a word of the process's command line gives this very directory to ``flag``, as the process sees it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")

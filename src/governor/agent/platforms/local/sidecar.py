@@ -14,11 +14,11 @@ import aiohttp
 import msgspec
 
 from governor.agent.platforms.local import daprd
-from governor.agent.platforms.local.ports import HeldPorts, kept_ports
-from governor.agent.platforms.local.probe import Place, Sight
+from governor.agent.platforms.local.ports import ReservedPorts, preferred_ports
+from governor.agent.platforms.local.probe import Probe, ProbeTarget
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports, ProcessRecord, SidecarRecord, Storage
-from governor.agent.verification.verdicts import Ending, Process, Proof, Reading
+from governor.agent.verification.verdicts import Process, Proof, Reading, SidecarExit
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
 from governor.process.child import detached
@@ -63,17 +63,17 @@ class Sidecar:
         self._clock = clock
         self._on_change = on_change
         self._record = storage.sidecar(settings.app_id)
-        self.ports: Ports = kept_ports(settings, self._record.ports if self._record else None)
-        self._sight = self._make_sight()
+        self.ports: Ports = preferred_ports(settings, self._record.ports if self._record else None)
+        self._probe = self._new_probe()
         self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - spreads restarts, guards nothing
         self._running: Detached | None = None
         self._config: Path | None = None
-        self._ending: Ending | None = None
+        self._last_exit: SidecarExit | None = None
         self._released = asyncio.Event()
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
-        self._hurry = asyncio.Event()
-        self._came_up = False
+        self._stopped = asyncio.Event()
+        self._stopped.set()
+        self._skip_backoff = asyncio.Event()
+        self._is_healthy = False
 
     @property
     def log_file(self) -> Path:
@@ -92,21 +92,21 @@ class Sidecar:
     def not_ready(self) -> str:
         """Why the sidecar cannot serve its application, or nothing."""
         if self.process is not None:
-            return "" if self._came_up else "daprd is starting"
+            return "" if self._is_healthy else "daprd is starting"
         # Its last words may hold secrets, and whoever asks for health may be anybody.
-        return f"daprd ended, see {self.log_file}" if self._ending else "daprd is not started"
+        return f"daprd ended, see {self.log_file}" if self._last_exit else "daprd is not started"
 
     def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
         """What the process of a reading was seen to use; a new process has shown nothing yet."""
-        return self._sight.proofs(reading.process)
+        return self._probe.proofs(reading.process)
 
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Remember what the process of a reading was seen to use, for the next agent too."""
         if proofs != self.proofs(reading):
-            self._sight.keep(reading.process, proofs)
-            await self._remember()
+            self._probe.set_proofs(reading.process, proofs)
+            await self._save_record()
 
-    async def take_over(self, config: Path | None) -> None:
+    async def adopt(self, config: Path | None) -> None:
         """Go on with the process of an earlier agent, if it was started as it would be now; otherwise end it."""
         record = self._record.process if self._record else None
         found = record and detached.adopt(record.pid, record.start_time, self.log_file, record.log_begin)
@@ -117,9 +117,9 @@ class Sidecar:
             await found.stop(STOP_GRACE_S)
             return
         self.process = Process(self.starts, found.pid, found.start_time)
-        self._sight.restore(self.process, record.listener, dict(self._record.proofs))
+        self._probe.restore(self.process, record.listener, dict(self._record.proofs))
         self._running, self._config = found, config
-        self._at_rest.clear()
+        self._stopped.clear()
         self._released.set()
         _log.info("going on with a sidecar that runs", app_id=self.app_id, pid=found.pid)
 
@@ -128,25 +128,25 @@ class Sidecar:
         try:
             while True:
                 await self._released.wait()
-                await self._live_once()
+                await self._run_once()
         finally:
             if self._running is not None:
-                await self._leave(self._running)
+                await self._detach_or_stop(self._running)
 
     async def hold(self) -> None:
         """End the process gracefully and keep it ended until released."""
         self._released.clear()
-        self._hurry.set()
+        self._skip_backoff.set()
         if self._running is not None:
             await self._running.stop(STOP_GRACE_S)
-        await self._at_rest.wait()
+        await self._stopped.wait()
 
     def release(self, config: Path | None) -> None:
         """Let a process run, soon and with this configuration; one that runs already goes on with what it has."""
         self._config = config
         self._retries.reset()
         self._released.set()
-        self._hurry.set()
+        self._skip_backoff.set()
 
     async def restart(self, config: Path | None) -> int:
         """Replace the process gracefully by a new one; any process with a number beyond the one returned is new."""
@@ -155,48 +155,48 @@ class Sidecar:
         self.release(config)
         return before
 
-    async def renew(self) -> int:
+    async def restart_unchanged(self) -> int:
         """Restart with the configuration that it has."""
         return await self.restart(self._config)
 
     async def read(self) -> Reading:
         """What is seen of the sidecar now."""
         process = self.process
-        reading = await self._sight.read(process, self._ending) if process else None
+        reading = await self._probe.read(process, self._last_exit) if process else None
         if reading is None or process != self.process:
-            return Reading(self._clock.now(), ending=self._ending)
-        return msgspec.structs.replace(reading, complaints=await self._complaints(reading))
+            return Reading(self._clock.now(), last_exit=self._last_exit)
+        return msgspec.structs.replace(reading, errors=await self._logged_errors(reading))
 
-    async def _live_once(self) -> None:
+    async def _run_once(self) -> None:
         """Have a process and wait for its end; after an end that nobody asked for, wait longer each time."""
-        self._at_rest.clear()
-        self._hurry.clear()
+        self._stopped.clear()
+        self._skip_backoff.clear()
         began = self._clock.monotonic()
         try:
             ending = await self._start_and_wait()
         finally:
             if self._running is None:
-                self._at_rest.set()
+                self._stopped.set()
         if not self._released.is_set():
             return
-        self._ending = ending
+        self._last_exit = ending
         self._on_change()
         if self._clock.monotonic() - began > _STEADY_S:
             self._retries.reset()
         delay_s = self._retries.next_delay_s()
         _log.warning("sidecar ended", app_id=self.app_id, again_in_s=round(delay_s, 1), log=str(self.log_file))
-        await self._pause(delay_s)
+        await self._back_off(delay_s)
 
-    async def _start_and_wait(self) -> Ending:
+    async def _start_and_wait(self) -> SidecarExit:
         with ExitStack() as held:
             if self._running is None:
                 try:
                     await self._start(held)
                 except GovernorError as error:
-                    return Ending(self.starts, str(error))
+                    return SidecarExit(self.starts, str(error))
             ended = await self._wait()
         self._running = self.process = None
-        return Ending(self.starts, daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
+        return SidecarExit(self.starts, daprd.describe_exit(ended), external_cause=daprd.has_external_cause(ended))
 
     async def _wait(self) -> ChildExit:
         running = self._running
@@ -204,81 +204,81 @@ class Sidecar:
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
         async with asyncio.TaskGroup() as group:
-            coming_up = group.create_task(self._come_up(running.pid))
+            awaiting_healthy = group.create_task(self._await_healthy(running.pid))
             ended = await running.wait()
-            coming_up.cancel()
+            awaiting_healthy.cancel()
         return ended
 
     async def _start(self, held: ExitStack) -> None:
         unasked = self._retries.failures > 0
         self.starts += 1
-        await asyncio.to_thread(self._turn_log_over)
-        self.ports = held.enter_context(HeldPorts(self._settings, self.ports)).ports
-        self._sight = self._make_sight()
+        await asyncio.to_thread(self._rotate_log)
+        self.ports = held.enter_context(ReservedPorts(self._settings, self.ports)).ports
+        self._probe = self._new_probe()
         words = daprd.argv(self._launch, self._settings, self.ports, self._config)
         self._running = await detached.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
         self.process = Process(self.starts, self._running.pid, self._running.start_time)
-        self._came_up = False
+        self._is_healthy = False
         _log.info("sidecar started", app_id=self.app_id, pid=self._running.pid, http_port=self.ports.http)
-        await self._remember()
+        await self._save_record()
         if unasked:
             self._on_change()
 
-    async def _come_up(self, pid: int) -> None:
+    async def _await_healthy(self, pid: int) -> None:
         """Note on which socket a new process answers first, and when it is healthy."""
         pause_s = _POLL_S
-        while not self._came_up:
+        while not self._is_healthy:
             await asyncio.sleep(pause_s)
-            await self._sight.note_listener(pid)
-            said = await self._sight.ask()
-            self._came_up = said is not None and said.healthy
+            await self._probe.record_listener(pid)
+            status = await self._probe.get_status()
+            self._is_healthy = status is not None and status.healthy
             pause_s = min(_PAUSE_GROWTH * pause_s, 1.0)
 
-    async def _leave(self, running: Detached) -> None:
-        if self._launch.ends_with_agent:
+    async def _detach_or_stop(self, running: Detached) -> None:
+        if self._launch.stop_with_agent:
             await running.stop(STOP_GRACE_S)
         else:
             running.release()
         self._running = self.process = None
 
-    def _make_sight(self) -> Sight:
-        place = Place(self.app_id, self.ports.public, self.ports.metrics, self._launch.resources)
-        return Sight(place, self._session, self._clock)
+    def _new_probe(self) -> Probe:
+        place = ProbeTarget(self.app_id, self.ports.public, self.ports.metrics, self._launch.resources)
+        return Probe(place, self._session, self._clock)
 
     def _launch_digest(self, config: Path | None) -> str:
         """Two processes with the same one were started alike."""
         return digest([daprd.argv(self._launch, self._settings, self.ports, config), self._launch.namespace])
 
-    def _turn_log_over(self) -> None:
+    def _rotate_log(self) -> None:
         """Begin a new log when the old one is large."""
         if self.log_file.exists() and self.log_file.stat().st_size > _LOG_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
-    async def _remember(self) -> None:
+    async def _save_record(self) -> None:
         """Leave a record for the next agent; a process without one is ended by it."""
         process, running = self.process, self._running
         if process is None or running is None:
             return
         own = ProcessRecord(
-            running.pid, running.start_time, self._launch_digest(self._config), running.log_begin, self._sight.listener
+            running.pid, running.start_time, self._launch_digest(self._config), running.log_begin, self._probe.listener
         )
-        record = SidecarRecord(self.ports, own, tuple(self._sight.proofs(process).items()))
+        record = SidecarRecord(self.ports, own, tuple(self._probe.proofs(process).items()))
         try:
             await asyncio.to_thread(self._storage.save_sidecar, self.app_id, record)
         except GovernorError as error:
             # A full disk must not take the application's sidecar down; the next agent would start it anew.
             _log.error("cannot remember the sidecar's process", app_id=self.app_id, error=str(error))
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._hurry.wait()
+                await self._skip_backoff.wait()
         except TimeoutError:
             return
 
-    async def _complaints(self, reading: Reading) -> tuple[str, ...]:
+    async def _logged_errors(self, reading: Reading) -> tuple[str, ...]:
         """The errors in the log of the present process, where there must be some."""
-        said, running = reading.said, self._running
-        if running is None or said is None or said.counters is None or not said.counters.failed:
+        status, running = reading.status, self._running
+        if running is None or status is None or status.counters is None or not status.counters.failed:
             return ()
         return await asyncio.to_thread(daprd.errors, self.log_file, running.log_begin)

@@ -56,8 +56,8 @@ def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeyp
 
 def test_the_last_error_says_why_and_without_one_the_last_lines() -> None:
     tail = [line("info", "a"), line("error", "b"), line("fatal", "c"), line("info", "d")]
-    assert daprd.last_words(tail) == "c"
-    assert daprd.last_words([line("info", "a"), "panic: no"]) == "a; panic: no"
+    assert daprd.last_error(tail) == "c"
+    assert daprd.last_error([line("info", "a"), "panic: no"]) == "a; panic: no"
 
 
 def test_errors_are_read_from_where_the_process_began_to_log(tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_a_missing_daprd_is_named_with_what_to_do(tmp_path: Path, monkeypatch: p
 def test_the_kernel_knows_on_which_socket_a_process_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
-        before = procfs.listener(os.getpid(), port)
+        before = procfs.listening_socket(os.getpid(), port)
     assert before
-    assert procfs.listener(os.getpid(), port) == 0
+    assert procfs.listening_socket(os.getpid(), port) == 0
     with socket.create_server(("127.0.0.1", port)):
-        assert procfs.listener(os.getpid(), port) not in (0, before)
+        assert procfs.listening_socket(os.getpid(), port) not in (0, before)
 
 
 def test_the_kernel_knows_what_a_process_watches_and_was_given(tmp_path: Path) -> None:
-    assert not procfs.watches(os.getpid(), tmp_path)
-    assert not procfs.was_given(os.getpid(), tmp_path, "--resources-path")
-    assert not procfs.watches(0, tmp_path)
+    assert not procfs.has_watch(os.getpid(), tmp_path)
+    assert not procfs.has_flag(os.getpid(), tmp_path, "--resources-path")
+    assert not procfs.has_watch(0, tmp_path)
 
 
 def test_sensitive_values_are_taken_out_of_texts_and_others_are_not() -> None:
@@ -95,8 +95,8 @@ def test_sensitive_values_are_taken_out_of_texts_and_others_are_not() -> None:
     metadata = [{"name": "redisPassword", "value": "hush-hush"}, {"name": "redisHost", "value": "host:1"}]
     spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
     manifest = {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": "one"}, "spec": spec}
-    redactor.learn([manifest])
-    assert redactor.clean("cannot reach host:1 with hush-hush") == "cannot reach host:1 with ***"
+    redactor.add([manifest])
+    assert redactor.redact("cannot reach host:1 with hush-hush") == "cannot reach host:1 with ***"
 
 
 def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("ended", "by_others"),
+    ("ended", "external_cause"),
     [
         (ChildExit(1, "", (line("fatal", "Fatal error from runtime"),)), False),
         (ChildExit(0, "", (line("info", "shutdown"),)), False),
@@ -123,8 +123,8 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
     ],
     ids=["gave up", "left", "killed", "port taken", "found again and killed", "found again and gave up"],
 )
-def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, by_others: bool) -> None:
-    assert daprd.was_ended_by_others(ended) is by_others
+def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, external_cause: bool) -> None:
+    assert daprd.has_external_cause(ended) is external_cause
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.agent.platforms.local.files import file_key, resource_file
-from governor.agent.platforms.local.plan import FileSeen, Observed, Plan, Refusal, SidecarSeen, Way, plan
+from governor.agent.platforms.local.plan import (
+    Observed,
+    ObservedFile,
+    ObservedSidecar,
+    Plan,
+    Rejection,
+    SidecarAction,
+    plan,
+)
 from governor.agent.storage import Intent, Journal
 from governor.agent.verification.resources import loaded_digest
-from governor.agent.verification.sidecar_api import Counters, LoadedComponent, Metadata, Said
+from governor.agent.verification.sidecar_api import Counters, LoadedComponent, Metadata, SidecarStatus
 from governor.agent.verification.verdicts import Process, Proof, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven
@@ -41,26 +49,26 @@ def delivery(*resources: Manifest, removals: tuple[ResourceRef, ...] = (), **pol
     return Delivery("r1", 7, 1, 1, "sha256:0", resources, removals, ApplyPolicy(**policy))
 
 
-def on_disk(*manifests: Manifest) -> dict[str, FileSeen]:
+def on_disk(*manifests: Manifest) -> dict[str, ObservedFile]:
     files = [resource_file(each, "default") for each in manifests]
-    return {each.key: FileSeen(each.digest, (each.manifest,)) for each in files}
+    return {each.key: ObservedFile(each.digest, (each.manifest,)) for each in files}
 
 
-def running(app_id: str, *manifests: Manifest, current: bool = False) -> SidecarSeen:
+def running(app_id: str, *manifests: Manifest, current: bool = False) -> ObservedSidecar:
     """A sidecar that has shown to use these."""
     loaded = tuple(LoadedComponent(each["metadata"]["name"], "state.redis", "v1") for each in manifests)
-    said = Said(healthy=True, metadata=Metadata(id=app_id, components=loaded), counters=Counters({}, {}))
-    before = Reading(NOW, Process(1, 100, "boot/1"), listener=7, said=said, loads="watches it", watches=True)
+    said = SidecarStatus(healthy=True, metadata=Metadata(id=app_id, components=loaded), counters=Counters({}, {}))
+    before = Reading(NOW, Process(1, 100, "boot/1"), listener=7, status=said, load_evidence="watches it", watches=True)
     proof = {
         ResourceRef("Component", "default", each["metadata"]["name"]): Proof(
             loaded_digest(each), Evidence("sidecar", NOW, "seen")
         )
         for each in manifests
     }
-    return SidecarSeen(app_id, before, current, proof)
+    return ObservedSidecar(app_id, before, current, proof)
 
 
-def observed(*own: Manifest, foreign: dict[str, FileSeen] | None = None, sidecars: Any = ()) -> Observed:
+def observed(*own: Manifest, foreign: dict[str, ObservedFile] | None = None, sidecars: Any = ()) -> Observed:
     files = on_disk(*own)
     journal = Journal(frozenset(files))
     return Observed("default", {**files, **(foreign or {})}, journal, sidecars)
@@ -72,8 +80,8 @@ def planned(wanted: Delivery, seen: Observed) -> Plan:
     return made
 
 
-def way(wanted: Delivery, seen: Observed) -> Way:
-    return planned(wanted, seen).sidecars[0].way
+def way(wanted: Delivery, seen: Observed) -> SidecarAction:
+    return planned(wanted, seen).sidecars[0].action
 
 
 def test_secret_stores_are_written_first_and_other_kinds_last() -> None:
@@ -88,7 +96,7 @@ def test_what_is_on_disk_already_is_not_written_again() -> None:
 
 
 def test_what_this_agent_wrote_and_nobody_wants_is_removed_and_nothing_else() -> None:
-    foreign = {"resources/mine.yaml": FileSeen("sha256:1", (component("mine"),))}
+    foreign = {"resources/mine.yaml": ObservedFile("sha256:1", (component("mine"),))}
     gone = ResourceRef("Component", "default", "mine")
     made = planned(delivery(removals=(gone,)), observed(component("old"), foreign=foreign))
     assert made.removals == ("resources/component.old.yaml",)
@@ -96,7 +104,7 @@ def test_what_this_agent_wrote_and_nobody_wants_is_removed_and_nothing_else() ->
 
 def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
     journal = Journal(frozenset(), Intent(6, ("resources/component.one.yaml",), ()))
-    half = {"resources/component.one.yaml": FileSeen("sha256:2", ())}
+    half = {"resources/component.one.yaml": ObservedFile("sha256:2", ())}
     made = planned(delivery(), Observed("default", half, journal, ()))
     assert made.removals == ("resources/component.one.yaml",)
 
@@ -104,8 +112,8 @@ def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
 @pytest.mark.parametrize(
     ("manifest", "files", "reason"),
     [
-        (component("one"), {"resources/mine.yaml": FileSeen("", (component("one"),))}, "resources/mine.yaml"),
-        (component("one"), {"resources/component.one.yaml": FileSeen("", ())}, "not written by this agent"),
+        (component("one"), {"resources/mine.yaml": ObservedFile("", (component("one"),))}, "resources/mine.yaml"),
+        (component("one"), {"resources/component.one.yaml": ObservedFile("", ())}, "not written by this agent"),
         ({**component("one"), "metadata": {"name": "one", "namespace": "two"}}, {}, "a second one cannot be served"),
         ({**component("one"), "kind": "Installation"}, {}, "no kind that a Dapr sidecar"),
         ({**component("one"), "apiVersion": "dapr.io/v9"}, {}, "no kind that a Dapr sidecar"),
@@ -113,17 +121,17 @@ def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
     ids=["foreign resource", "foreign file", "namespace", "kind", "version"],
 )
 def test_a_delivery_is_refused_as_a_whole_and_the_resource_at_fault_named(
-    manifest: Manifest, files: dict[str, FileSeen], reason: str
+    manifest: Manifest, files: dict[str, ObservedFile], reason: str
 ) -> None:
     made = plan(delivery(component("good"), manifest), observed(foreign=files))
-    assert isinstance(made, Refusal)
+    assert isinstance(made, Rejection)
     assert [ref.name for ref in made.reasons] == ["one"]
     assert reason in next(iter(made.reasons.values()))
 
 
 def test_a_foreign_resource_of_another_namespace_does_not_clash() -> None:
     elsewhere = {**component("one"), "metadata": {"name": "one", "namespace": "two"}}
-    foreign = {"resources/mine.yaml": FileSeen("", (elsewhere,))}
+    foreign = {"resources/mine.yaml": ObservedFile("", (elsewhere,))}
     assert len(planned(delivery(component("one")), observed(foreign=foreign)).writes) == 1
 
 
@@ -131,32 +139,32 @@ def test_a_configuration_is_not_a_resource_of_the_directory_and_there_is_at_most
     configurations = [{**resiliency(name), "kind": "Configuration"} for name in ("one", "two")]
     made = planned(delivery(configurations[0]), observed())
     assert made.config == "config/configuration.one.yaml"
-    assert isinstance(plan(delivery(*configurations), observed()), Refusal)
+    assert isinstance(plan(delivery(*configurations), observed()), Rejection)
 
 
 def test_a_sidecar_that_does_not_run_is_started_after_the_write() -> None:
-    assert way(delivery(component("one")), observed(sidecars=[SidecarSeen("app")])) is Way.START
+    assert way(delivery(component("one")), observed(sidecars=[ObservedSidecar("app")])) is SidecarAction.START
 
 
 def test_a_running_sidecar_takes_a_changed_component_while_it_runs() -> None:
     seen = observed(component("one"), component("two"), sidecars=[running("app", component("one"), component("two"))])
     made = planned(delivery(component("one", "b"), component("two")), seen).sidecars[0]
-    assert made.way is Way.LIVE
+    assert made.action is SidecarAction.RELOAD
     assert [ref.name for ref in made.kept] == ["two"]
 
 
 def test_a_kind_that_needs_a_fresh_process_restarts_unless_the_policy_only_reports() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
     wanted = (component("one"), resiliency("calm"))
-    assert way(delivery(*wanted), seen) is Way.START
+    assert way(delivery(*wanted), seen) is SidecarAction.START
     reporting = planned(delivery(*wanted, unproven=Unproven.REPORT), seen).sidecars[0]
-    assert reporting.way is Way.LIVE
+    assert reporting.action is SidecarAction.RELOAD
     assert [ref.name for ref in reporting.obstacles] == ["calm"]
 
 
 def test_nothing_is_asked_again_of_a_process_that_has_shown_everything() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
-    assert way(delivery(component("one")), seen) is Way.KEEP
+    assert way(delivery(component("one")), seen) is SidecarAction.KEEP
 
 
 def test_a_label_changes_the_file_and_not_what_was_proven() -> None:
@@ -164,25 +172,25 @@ def test_a_label_changes_the_file_and_not_what_was_proven() -> None:
     labelled = component("one")
     labelled["metadata"] = {**labelled["metadata"], "labels": {"team": "blue"}}
     made = planned(delivery(labelled), seen)
-    assert (len(made.writes), made.sidecars[0].way) == (1, Way.KEEP)
+    assert (len(made.writes), made.sidecars[0].action) == (1, SidecarAction.KEEP)
 
 
 def test_a_process_that_started_after_the_last_write_must_only_be_asked() -> None:
     seen = observed(component("one"), sidecars=[running("app", current=True)])
-    assert way(delivery(component("one")), seen) is Way.AWAIT
+    assert way(delivery(component("one")), seen) is SidecarAction.AWAIT
 
 
 def test_a_sidecar_that_ended_by_itself_is_waited_for_unless_something_changes() -> None:
-    ended = SidecarSeen("app", Reading(NOW), released=True)
-    assert way(delivery(component("one")), observed(component("one"), sidecars=[ended])) is Way.AWAIT
-    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[ended])) is Way.START
+    ended = ObservedSidecar("app", Reading(NOW), released=True)
+    assert way(delivery(component("one")), observed(component("one"), sidecars=[ended])) is SidecarAction.AWAIT
+    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[ended])) is SidecarAction.START
 
 
 def test_a_rolling_strategy_restarts_whom_a_change_concerns_and_nobody_else() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
     scoped = component("two", scopes=["other"])
     made = planned(delivery(component("one"), scoped, strategy=Strategy.ROLLING), seen)
-    assert [each.way for each in made.sidecars] == [Way.KEEP, Way.ROLL]
+    assert [each.action for each in made.sidecars] == [SidecarAction.KEEP, SidecarAction.ROLL]
 
 
 @pytest.mark.parametrize("policy", [{}, {"strategy": Strategy.ROLLING}], ids=["reload", "rolling"])
@@ -191,22 +199,22 @@ def test_a_sidecar_of_others_is_never_restarted_but_told_to_be(policy: dict[str,
     made = planned(
         delivery(component("one"), resiliency("calm"), **policy), observed(component("one"), sidecars=[theirs])
     )
-    assert made.sidecars[0].way is Way.LIVE
+    assert made.sidecars[0].action is SidecarAction.RELOAD
     assert [reason.split(":")[0] for reason in made.sidecars[0].obstacles.values()] == ["restart needed"]
-    absent = SidecarSeen("app", Reading(NOW), external=True)
-    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[absent])) is Way.AWAIT
+    absent = ObservedSidecar("app", Reading(NOW), external=True)
+    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[absent])) is SidecarAction.AWAIT
 
 
 def test_an_unproven_resource_that_does_not_change_needs_a_fresh_process() -> None:
     seen = observed(component("one"), component("two"), sidecars=[running("app", component("two"))])
-    assert way(delivery(component("one"), component("two", "b")), seen) is Way.START
+    assert way(delivery(component("one"), component("two", "b")), seen) is SidecarAction.START
 
 
 def test_what_replaces_content_that_was_never_seen_in_use_needs_a_fresh_process() -> None:
     # The reload of "b" may be counted only now, and must not be taken for that of "c".
     seen = observed(component("one", "b"), sidecars=[running("app", component("one", "a"))])
-    assert way(delivery(component("one", "c")), seen) is Way.START
-    assert way(delivery(), seen) is Way.START
+    assert way(delivery(component("one", "c")), seen) is SidecarAction.START
+    assert way(delivery(), seen) is SidecarAction.START
 
 
 def test_a_resource_that_leaves_a_sidecars_scope_must_be_gone_from_it() -> None:
@@ -231,7 +239,7 @@ def test_following_a_plan_leaves_exactly_what_was_delivered(
     left = {key: file.digest for key, file in seen.files.items() if key not in made.removals}
     left |= {each.key: each.digest for each in made.writes}
     assert left == {key: file.digest for key, file in on_disk(*new).items()}
-    assert seen.journal.begun(made.intent).ended("").owned == left.keys()
+    assert seen.journal.begin(made.intent).complete("").owned == left.keys()
     assert all(seen.files[each.key].digest != each.digest for each in made.writes if each.key in seen.files)
 
 

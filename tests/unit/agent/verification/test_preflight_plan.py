@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 
 from governor.agent.verification import findings
-from governor.agent.verification.rehearsal import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
-from governor.agent.verification.sidecar_api import LoadedComponent, Metadata, Named, Said
+from governor.agent.verification.preflight_plan import (
+    PreflightPlan,
+    PreflightReading,
+    PreflightResult,
+    conclusive,
+    judge,
+    passed,
+    plan_preflight,
+)
+from governor.agent.verification.sidecar_api import LoadedComponent, Metadata, Named, SidecarStatus
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, State
 from governor.values.trees import Manifest
@@ -34,20 +42,20 @@ def index(*manifests: Manifest) -> dict[ResourceRef, Manifest]:
     return {ref(each["metadata"]["name"], each["kind"]): each for each in manifests}
 
 
-def said(*components: str, healthy: bool = True, **lists: Any) -> Said:
+def status(*components: str, healthy: bool = True, **lists: Any) -> SidecarStatus:
     loaded = tuple(LoadedComponent(name, "state.redis", "v1") for name in components)
-    return Said(healthy, Metadata(APP, components=loaded, **lists), None)
+    return SidecarStatus(healthy, Metadata(APP, components=loaded, **lists), None)
 
 
-def tried(*manifests: Manifest) -> Rehearsal:
-    return rehearse(index(*manifests), index(*manifests), APP)
+def tried(*manifests: Manifest) -> PreflightPlan:
+    return plan_preflight(index(*manifests), index(*manifests), APP)
 
 
 def test_only_what_changed_is_tried() -> None:
-    rehearsal = rehearse([ref("new")], index(component("new"), component("old")), APP)
+    plan = plan_preflight([ref("new")], index(component("new"), component("old")), APP)
 
-    assert list(rehearsal.tried) == [ref("new")]
-    assert rehearsal.beside == {}
+    assert list(plan.tried) == [ref("new")]
+    assert plan.beside == {}
 
 
 def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
@@ -58,26 +66,26 @@ def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
         component("third", "secretstores.local.env"),
     )
 
-    rehearsal = rehearse([ref("new")], manifests, APP)
+    plan = plan_preflight([ref("new")], manifests, APP)
 
-    assert set(rehearsal.beside) == {ref("first"), ref("second")}
-    assert all(copy["scopes"] == [APP] for copy in rehearsal.copies)
+    assert set(plan.beside) == {ref("first"), ref("second")}
+    assert all(copy["scopes"] == [APP] for copy in plan.copies)
 
 
 def test_a_secret_store_is_found_wherever_a_kind_names_it() -> None:
     server = resource("tools", "MCPServer", {"endpoint": {"auth": [{"secretStore": "vault"}]}})
 
-    rehearsal = rehearse(
+    plan = plan_preflight(
         [ref("tools", "MCPServer")], index(server, component("vault", "secretstores.hashicorp.vault")), APP
     )
 
-    assert set(rehearsal.beside) == {ref("vault")}
+    assert set(plan.beside) == {ref("vault")}
 
 
 def test_what_reads_from_a_changed_secret_store_is_tried_with_it() -> None:
     manifests = index(component("vault", "secretstores.local.env"), component("reader", store="vault"), component("no"))
 
-    assert set(rehearse([ref("vault")], manifests, APP).tried) == {ref("vault"), ref("reader")}
+    assert set(plan_preflight([ref("vault")], manifests, APP).tried) == {ref("vault"), ref("reader")}
 
 
 def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work() -> None:
@@ -89,46 +97,55 @@ def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work(
         component("idle", "middleware.http.ratelimit"),
     )
 
-    assert set(rehearse([ref("new")], manifests, APP).beside) == {ref("calm", "Configuration"), ref("limit")}
+    assert set(plan_preflight([ref("new")], manifests, APP).beside) == {ref("calm", "Configuration"), ref("limit")}
 
 
 def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
     manifests = index(component("tick", "bindings.cron"), resource("calm", "Configuration", {}))
 
-    rehearsal = rehearse([ref("tick")], manifests, APP)
+    plan = plan_preflight([ref("tick")], manifests, APP)
 
-    assert (rehearsal.copies, list(rehearsal.skipped)) == ((), [ref("tick")])
-    verdict = judge(rehearsal, Seen(), "")[ref("tick")]
+    assert (plan.copies, list(plan.skipped)) == ((), [ref("tick")])
+    verdict = judge(plan, PreflightReading(), "")[ref("tick")]
     assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would take messages")
 
 
 def test_a_sidecar_that_is_up_with_everything_has_passed() -> None:
-    rehearsal = tried(component("one"), component("two"))
-    seen = Seen(said("one", "two"))
+    plan = tried(component("one"), component("two"))
+    seen = PreflightReading(status("one", "two"))
 
-    assert passed(rehearsal, seen)
-    assert {each.state for each in judge(rehearsal, seen, "").values()} == {State.PREFLIGHTED}
+    assert passed(plan, seen)
+    assert {each.state for each in judge(plan, seen, "").values()} == {State.PREFLIGHTED}
 
 
 @pytest.mark.parametrize(
-    "seen", [Seen(), Seen(said("one")), Seen(said("one", "two", healthy=False)), Seen(said("one", "two"), "ended")]
+    "seen",
+    [
+        PreflightReading(),
+        PreflightReading(status("one")),
+        PreflightReading(status("one", "two", healthy=False)),
+        PreflightReading(status("one", "two"), "ended"),
+    ],
 )
-def test_anything_less_has_not(seen: Seen) -> None:
+def test_anything_less_has_not(seen: PreflightReading) -> None:
     assert not passed(tried(component("one"), component("two")), seen)
 
 
 def test_a_type_that_does_not_connect_is_said_not_to() -> None:
-    rehearsal = tried(component("one", "bindings.http"))
+    plan = tried(component("one", "bindings.http"))
     listed = Metadata(APP, components=(LoadedComponent("one", "bindings.http", "v1"),))
 
-    assert "does not connect at init" in judge(rehearsal, Seen(Said(True, listed, None)), "")[ref("one")].text
+    assert (
+        "does not connect at init"
+        in judge(plan, PreflightReading(SidecarStatus(True, listed, None)), "")[ref("one")].text
+    )
 
 
 def test_the_last_words_blame_whom_they_name() -> None:
-    rehearsal = tried(component("one"), component("two"))
+    plan = tried(component("one"), component("two"))
     words = "daprd exited with code 1: process component two error: refused"
 
-    verdicts = judge(rehearsal, Seen(last_words=words), "")
+    verdicts = judge(plan, PreflightReading(exit_message=words), "")
 
     assert (verdicts[ref("one")].state, verdicts[ref("two")].state) == (State.RECEIVED, State.FAILED)
     assert verdicts[ref("two")].text == words
@@ -136,55 +153,63 @@ def test_the_last_words_blame_whom_they_name() -> None:
 
 def test_last_words_that_name_only_what_stood_beside_blame_all_that_was_tried() -> None:
     manifests = index(component("one", store="vault"), component("vault", "secretstores.local.file"))
-    rehearsal = rehearse([ref("one")], manifests, APP)
+    plan = plan_preflight([ref("one")], manifests, APP)
     words = "process component vault error: no such file"
 
-    assert conclusive(rehearsal, Seen(last_words=words))
-    assert judge(rehearsal, Seen(last_words=words), "")[ref("one")].state is State.FAILED
+    assert conclusive(plan, PreflightReading(exit_message=words))
+    assert judge(plan, PreflightReading(exit_message=words), "")[ref("one")].state is State.FAILED
 
 
 def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> None:
-    rehearsal = tried(component("one"))
+    plan = tried(component("one"))
 
-    assert not conclusive(rehearsal, Seen(last_words="daprd exited with code 1: no memory"))
-    assert not conclusive(rehearsal, Seen(last_words="daprd was ended by SIGKILL: loaded one", by_others=True))
-    assert conclusive(rehearsal, Seen())
+    assert not conclusive(plan, PreflightReading(exit_message="daprd exited with code 1: no memory"))
+    assert not conclusive(
+        plan, PreflightReading(exit_message="daprd was ended by SIGKILL: loaded one", external_cause=True)
+    )
+    assert conclusive(plan, PreflightReading())
 
 
 def test_a_configuration_that_cannot_be_loaded_is_blamed_though_daprd_does_not_name_it() -> None:
-    rehearsal = tried(resource("calm", "Configuration", {}), component("one"))
+    plan = tried(resource("calm", "Configuration", {}), component("one"))
     words = "error loading configuration: yaml: line 3"
 
-    assert conclusive(rehearsal, Seen(last_words=words))
-    states = {ref.name: each.state for ref, each in judge(rehearsal, Seen(last_words=words), "").items()}
+    assert conclusive(plan, PreflightReading(exit_message=words))
+    states = {ref.name: each.state for ref, each in judge(plan, PreflightReading(exit_message=words), "").items()}
     assert states == {"calm": State.FAILED, "one": State.RECEIVED}
 
 
 def test_a_component_without_which_the_sidecar_comes_up_has_failed() -> None:
     warnings = ("Component one references a secret store that isn't loaded: vault",)
 
-    verdict = judge(tried(component("one")), Seen(said(), warnings=warnings), "")[ref("one")]
+    verdict = judge(tried(component("one")), PreflightReading(status(), warnings=warnings), "")[ref("one")]
 
     assert verdict.state is State.FAILED
     assert "isn't loaded: vault" in verdict.text
 
 
 def test_what_is_not_initialised_when_time_is_over_has_failed_and_the_rest_has_not() -> None:
-    verdicts = judge(tried(component("one"), component("two")), Seen(said("one", healthy=False)), "not within 10 s")
+    verdicts = judge(
+        tried(component("one"), component("two")), PreflightReading(status("one", healthy=False)), "not within 10 s"
+    )
 
     assert (verdicts[ref("one")].state, verdicts[ref("two")].state) == (State.PREFLIGHTED, State.FAILED)
     assert verdicts[ref("two")].text == "not within 10 s"
 
 
 def test_a_complaint_about_a_resource_counts_though_the_sidecar_lists_it() -> None:
-    rehearsal = tried(resource("limits", "Resiliency", {}))
-    seen = Seen(said(resiliencies=(Named("limits"),)), complaints=("Could not read resiliency policy limits: no",))
+    plan = tried(resource("limits", "Resiliency", {}))
+    seen = PreflightReading(
+        status(resiliencies=(Named("limits"),)), errors=("Could not read resiliency policy limits: no",)
+    )
 
-    assert judge(rehearsal, seen, "")[ref("limits", "Resiliency")].state is State.FAILED
+    assert judge(plan, seen, "")[ref("limits", "Resiliency")].state is State.FAILED
 
 
 def test_a_resource_that_an_old_sidecar_does_not_list_passes_with_these_words() -> None:
-    verdict = judge(tried(resource("limits", "Resiliency", {})), Seen(said()), "")[ref("limits", "Resiliency")]
+    verdict = judge(tried(resource("limits", "Resiliency", {})), PreflightReading(status()), "")[
+        ref("limits", "Resiliency")
+    ]
 
     assert verdict.state is State.PREFLIGHTED
     assert "does not list it" in verdict.text
@@ -196,9 +221,11 @@ def finding(state: State, text: str) -> Finding:
 
 def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
     received = Evidence("agent", WHEN, "received")
-    result = Preflighted({ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")})
+    result = PreflightResult(
+        {ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")}
+    )
 
-    found = result.alone([ref("bad"), ref("good"), ref("same")], ["app"], received)
+    found = result.report([ref("bad"), ref("good"), ref("same")], ["app"], received)
 
     assert not result.passed
     assert [each.state for each in found.resources] == [State.FAILED, State.PREFLIGHTED, State.RECEIVED]
@@ -207,15 +234,15 @@ def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
 
 
 def test_a_preflight_that_was_stopped_has_not_passed() -> None:
-    assert not Preflighted(stopped=True).passed
-    assert Preflighted().passed
+    assert not PreflightResult(stopped=True).passed
+    assert PreflightResult().passed
 
 
 def test_what_was_found_stands_between_receipt_and_use() -> None:
     history = (Evidence("agent", WHEN, "received"), Evidence("file", WHEN, "written"))
-    later = findings.everywhere(State.VERIFIED, [ref("good"), ref("same")], ["app"], *history)
+    later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], ["app"], *history)
 
-    found = Preflighted({ref("good"): finding(State.PREFLIGHTED, "up")}).before(later)
+    found = PreflightResult({ref("good"): finding(State.PREFLIGHTED, "up")}).prepend_to(later)
 
     assert [each.text for each in found.resources[0].evidence] == ["received", "up", "written"]
     assert found.resources[0].state is State.VERIFIED

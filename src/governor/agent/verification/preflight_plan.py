@@ -11,8 +11,8 @@ import msgspec
 
 from governor.agent.verification.findings import Findings
 from governor.agent.verification.resources import listed
-from governor.agent.verification.sidecar_api import Said
-from governor.agent.verification.verdicts import Verdict, Verdicts, names
+from governor.agent.verification.sidecar_api import SidecarStatus
+from governor.agent.verification.verdicts import Verdict, Verdicts, mentions
 from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.dapr.preflight import preflight_copy, preflight_rule
 from governor.domain.documents import ResourceRef
@@ -23,7 +23,7 @@ _PIPELINES: Final = ("httpPipeline", "appHttpPipeline")
 _CONFIGURATION_WORDS: Final = "loading configuration"
 
 
-class Rehearsal(msgspec.Struct, frozen=True):
+class PreflightPlan(msgspec.Struct, frozen=True):
     """What one throw-away sidecar gets: copies of what is tried, and of what that needs beside it.
 
     ``silent`` are those that will connect to nothing; ``skipped`` says of the others why they are not tried.
@@ -41,31 +41,33 @@ class Rehearsal(msgspec.Struct, frozen=True):
         return (*self.tried.values(), *self.beside.values())
 
 
-class Seen(msgspec.Struct, frozen=True):
+class PreflightReading(msgspec.Struct, frozen=True):
     """A throw-away sidecar at one moment.
 
-    ``last_words`` are there once it has ended; ``by_others`` when nothing that it loaded can be to blame for that.
+    ``exit_message`` is set once it has exited; ``external_cause`` if nothing that it loaded can be the reason.
     """
 
-    said: Said | None = None
-    last_words: str | None = None
-    by_others: bool = False
-    complaints: tuple[str, ...] = ()
+    status: SidecarStatus | None = None
+    exit_message: str | None = None
+    external_cause: bool = False
+    errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether it says that it has come up; one that is about to end may say so too."""
-        return self.last_words is None and self.said is not None and self.said.healthy
+        return self.exit_message is None and self.status is not None and self.status.healthy
 
 
-def rehearse(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], app_id: str) -> Rehearsal:
+def plan_preflight(
+    changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], app_id: str
+) -> PreflightPlan:
     """What to try when of all ``manifests`` that the sidecars are to load these have changed."""
     affected = _affected(changed, manifests)
     rules = {ref: preflight_rule(manifests[ref]) for ref in affected}
     tried = [ref for ref in affected if not rules[ref].skip]
     beside = _needed(tried, manifests)
-    return Rehearsal(
+    return PreflightPlan(
         app_id,
         {ref: preflight_copy(manifests[ref], app_id) for ref in tried},
         {ref: preflight_copy(manifests[ref], app_id) for ref in beside},
@@ -117,72 +119,72 @@ def _stores(tree: Tree) -> Iterator[str]:
             yield from _stores(item)
 
 
-def passed(rehearsal: Rehearsal, seen: Seen) -> bool:
+def passed(plan: PreflightPlan, seen: PreflightReading) -> bool:
     """Whether the sidecar is up with all that it was given; nothing else can come of waiting."""
-    return seen.healthy and all(_listed(ref, copy, seen) for ref, copy in rehearsal.tried.items())
+    return seen.healthy and all(_listed(ref, copy, seen) for ref, copy in plan.tried.items())
 
 
-def judge(rehearsal: Rehearsal, seen: Seen, why_not: str) -> Verdicts:
+def judge(plan: PreflightPlan, seen: PreflightReading, why_not: str) -> Verdicts:
     """What the last look at the sidecar says of each resource; ``why_not`` explains one that is not up."""
-    if seen.last_words is not None:
-        verdicts = _ended(rehearsal, seen.last_words)
+    if seen.exit_message is not None:
+        verdicts = _ended(plan, seen.exit_message)
     elif not seen.healthy:
-        verdicts = {ref: _verdict_while_starting(ref, copy, seen, why_not) for ref, copy in rehearsal.tried.items()}
+        verdicts = {ref: _verdict_while_starting(ref, copy, seen, why_not) for ref, copy in plan.tried.items()}
     else:
-        verdicts = {ref: _verdict(ref, copy, seen, rehearsal) for ref, copy in rehearsal.tried.items()}
-    skipped = {ref: Verdict(State.RECEIVED, f"not tried: {reason}") for ref, reason in rehearsal.skipped.items()}
+        verdicts = {ref: _verdict(ref, copy, seen, plan) for ref, copy in plan.tried.items()}
+    skipped = {ref: Verdict(State.RECEIVED, f"not tried: {reason}") for ref, reason in plan.skipped.items()}
     return {**verdicts, **skipped}
 
 
-def conclusive(rehearsal: Rehearsal, seen: Seen) -> bool:
+def conclusive(plan: PreflightPlan, seen: PreflightReading) -> bool:
     """Whether what was seen is about the change: the sidecar lived, or its last words speak of what it was given."""
-    if seen.last_words is None:
+    if seen.exit_message is None:
         return True
-    refs = (*rehearsal.tried, *rehearsal.beside)
-    return not seen.by_others and any(_speaks_of(seen.last_words, ref) for ref in refs)
+    refs = (*plan.tried, *plan.beside)
+    return not seen.external_cause and any(_speaks_of(seen.exit_message, ref) for ref in refs)
 
 
 def _speaks_of(text: str, ref: ResourceRef) -> bool:
-    return names(text, ref.name) or (ref.kind == "Configuration" and _CONFIGURATION_WORDS in text)
+    return mentions(text, ref.name) or (ref.kind == "Configuration" and _CONFIGURATION_WORDS in text)
 
 
-def _ended(rehearsal: Rehearsal, text: str) -> Verdicts:
+def _ended(plan: PreflightPlan, text: str) -> Verdicts:
     """Blame what the last words name; when they name nothing that is tried, all of it."""
-    named = {ref for ref in rehearsal.tried if _speaks_of(text, ref)}
-    blamed = named or set(rehearsal.tried)
+    named = {ref for ref in plan.tried if _speaks_of(text, ref)}
+    blamed = named or set(plan.tried)
     spared = Verdict(State.RECEIVED, "not tried to the end: another resource ended the throw-away sidecar")
-    return {ref: Verdict(State.FAILED, text) if ref in blamed else spared for ref in rehearsal.tried}
+    return {ref: Verdict(State.FAILED, text) if ref in blamed else spared for ref in plan.tried}
 
 
-def _verdict_while_starting(ref: ResourceRef, copy: Manifest, seen: Seen, why_not: str) -> Verdict:
+def _verdict_while_starting(ref: ResourceRef, copy: Manifest, seen: PreflightReading, why_not: str) -> Verdict:
     if _listed(ref, copy, seen):
         return Verdict(State.PREFLIGHTED, "initialised")
-    return Verdict(State.FAILED, "; ".join([*_about(ref, seen.complaints), why_not]))
+    return Verdict(State.FAILED, "; ".join([*_about(ref, seen.errors), why_not]))
 
 
-def _verdict(ref: ResourceRef, copy: Manifest, seen: Seen, rehearsal: Rehearsal) -> Verdict:
-    complaints = _about(ref, seen.complaints)
+def _verdict(ref: ResourceRef, copy: Manifest, seen: PreflightReading, plan: PreflightPlan) -> Verdict:
+    errors = _about(ref, seen.errors)
     if ref.kind == "Component":
         if _listed(ref, copy, seen):
             silent = "; a component of this type does not connect at init"
-            return Verdict(State.PREFLIGHTED, f"initialised{silent if ref in rehearsal.silent else ''}")
+            return Verdict(State.PREFLIGHTED, f"initialised{silent if ref in plan.silent else ''}")
         missing = "the throw-away sidecar came up without it"
-        return Verdict(State.FAILED, "; ".join([missing, *(complaints or _about(ref, seen.warnings))]))
-    if complaints:
-        return Verdict(State.FAILED, complaints[-1])
+        return Verdict(State.FAILED, "; ".join([missing, *(errors or _about(ref, seen.warnings))]))
+    if errors:
+        return Verdict(State.FAILED, errors[-1])
     shown = "loaded" if _listed(ref, copy, seen) else "loaded without complaint; this version of daprd does not list it"
     return Verdict(State.PREFLIGHTED, shown)
 
 
-def _listed(ref: ResourceRef, copy: Manifest, seen: Seen) -> bool:
-    return seen.said is not None and bool(listed(ref, copy, None, seen.said.metadata))
+def _listed(ref: ResourceRef, copy: Manifest, seen: PreflightReading) -> bool:
+    return seen.status is not None and bool(listed(ref, copy, None, seen.status.metadata))
 
 
 def _about(ref: ResourceRef, texts: Sequence[str]) -> list[str]:
-    return [text for text in texts if names(text, ref.name)][-1:]
+    return [text for text in texts if mentions(text, ref.name)][-1:]
 
 
-class Preflighted(msgspec.Struct, frozen=True):
+class PreflightResult(msgspec.Struct, frozen=True):
     """What a preflight found, as it is reported."""
 
     found: Mapping[ResourceRef, Finding] = {}
@@ -193,7 +195,7 @@ class Preflighted(msgspec.Struct, frozen=True):
         """Whether the change may go on to the applications."""
         return not self.stopped and all(each.state is not State.FAILED for each in self.found.values())
 
-    def alone(self, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
+    def report(self, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
         """The report when nothing else has happened yet."""
         untouched = Finding(state=State.RECEIVED)
         resources = [(ref, self.found.get(ref, untouched)) for ref in refs]
@@ -205,7 +207,7 @@ class Preflighted(msgspec.Struct, frozen=True):
             tuple(WorkloadReport(workload=name, state=State.RECEIVED, evidence=history) for name in workloads),
         )
 
-    def before(self, later: Findings) -> Findings:
+    def prepend_to(self, later: Findings) -> Findings:
         """A later report with what was found here, behind the words that the delivery was received."""
 
         def told(report: ResourceReport) -> ResourceReport:

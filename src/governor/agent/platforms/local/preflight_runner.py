@@ -20,13 +20,21 @@ import msgspec
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, resource_file
 from governor.agent.platforms.local.plan import Observed, Plan
-from governor.agent.platforms.local.ports import HeldPorts
-from governor.agent.platforms.local.prover import Superseded
+from governor.agent.platforms.local.ports import ReservedPorts
+from governor.agent.platforms.local.verifier import Superseded
 from governor.agent.redaction import Redactor
 from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports
 from governor.agent.verification.findings import AGENT
-from governor.agent.verification.rehearsal import Preflighted, Rehearsal, Seen, conclusive, judge, passed, rehearse
+from governor.agent.verification.preflight_plan import (
+    PreflightPlan,
+    PreflightReading,
+    PreflightResult,
+    conclusive,
+    judge,
+    passed,
+    plan_preflight,
+)
 from governor.agent.verification.resources import in_scope
 from governor.agent.verification.sidecar_api import SidecarApi
 from governor.agent.verification.verdicts import Verdict
@@ -52,7 +60,7 @@ _NAME_LENGTH: Final = 32
 _LOG: Final = "daprd.log"
 
 
-class ThrowAway:
+class PreflightRunner:
     """Starts throw-away sidecars, one after another, below a directory of its own."""
 
     def __init__(self, launch: daprd.Launch, directory: Path, session: aiohttp.ClientSession, clock: Clock) -> None:
@@ -60,7 +68,7 @@ class ThrowAway:
         self._directory = directory
         self._session = session
         self._clock = clock
-        self._latest: tuple[tuple[int, int], Preflighted] | None = None
+        self._latest: tuple[tuple[int, int], PreflightResult] | None = None
 
     def sweep(self) -> None:
         """Remove what an agent that was killed has left here, once its processes are ended. Blocking."""
@@ -69,70 +77,72 @@ class ThrowAway:
 
     async def check(
         self, planned: Plan, observed: Observed, delivery: Delivery, redactor: Redactor, superseded: Superseded
-    ) -> Preflighted:
+    ) -> PreflightResult:
         """Try what a plan changes. Looking again when nothing is left to change finds what was found before."""
         this = (delivery.sequence, delivery.attempt)
         changed = {each.ref for one in planned.sidecars for each in one.expected if each.changed and each.new}
         if not changed:
-            return self._latest[1] if self._latest and self._latest[0] == this else Preflighted()
+            return self._latest[1] if self._latest and self._latest[0] == this else PreflightResult()
         if delivery.apply.preflight is Preflight.OFF:
             result = self._off(changed)
         else:
             app_id = f"{planned.sidecars[0].app_id[:_NAME_LENGTH]}-preflight-{secrets.token_hex(4)}"
-            rehearsal = rehearse(changed, _loadable(planned, observed), app_id)
-            result = await self._try(rehearsal, delivery.apply, redactor, superseded)
+            plan = plan_preflight(changed, _loadable(planned, observed), app_id)
+            result = await self._try(plan, delivery.apply, redactor, superseded)
         if result.passed:
             self._latest = this, result
         return result
 
-    def _off(self, changed: Iterable[ResourceRef]) -> Preflighted:
+    def _off(self, changed: Iterable[ResourceRef]) -> PreflightResult:
         evidence = Evidence(AGENT, self._clock.now(), "goes to the sidecars without a preflight")
-        return Preflighted(dict.fromkeys(changed, Finding(state=State.RECEIVED, evidence=(evidence,))))
+        return PreflightResult(dict.fromkeys(changed, Finding(state=State.RECEIVED, evidence=(evidence,))))
 
     async def _try(
-        self, rehearsal: Rehearsal, policy: ApplyPolicy, redactor: Redactor, superseded: Superseded
-    ) -> Preflighted:
+        self, plan: PreflightPlan, policy: ApplyPolicy, redactor: Redactor, superseded: Superseded
+    ) -> PreflightResult:
         limit_s = min(max(policy.verify_window_seconds * _SHARE, _LEAST_S), _MOST_S)
         deadline = self._clock.monotonic() + limit_s
-        seen = await self._conclusive(rehearsal, deadline, superseded) if rehearsal.tried else Seen()
+        seen = await self._conclusive(plan, deadline, superseded) if plan.tried else PreflightReading()
         if superseded():
-            return Preflighted(stopped=True)
-        source, now = f"preflight {rehearsal.app_id}", self._clock.now()
-        verdicts = judge(rehearsal, seen, f"not initialised within {limit_s:.0f} s")
-        return Preflighted({ref: _finding(verdict, source, now, redactor) for ref, verdict in verdicts.items()})
+            return PreflightResult(stopped=True)
+        source, now = f"preflight {plan.app_id}", self._clock.now()
+        verdicts = judge(plan, seen, f"not initialised within {limit_s:.0f} s")
+        return PreflightResult({ref: _finding(verdict, source, now, redactor) for ref, verdict in verdicts.items()})
 
-    async def _conclusive(self, rehearsal: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+    async def _conclusive(self, plan: PreflightPlan, deadline: float, superseded: Superseded) -> PreflightReading:
         """What a throw-away sidecar showed of the change; an end that may have other reasons is looked into."""
-        seen = Seen()
+        seen = PreflightReading()
         for _ in range(_ATTEMPTS):
-            seen = await self._run(rehearsal, deadline, superseded)
-            if conclusive(rehearsal, seen) or superseded():
+            seen = await self._run(plan, deadline, superseded)
+            if conclusive(plan, seen) or superseded():
                 return seen
-        alone = await self._run(Rehearsal(rehearsal.app_id), deadline, superseded)
+        alone = await self._run(PreflightPlan(plan.app_id), deadline, superseded)
         if alone.healthy or superseded():
             return seen
-        message = f"the preflight could not run, so nothing was applied: {alone.last_words or 'daprd does not come up'}"
+        message = (
+            f"the preflight could not run, so nothing was applied: {alone.exit_message or 'daprd does not come up'}"
+        )
         raise GovernorError(Kind.UNAVAILABLE, "preflight-impossible", message)
 
-    async def _run(self, rehearsal: Rehearsal, deadline: float, superseded: Superseded) -> Seen:
+    async def _run(self, plan: PreflightPlan, deadline: float, superseded: Superseded) -> PreflightReading:
         """Start a sidecar with everything in place, look at it, end it and leave nothing behind."""
-        async with self._files(rehearsal) as place:
-            settings = SidecarSettings(rehearsal.app_id)
-            with HeldPorts(settings) as held:
+        async with self._files(plan) as place:
+            settings = SidecarSettings(plan.app_id)
+            with ReservedPorts(settings) as held:
                 running = await self._start(settings, held.ports, place)
                 try:
-                    seen = await self._watch(rehearsal, running, held.ports, deadline, superseded)
+                    seen = await self._watch(plan, running, held.ports, deadline, superseded)
                 finally:
                     await running.stop(_STOP_GRACE_S)
             errors = await asyncio.to_thread(daprd.errors, place / _LOG, 0)
             warnings = await asyncio.to_thread(daprd.warnings, place / _LOG, 0)
-        return msgspec.structs.replace(seen, complaints=errors, warnings=warnings)
+        return msgspec.structs.replace(seen, errors=errors, warnings=warnings)
 
     @asynccontextmanager
-    async def _files(self, rehearsal: Rehearsal) -> AsyncIterator[Path]:
+    async def _files(self, plan: PreflightPlan) -> AsyncIterator[Path]:
         place = await asyncio.to_thread(self._make)
         try:
-            await asyncio.to_thread(self._write, rehearsal, place)
+            await asyncio.to_thread(self._write, plan, place)
             yield place
         finally:
             await asyncio.to_thread(shutil.rmtree, place)
@@ -145,12 +155,12 @@ class ThrowAway:
         except OSError as error:
             raise _unwritable(self._directory, error) from error
 
-    def _write(self, rehearsal: Rehearsal, place: Path) -> None:
+    def _write(self, plan: PreflightPlan, place: Path) -> None:
         """Everything that a sidecar will load, for its owner only, before it starts."""
         try:
             for role in (RESOURCES, CONFIG):
                 (place / role).mkdir(mode=0o700)
-            for copy in rehearsal.copies:
+            for copy in plan.copies:
                 file = resource_file(copy, self._launch.namespace)
                 (place / file.key).touch(mode=0o600)
                 (place / file.key).write_bytes(file.content)
@@ -164,21 +174,23 @@ class ThrowAway:
         return await child.start(words, env=daprd.environment(launch), log_file=place / _LOG)
 
     async def _watch(
-        self, rehearsal: Rehearsal, running: Child, ports: Ports, deadline: float, superseded: Superseded
-    ) -> Seen:
+        self, plan: PreflightPlan, running: Child, ports: Ports, deadline: float, superseded: Superseded
+    ) -> PreflightReading:
         """Ask until the sidecar is up with everything, has ended, or its time is over."""
         api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", f"http://127.0.0.1:{ports.metrics}")
         up_since: float | None = None
         while True:
-            seen = Seen(await api.ask())
+            seen = PreflightReading(await api.get_status())
             now = self._clock.monotonic()
             if not running.running:
                 ended = await running.wait()
-                return Seen(last_words=daprd.ending(ended), by_others=daprd.was_ended_by_others(ended))
+                return PreflightReading(
+                    exit_message=daprd.describe_exit(ended), external_cause=daprd.has_external_cause(ended)
+                )
             if up_since is None and seen.healthy:
                 up_since = now
             is_settled = up_since is not None and now - up_since > _SETTLE_S
-            if passed(rehearsal, seen) or is_settled or now > deadline or superseded():
+            if passed(plan, seen) or is_settled or now > deadline or superseded():
                 return seen
             await self._clock.sleep(_POLL_S)
 
@@ -197,7 +209,7 @@ def _is_found(ref: ResourceRef, manifest: Manifest, planned: Plan, observed: Obs
 
 
 def _finding(verdict: Verdict, source: str, now: datetime, redactor: Redactor) -> Finding:
-    return Finding(state=verdict.state, evidence=(Evidence(source, now, redactor.clean(verdict.text)),))
+    return Finding(state=verdict.state, evidence=(Evidence(source, now, redactor.redact(verdict.text)),))
 
 
 def _unwritable(place: Path, error: OSError) -> GovernorError:
