@@ -15,7 +15,7 @@ from governor.agent.verification.verdicts import Proof
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError, Kind
 from governor.process import files
-from governor.process.lock import exclusive
+from governor.process.files import exclusive_lock
 from governor.wire.rest import Enrolment, SignedDelivery
 
 T = TypeVar("T")
@@ -153,13 +153,13 @@ class Storage:
     def sweep(self) -> None:
         """Remove what a killed agent has left half-written; only while ``locked``."""
         for each in (self.directory, self.config_directory, self._sidecars):
-            files.sweep(each)
+            files.remove_temporary_files(each)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other agents out: a second one would take the sidecars of the first for its own leftovers."""
         message = f"another agent uses the state directory {self.directory}: stop it, or give this one its own"
-        with exclusive(self.directory / "agent.lock", GovernorError(Kind.CONFLICT, "state-dir-in-use", message)):
+        with exclusive_lock(self.directory / "agent.lock", GovernorError(Kind.CONFLICT, "state-dir-in-use", message)):
             yield
 
     def membership(self) -> Membership | None:

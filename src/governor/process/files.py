@@ -3,10 +3,13 @@
 Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. What the files mean is the caller's.
 """
 
+import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +65,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
         staged.discard()
 
 
-def sweep(directory: Path) -> None:
+def remove_temporary_files(directory: Path) -> None:
     """Remove the temporary files that a killed program left in a directory; only one program may write there."""
     try:
         for entry in directory.iterdir():
@@ -82,6 +85,27 @@ def remove_durable(path: Path) -> bool:
     except OSError as error:
         raise _translated(error, "remove", path) from error
     return True
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: Path, in_use: GovernorError) -> Iterator[None]:
+    """Hold the kernel's lock on ``path``, creating the file if needed; raise ``in_use`` if another process holds it.
+
+    The lock ends with the process, even after SIGKILL; the file stays.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        message = f"cannot open {path}: {error.strerror or error}; check the directory and its permissions"
+        raise GovernorError(Kind.PRECONDITION, "lock-file", message) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise in_use from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
-from governor.process.files import remove_durable, write_atomic
-from governor.process.lock import exclusive
+from governor.process.files import exclusive_lock, remove_durable, write_atomic
 from governor.process.telemetry import logging
 from governor.server.identity.principals import is_active_admin, new_token
 from governor.server.store.identities import all_tokens, insert_token
@@ -36,7 +35,7 @@ def locked(path: Path) -> Iterator[Path]:
         message = f"the data directory {path} cannot be used: {error.strerror or error}"
         raise GovernorError(Kind.PRECONDITION, "data-dir", message) from error
     message = f"another server uses the data directory {path}; stop it or choose another directory"
-    with exclusive(path / _LOCK, GovernorError(Kind.CONFLICT, "data-dir-in-use", message)):
+    with exclusive_lock(path / _LOCK, GovernorError(Kind.CONFLICT, "data-dir-in-use", message)):
         remove_durable(path / URL)
         yield path
 

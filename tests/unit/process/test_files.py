@@ -1,14 +1,28 @@
-"""Writes that are whole or not there."""
+"""Atomic writes, durable removal, and the exclusive lock."""
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.process.files import remove_durable, stage, sweep, write_atomic
+from governor.process.files import exclusive_lock, remove_durable, remove_temporary_files, stage, write_atomic
+
+IN_USE = GovernorError(Kind.CONFLICT, "in-use", "already in use")
+
+HOLDER = """
+import pathlib, sys, time
+from governor.errors import GovernorError, Kind
+from governor.process.files import exclusive_lock
+with exclusive_lock(pathlib.Path(sys.argv[1]), GovernorError(Kind.CONFLICT, "", "")):
+    print("held", flush=True)
+    time.sleep(600)
+"""
 
 
 def test_a_write_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -35,22 +49,22 @@ def test_file_and_directory_are_synced_before_and_after_the_rename(
     steps: list[str] = []
     sync, replace = os.fsync, Path.replace
 
-    def noted_sync(descriptor: int) -> None:
+    def recorded_sync(descriptor: int) -> None:
         steps.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         sync(descriptor)
 
-    def noted_replace(self: Path, target: Path) -> Path:
+    def recorded_replace(self: Path, target: Path) -> Path:
         steps.append("rename")
         return replace(self, target)
 
-    monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(Path, "replace", noted_replace)
+    monkeypatch.setattr(os, "fsync", recorded_sync)
+    monkeypatch.setattr(Path, "replace", recorded_replace)
     write_atomic(tmp_path / "state", b"x")
     assert steps == ["file", "rename", "directory"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_keeps_the_old_content_and_says_so(
+def test_a_full_disk_keeps_the_old_content_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     target = tmp_path / "state"
@@ -82,7 +96,7 @@ def test_the_temporary_file_is_hidden_and_beside_its_target(tmp_path: Path, monk
     assert seen[0].suffix not in (".yaml", ".yml")
 
 
-def test_what_is_staged_changes_nothing_until_it_is_committed(tmp_path: Path) -> None:
+def test_staged_content_changes_nothing_until_it_is_committed(tmp_path: Path) -> None:
     target = tmp_path / "state"
     write_atomic(target, b"old")
     staged = stage(target, b"new")
@@ -94,17 +108,17 @@ def test_what_is_staged_changes_nothing_until_it_is_committed(tmp_path: Path) ->
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
 
 
-def test_sweeping_removes_what_was_left_half_written_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftover_temporary_files_are_removed(tmp_path: Path) -> None:
     stage(tmp_path / "a.yaml", b"secret")
     others = {".hidden", ".a.yaml.swp", "a.yaml.0123abcd.tmp", ".a.0123ABCD.tmp", ".a.yaml.0123abcd.tmp.yaml"}
     for name in others:
         (tmp_path / name).touch()
     (tmp_path / ".directory.0123abcd.tmp").mkdir()
-    sweep(tmp_path)
+    remove_temporary_files(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {*others, ".directory.0123abcd.tmp"}
 
 
-def test_removing_says_whether_there_was_something(tmp_path: Path) -> None:
+def test_removing_returns_whether_the_file_existed(tmp_path: Path) -> None:
     target = tmp_path / "state"
     write_atomic(target, b"x")
     assert remove_durable(target) is True
@@ -112,7 +126,43 @@ def test_removing_says_whether_there_was_something(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_removing_a_directory_is_refused(tmp_path: Path) -> None:
+def test_removing_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     with pytest.raises(GovernorError, match="cannot remove"):
         remove_durable(tmp_path / "directory")
+
+
+def test_a_lock_that_is_held_is_rejected_until_it_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        exclusive_lock(path, IN_USE),
+        pytest.raises(GovernorError, match="already in use"),
+        exclusive_lock(path, IN_USE),
+    ):
+        pytest.fail("the lock was taken twice")
+    with exclusive_lock(path, IN_USE):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(GovernorError, match="already in use"), exclusive_lock(path, IN_USE):
+            pytest.fail("two processes hold the lock")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with exclusive_lock(path, IN_USE):
+            pass
+
+
+def test_an_error_raised_while_holding_the_lock_passes_unchanged(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), exclusive_lock(tmp_path / "lock", IN_USE):
+        raise BlockingIOError
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "lock"
+    with pytest.raises(GovernorError, match=str(path)), exclusive_lock(path, IN_USE):
+        pytest.fail("locked a file in an absent directory")

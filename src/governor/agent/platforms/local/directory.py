@@ -42,7 +42,7 @@ class ResourceDirectory:
     def sweep(self) -> None:
         """Remove what a killed agent has left half-written."""
         self._storage.sweep()
-        files.sweep(self.resources)
+        files.remove_temporary_files(self.resources)
 
     def path(self, key: str) -> Path:
         """The path of a file."""
