@@ -7,7 +7,7 @@ command line. No error of a kind ever ends with 1, so that ``diff`` can be used 
 from typing import Final
 
 from governor.errors import GovernorError, Kind
-from governor.values.terminal import visible
+from governor.values.printing import printable
 
 DONE: Final = 0
 NO: Final = 1
@@ -34,4 +34,4 @@ EXIT_CODE: Final[dict[Kind, int]] = {
 def describe(error: GovernorError, next_step: str = "") -> list[str]:
     """The lines that a person reads: what, where, what next."""
     lines = [f"error: {error.message}", *map(str, error.details)]
-    return [visible(line.replace("\n", " ")) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]
+    return [printable(line.replace("\n", " ")) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]

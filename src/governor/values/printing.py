@@ -1,4 +1,7 @@
-"""Values in print: columns for people, JSON or YAML for programs. What is shown is decided elsewhere."""
+"""Text output: tables for people, JSON or YAML for programs, and escaping for terminals.
+
+What is shown is decided elsewhere. Importing this module loads no YAML library, because the runtime proxy uses it too.
+"""
 
 import json
 import re
@@ -7,37 +10,36 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from governor.values.terminal import visible
-from governor.yamltext import dump
-
 Format: TypeAlias = Literal["table", "json", "yaml"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "yaml")
 
 NONE: Final = "-"
-"""What an empty cell shows."""
+"""Text of an empty cell."""
 
-_NO_ASCII: Final = re.compile(r"[^\n -~]")
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
 
 
 def machine_text(value: object, form: Format) -> str:
-    """Structs themselves, for programs."""
+    """Return a struct as YAML or indented JSON."""
     if form == "yaml":
+        from governor.yamltext import dump  # noqa: PLC0415 - see the module's docstring
+
         return _escaped(dump(msgspec.to_builtins(value)).rstrip("\n"))
     return _escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def json_line(value: object) -> str:
-    """A struct itself on one line."""
+    """Return a struct as JSON on one line."""
     return _escaped(msgspec.json.encode(value).decode())
 
 
 def _escaped(text: str) -> str:
-    """JSON, or YAML in which only ASCII is not quoted, with what a terminal would obey or not show escaped."""
-    return _NO_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+    """Escape unprintable characters in JSON, or in YAML whose plain scalars are ASCII only."""
+    return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell; the last one takes what is left."""
+    """Return columns as wide as their widest cell; the last one is not padded."""
     cells = [[one_line(str(cell)) or NONE for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
@@ -45,5 +47,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text from elsewhere, without line breaks and without anything that a terminal would obey."""
-    return " ".join(visible(word) for word in text.split())
+    """Return untrusted text on one line, with unprintable characters escaped."""
+    return " ".join(printable(word) for word in text.split())
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with unprintable characters escaped as Python does: ``\x1b``, ``\u202e``."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -5,10 +5,9 @@ GovernorError that names file, line and path and never repeats a value, because 
 What the values mean is decided elsewhere, and so is which file is read or written.
 """
 
-from governor.yamltext.places import Path, path_text
-from governor.yamltext.reader import Limits, Parsed, load
+from governor.yamltext.reader import Limits, Parsed, load, path_text
 from governor.yamltext.scalars import Scalar
-from governor.yamltext.tree import Value
+from governor.yamltext.tree import Path, Value
 from governor.yamltext.writer import dump
 
 __all__ = ["Limits", "Parsed", "Path", "Scalar", "Value", "dump", "load", "path_text"]

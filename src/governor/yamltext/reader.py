@@ -9,9 +9,9 @@ import msgspec
 import yaml
 
 from governor.errors import Detail, invalid
-from governor.yamltext.places import Path, path_text
-from governor.yamltext.tree import Composer, Node, TooLargeError, Value
+from governor.yamltext.tree import Composer, Node, Path, TooLargeError, Value
 
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$/-]*")
 # What YAML does not call printable; a byte order mark counts only as the first character.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 # A line that begins so ends a document wherever it stands, even inside a scalar.
@@ -125,6 +125,17 @@ def _join_surrogates(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     return _SURROGATES.sub(lambda match: match["before"] + json.loads(f'"{match["pair"]}"'), text)
+
+
+def path_text(path: Path) -> str:
+    """Return ``("spec", "metadata", 1)`` as ``spec.metadata[1]``, as ``governor.values.paths`` does one layer above."""
+    return "".join(map(_step_text, path)).removeprefix(".")
+
+
+def _step_text(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _PLAIN_KEY.fullmatch(step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
 def _refuse(

@@ -9,8 +9,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import yaml
 
-from governor.yamltext.places import Path
 from governor.yamltext.scalars import TAG, Scalar, scalar, shown
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and list positions from the root of a document."""
 
 Value: TypeAlias = "Scalar | list[Value] | dict[str, Value]"
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
 
+from governor.values.printing import printable
 from governor.values.secret import MASK, Sealed, Secret
-from governor.values.terminal import visible
 
 if "rich" in sys.modules:
     import structlog
@@ -124,7 +124,7 @@ def _make_visible(_logger: object, _method: str, event: MutableMapping[str, Any]
     """Names of pods, and whatever else comes from elsewhere, must not do anything to the terminal."""
     for name, value in event.items():
         if isinstance(value, str):
-            event[name] = "\n".join(map(visible, value.split("\n")))
+            event[name] = "\n".join(map(printable, value.split("\n")))
     return event
 
 

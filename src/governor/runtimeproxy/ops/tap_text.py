@@ -5,8 +5,7 @@ from typing import Final
 
 from governor.runtimeproxy.hooks.changes import in_words
 from governor.runtimeproxy.ops.control import SeenCall, Subject, Trail
-from governor.values.printing import one_line
-from governor.values.terminal import visible
+from governor.values.printing import one_line, printable
 
 _MOST_CHANGES: Final = 8
 
@@ -22,7 +21,7 @@ def line_of(call: SeenCall) -> str:
         "held" if call.held else "",
         *(_trail(call.trail) if call.trail is not None else ()),
     ]
-    return "  ".join([visible(columns), *(one_line(each) for each in more if each)]).rstrip()
+    return "  ".join([printable(columns), *(one_line(each) for each in more if each)]).rstrip()
 
 
 def _subject(subject: Subject) -> str:
