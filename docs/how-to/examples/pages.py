@@ -20,8 +20,8 @@ from governor.kube.reflector import Reflector, View
 from governor.process import supervise
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import Again, Done, Failed, Outcome, ReconcileMetrics, Reconciler, Waiting
-from governor.process.reconcile.turns import Priority
+from governor.process.reconcile.fair_queue import Priority
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, ReconcileMetrics, Reconciler, Requeue, Waiting
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Registry
 
@@ -131,14 +131,14 @@ class _Term:
         objects = ApplySet(self._client, Owner(owner, key.namespace, INVENTORY + key.name), SETTINGS, self._clock)
         page = self._reflector.store.get(key)
         if page is None:
-            return Done() if (await objects.remove_all()).complete else Again(RECHECK_S)
+            return Done() if (await objects.remove_all()).complete else Requeue(RECHECK_S)
         manifests = wanted(page)
         applied = await objects.apply(manifests)
         if not applied.ok:
             errors = [result.error for result in applied.results if result.error]
             return Failed(RuntimeError("; ".join(errors)))
         if not (await objects.prune(manifests)).complete:
-            return Again(RECHECK_S)
+            return Requeue(RECHECK_S)
         return await self._readiness([result.ref for result in applied.results])
 
     async def _readiness(self, refs: list[ObjectRef]) -> Outcome:

@@ -19,7 +19,7 @@ from governor.domain.documents import Preflight
 from governor.domain.reports import STALLED, Evidence, State
 from governor.errors import GovernorError
 from governor.process.clock import Clock
-from governor.process.reconcile.reconciler import Again, Done, Outcome, Stalled
+from governor.process.reconcile.reconciler import Done, Outcome, Requeue, Stalled
 from governor.process.telemetry import logging
 from governor.values.digest import digest
 
@@ -60,7 +60,7 @@ class Loop:
     def _without_delivery(self) -> Outcome:
         left_s = self._began + FIRST_DELIVERY_S - self._clock.monotonic()
         if left_s > 0:
-            return Again(left_s)
+            return Requeue(left_s)
         self._platform.start()
         return Done()
 
@@ -114,7 +114,7 @@ class Loop:
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
-        return Again(self._left_s(delivery))
+        return Requeue(self._left_s(delivery))
 
     async def _roll_back(self, delivery: Delivery) -> Outcome:
         """Keep or bring back what worked before a delivery that failed, and say both."""

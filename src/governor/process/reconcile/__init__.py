@@ -1,1 +1,1 @@
-"""Reconciling: a work queue of keys with priorities and fairness, and the loop that works it off."""
+"""The reconcile loop and its work queue of keys with priorities and fairness."""

@@ -1,7 +1,7 @@
-"""The loop that brings things into their wanted state, one key at a time; every controller is a function in it.
+"""The reconcile loop: workers run a function for each queued key and requeue it by the outcome.
 
-A key is all that is queued, in a ``workqueue``: it never runs twice at once. Here its runs become outcomes, and these
-decide when it runs again. What a key means, and showing its state, is the caller's.
+Only keys are queued, in a ``workqueue``, so one key never runs twice at once. What a key means, and how its state is
+shown, is up to the caller.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.turns import Priority
-from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
+from governor.process.reconcile.fair_queue import Priority
+from governor.process.reconcile.workqueue import QueueMetrics, QueueShutDownError, Workqueue
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
@@ -28,35 +28,35 @@ _log = logging.get_logger(__name__)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """As wanted; nothing more to do until something changes."""
+    """The key is in its desired state; it runs again when it is added."""
 
 
-class Again(msgspec.Struct, frozen=True):
-    """Look again after a time; not a failure."""
+class Requeue(msgspec.Struct, frozen=True):
+    """Run the key again after a delay; not a failure."""
 
     after_s: float
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Something named must happen first; looked at again in case nobody tells."""
+    """The key depends on something else; it is rechecked in case no event arrives."""
 
-    for_what: str
+    reason: str
     recheck_s: float
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A person must act; repeating cannot help, so only a new ``add`` runs the key."""
+    """A person must act and retrying cannot help; only ``add`` runs the key again."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """It did not work; tried again with growing waits."""
+    """The run failed; it is retried with backoff."""
 
     error: Exception
 
 
-Outcome: TypeAlias = Done | Again | Waiting | Stalled | Failed
+Outcome: TypeAlias = Done | Requeue | Waiting | Stalled | Failed
 
 
 def _stalled(error: GovernorError) -> Outcome:
@@ -77,27 +77,27 @@ OUTCOME_OF_KIND: Final[Mapping[Kind, Callable[[GovernorError], Outcome]]] = {
     Kind.UNIMPLEMENTED: _stalled,
     Kind.INTERNAL: Failed,
 }
-"""The reconcile edge of the error kinds: whether time can heal it or only a person."""
+"""The outcome of each error kind: Failed if retrying can help, Stalled if a person must act."""
 
 
 _Result: TypeAlias = Literal["success", "error", "requeue", "requeue_after"]
-"""What dashboards for controllers know of an outcome."""
+"""The result label that controller-runtime uses."""
 
 
 def _result(outcome: Outcome) -> _Result:
     match outcome:
         case Done():
             return "success"
-        case Again(after_s=seconds) if seconds <= 0:
+        case Requeue(after_s=seconds) if seconds <= 0:
             return "requeue"
-        case Again() | Waiting():
+        case Requeue() | Waiting():
             return "requeue_after"
         case Stalled() | Failed():
             return "error"
 
 
 class ReconcileMetrics:
-    """The figures of all reconcilers of one registry and of their queues, by names that dashboards know."""
+    """Metrics of all reconcilers of one registry and their queues, under controller-runtime's names."""
 
     def __init__(self, registry: Registry) -> None:
         self.queue = QueueMetrics(registry)
@@ -115,12 +115,12 @@ class ReconcileMetrics:
             registry=registry,
         )
         self.active = Gauge(
-            "controller_runtime_active_workers", "Workers that run a key now.", ["controller"], registry=registry
+            "controller_runtime_active_workers", "Workers processing a key.", ["controller"], registry=registry
         )
 
 
 class Reconciler(Generic[K]):
-    """Runs ``reconcile`` for each added key on ``workers`` tasks; used from one event loop only."""
+    """Calls ``reconcile`` for each added key on ``workers`` tasks; used from one event loop."""
 
     def __init__(
         self,
@@ -145,29 +145,29 @@ class Reconciler(Generic[K]):
         self._runs = {result: metrics.runs.labels(name, result) for result in get_args(_Result)}
         self._errors = metrics.errors.labels(name)
         self._time_s = metrics.time_s.labels(name)
-        metrics.active.labels(name).set_function(lambda: self._queue.worked_on)
+        metrics.active.labels(name).set_function(lambda: self._queue.processing)
 
     def add(self, key: K, priority: Priority = Priority.CHANGE) -> None:
-        """Have ``key`` run soon, once, and after its present run if there is one."""
+        """Queue ``key`` for one run, after its current run if there is one."""
         self._queue.add(key, priority)
 
     def add_after(self, key: K, seconds: float, priority: Priority = Priority.CHANGE) -> None:
-        """Have ``key`` added after a time; of several times the earliest counts."""
+        """Add ``key`` after a delay; repeated calls keep the earliest time."""
         self._queue.add_after(key, seconds, priority)
 
     def shut_down(self) -> None:
-        """Take no more keys; ``run`` returns when those that are queued have run."""
+        """Reject new keys; ``run`` returns when the queued keys have run."""
         self._queue.shut_down()
 
     async def run(self) -> None:
-        """Work until cancelled or shut down."""
+        """Run the workers until cancelled or shut down."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
             for _ in range(self._workers):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
-        with contextlib.suppress(QueueEndedError):
+        with contextlib.suppress(QueueShutDownError):
             while True:
                 key = await self._queue.get()
                 try:
@@ -186,20 +186,20 @@ class Reconciler(Generic[K]):
         except asyncio.CancelledError as error:
             if _cancelling():
                 raise
-            # Otherwise the worker would end, and nobody would hear of it.
-            _log.error("reconcile waited for something that was cancelled", key=str(key), exc_info=error)
-            return Failed(RuntimeError("something that it waited for was cancelled"))
-        except Exception as error:  # noqa: BLE001 - one key's bug must not stop the others
+            # Propagated, it would end this worker silently.
+            _log.error("reconcile awaited a cancelled task", key=str(key), exc_info=error)
+            return Failed(RuntimeError("an awaited task was cancelled"))
+        except Exception as error:  # noqa: BLE001 - a bug in one key must not stop the others
             _log.error("reconcile raised", key=str(key), exc_info=error)
             return Failed(error)
 
     def _settle(self, key: K, outcome: Outcome) -> None:
-        """Count the run, decide when the key runs again, then tell the observer."""
+        """Count the run, requeue the key by its outcome, then call ``on_outcome``."""
         self._count(_result(outcome))
         match outcome:
             case Failed():
                 self._queue.retry(key)
-            case Again(after_s=seconds) | Waiting(recheck_s=seconds):
+            case Requeue(after_s=seconds) | Waiting(recheck_s=seconds):
                 self._queue.forget(key)
                 self._queue.add_after(key, seconds, Priority.RETRY)
             case Done() | Stalled():

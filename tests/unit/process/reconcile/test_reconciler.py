@@ -1,4 +1,4 @@
-"""The reconcile loop: what runs when, and what becomes of each outcome."""
+"""The reconcile loop: when keys run, and how each outcome requeues them."""
 
 import asyncio
 import itertools
@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.fair_queue import Priority
 from governor.process.reconcile.reconciler import (
     OUTCOME_OF_KIND,
-    Again,
     Done,
     Failed,
     Outcome,
     ReconcileMetrics,
     Reconciler,
+    Requeue,
     Stalled,
     Waiting,
 )
-from governor.process.reconcile.turns import Priority
 from governor.process.telemetry.instruments import Registry
 
 BACKOFF = Backoff(initial_s=1, max_s=60)
@@ -43,7 +43,7 @@ class Bench:
         self._reconcile = reconcile
         self._start = self.clock.monotonic()
         self.reconciler = Reconciler(
-            self._noted,
+            self._record,
             name="bench",
             metrics=ReconcileMetrics(self.registry),
             clock=self.clock,
@@ -54,10 +54,10 @@ class Bench:
             on_outcome=lambda key, outcome: self.outcomes.append((key, outcome)),
         )
 
-    def figure(self, name: str, **labels: str) -> float | None:
+    def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.value(f"controller_runtime_{name}", {"controller": "bench", **labels})
 
-    async def _noted(self, key: str) -> Outcome:
+    async def _record(self, key: str) -> Outcome:
         self.runs.append((key, self.clock.monotonic() - self._start))
         return await self._reconcile(key)
 
@@ -78,7 +78,7 @@ def always(outcome: Outcome) -> Callable[[str], Awaitable[Outcome]]:
     return reconcile
 
 
-def in_turn(*results: Outcome | Exception) -> Callable[[str], Awaitable[Outcome]]:
+def sequence(*results: Outcome | Exception) -> Callable[[str], Awaitable[Outcome]]:
     left = list(results)
 
     async def reconcile(_key: str) -> Outcome:
@@ -100,13 +100,13 @@ async def test_a_key_added_several_times_before_it_runs_runs_once() -> None:
     assert bench.outcomes == [("a", Done())]
 
 
-async def test_a_key_added_while_it_runs_runs_once_more_afterwards_and_never_beside_itself() -> None:
-    gate, active, most = asyncio.Event(), 0, 0
+async def test_a_key_added_while_it_runs_runs_once_more_afterwards() -> None:
+    gate, active, peak = asyncio.Event(), 0, 0
 
     async def reconcile(_key: str) -> Outcome:
-        nonlocal active, most
+        nonlocal active, peak
         active += 1
-        most = max(most, active)
+        peak = max(peak, active)
         await gate.wait()
         active -= 1
         return Done()
@@ -121,16 +121,16 @@ async def test_a_key_added_while_it_runs_runs_once_more_afterwards_and_never_bes
         gate.set()
         await bench.clock.advance(0)
     assert [key for key, _ in bench.runs] == ["a", "a"]
-    assert most == 1
+    assert peak == 1
 
 
-async def test_workers_run_different_keys_side_by_side_up_to_their_number() -> None:
-    gate, active, most = asyncio.Event(), 0, 0
+async def test_workers_run_different_keys_concurrently() -> None:
+    gate, active, peak = asyncio.Event(), 0, 0
 
     async def reconcile(_key: str) -> Outcome:
-        nonlocal active, most
+        nonlocal active, peak
         active += 1
-        most = max(most, active)
+        peak = max(peak, active)
         await gate.wait()
         active -= 1
         return Done()
@@ -142,17 +142,17 @@ async def test_workers_run_different_keys_side_by_side_up_to_their_number() -> N
         gate.set()
         await bench.clock.advance(0)
     assert sorted(key for key, _ in bench.runs) == ["a", "b", "c"]
-    assert most == 2
+    assert peak == 2
 
 
-async def test_again_and_waiting_run_after_their_time_and_count_as_no_failure() -> None:
-    async with running(Bench(in_turn(Again(5), Waiting("the server", 7), Done()))) as bench:
+async def test_requeue_and_waiting_run_after_their_delay_and_are_no_failures() -> None:
+    async with running(Bench(sequence(Requeue(5), Waiting("the server", 7), Done()))) as bench:
         bench.reconciler.add("a")
         await bench.clock.advance(1000)
     assert bench.runs == [("a", 0), ("a", 5), ("a", 12)]
 
 
-async def test_a_stalled_key_runs_only_when_somebody_adds_it() -> None:
+async def test_a_stalled_key_runs_only_when_it_is_added() -> None:
     async with running(Bench(always(Stalled("give it a name")))) as bench:
         bench.reconciler.add("a")
         await bench.clock.advance(100_000)
@@ -162,9 +162,9 @@ async def test_a_stalled_key_runs_only_when_somebody_adds_it() -> None:
     assert len(bench.runs) == 2
 
 
-async def test_failures_back_off_within_bounds_and_a_success_forgets_them() -> None:
+async def test_failures_back_off_within_bounds_and_a_success_resets_the_backoff() -> None:
     down = GovernorError(Kind.UNAVAILABLE, "down", "the server is down")
-    async with running(Bench(in_turn(*[down] * 8, Done(), down, Done()))) as bench:
+    async with running(Bench(sequence(*[down] * 8, Done(), down, Done()))) as bench:
         bench.reconciler.add("a")
         await bench.clock.advance(1000)
         bench.reconciler.add("a")
@@ -177,10 +177,10 @@ async def test_failures_back_off_within_bounds_and_a_success_forgets_them() -> N
     assert times[10] - times[9] <= 2
 
 
-@pytest.mark.parametrize("between", [Done(), Again(1), Waiting("the server", 1), Stalled("give it a name")])
-async def test_whatever_is_no_failure_ends_the_row_of_failures(between: Outcome) -> None:
+@pytest.mark.parametrize("between", [Done(), Requeue(1), Waiting("the server", 1), Stalled("give it a name")])
+async def test_every_other_outcome_resets_the_backoff(between: Outcome) -> None:
     down = Failed(OSError("down"))
-    async with running(Bench(in_turn(*[down] * 8, between, down, Done()))) as bench:
+    async with running(Bench(sequence(*[down] * 8, between, down, Done()))) as bench:
         bench.reconciler.add("a")
         await bench.clock.advance(1000)
         bench.reconciler.add("a")
@@ -203,7 +203,7 @@ async def test_one_failing_key_does_not_delay_another() -> None:
     assert bench.runs == [("bad", 0), ("good", 0)]
 
 
-async def test_of_several_delays_the_earliest_counts_and_an_add_does_not_wait() -> None:
+async def test_the_earliest_of_several_delays_counts_and_an_add_does_not_wait() -> None:
     async with running(Bench(always(Done()))) as bench:
         bench.reconciler.add_after("a", 30)
         bench.reconciler.add_after("a", 10)
@@ -214,7 +214,7 @@ async def test_of_several_delays_the_earliest_counts_and_an_add_does_not_wait() 
     assert bench.runs == [("c", 0), ("a", 10), ("b", 15)]
 
 
-async def test_an_earlier_delay_overtakes_one_that_is_already_slept_for() -> None:
+async def test_an_earlier_delay_interrupts_the_sleep_for_a_later_one() -> None:
     async with running(Bench(always(Done()))) as bench:
         bench.reconciler.add_after("late", 50)
         await bench.clock.advance(1)
@@ -223,9 +223,9 @@ async def test_an_earlier_delay_overtakes_one_that_is_already_slept_for() -> Non
     assert bench.runs == [("soon", 2), ("late", 50)]
 
 
-async def test_an_unexpected_exception_is_logged_once_and_is_a_failure_and_the_loop_goes_on() -> None:
+async def test_an_unexpected_exception_is_logged_once_and_retried() -> None:
     with structlog.testing.capture_logs() as logs:
-        async with running(Bench(in_turn(RuntimeError("a bug"), Done()))) as bench:
+        async with running(Bench(sequence(RuntimeError("a bug"), Done()))) as bench:
             bench.reconciler.add("a")
             await bench.clock.advance(100)
     assert [(line["event"], line["key"], str(line["exc_info"])) for line in logs] == [
@@ -246,7 +246,7 @@ def test_every_kind_of_error_has_an_outcome() -> None:
 @pytest.mark.parametrize(
     ("kind", "outcome"), [(Kind.INVALID, Stalled), (Kind.DENIED, Stalled), (Kind.CONFLICT, Failed)]
 )
-async def test_only_what_time_can_heal_is_tried_again(kind: Kind, outcome: type[Outcome]) -> None:
+async def test_only_errors_that_a_retry_can_fix_are_retried(kind: Kind, outcome: type[Outcome]) -> None:
     async def reconcile(_key: str) -> Outcome:
         raise GovernorError(kind, "code", "what to do")
 
@@ -257,7 +257,7 @@ async def test_only_what_time_can_heal_is_tried_again(kind: Kind, outcome: type[
     assert (len(bench.runs) == 1) is (outcome is Stalled)
 
 
-async def test_a_change_overtakes_retries_and_resyncs_and_groups_have_their_turns() -> None:
+async def test_changes_come_before_resyncs_and_groups_are_served_round_robin() -> None:
     bench = Bench(always(Done()))
     for n in range(3):
         bench.reconciler.add(f"big/{n}", Priority.RESYNC)
@@ -268,7 +268,7 @@ async def test_a_change_overtakes_retries_and_resyncs_and_groups_have_their_turn
     assert [key for key, _ in bench.runs] == ["big/9", "big/0", "small/0", "big/1", "big/2"]
 
 
-async def test_a_key_that_failed_waits_behind_changes_once_its_time_has_come() -> None:
+async def test_a_retry_that_is_due_waits_behind_changes() -> None:
     gate = asyncio.Event()
 
     async def reconcile(key: str) -> Outcome:
@@ -286,8 +286,8 @@ async def test_a_key_that_failed_waits_behind_changes_once_its_time_has_come() -
     assert [key for key, _ in bench.runs] == ["failing", "long", "changed", "failing"]
 
 
-async def test_a_loop_that_is_shut_down_finishes_what_is_queued_and_ends() -> None:
-    bench = Bench(in_turn(Again(1), Failed(OSError("down")), Done()), workers=2)
+async def test_a_loop_that_is_shut_down_runs_the_queued_keys_and_returns() -> None:
+    bench = Bench(sequence(Requeue(1), Failed(OSError("down")), Done()), workers=2)
     for key in "abc":
         bench.reconciler.add(key)
     bench.reconciler.shut_down()
@@ -296,7 +296,7 @@ async def test_a_loop_that_is_shut_down_finishes_what_is_queued_and_ends() -> No
     assert sorted(key for key, _ in bench.runs) == ["a", "b", "c"]
 
 
-async def test_a_reconcile_whose_own_part_was_cancelled_is_a_failure_and_its_worker_lives_on() -> None:
+async def test_a_reconcile_that_awaits_a_cancelled_task_fails_and_its_worker_continues() -> None:
     never = asyncio.get_running_loop().create_future()
     never.cancel()
 
@@ -310,15 +310,15 @@ async def test_a_reconcile_whose_own_part_was_cancelled_is_a_failure_and_its_wor
             bench.reconciler.add("a")
             await bench.clock.advance(100)
     assert [type(outcome) for _, outcome in bench.outcomes] == [Failed, Done]
-    assert [line["event"] for line in logs] == ["reconcile waited for something that was cancelled"]
+    assert [line["event"] for line in logs] == ["reconcile awaited a cancelled task"]
 
 
-async def test_the_figures_tell_runs_by_result_errors_durations_and_active_workers() -> None:
+async def test_the_metrics_count_runs_by_result_errors_durations_and_active_workers() -> None:
     gate = asyncio.Event()
     first: dict[str, Outcome] = {
         "done": Done(),
-        "at once": Again(0),
-        "again": Again(5),
+        "at once": Requeue(0),
+        "later": Requeue(5),
         "waiting": Waiting("the server", 5),
         "stalled": Stalled("give it a name"),
         "failed": Failed(OSError("down")),
@@ -332,18 +332,18 @@ async def test_the_figures_tell_runs_by_result_errors_durations_and_active_worke
         for key in first:
             bench.reconciler.add(key)
         await bench.clock.advance(3)
-        assert bench.figure("active_workers") == 6
+        assert bench.metric("active_workers") == 6
         gate.set()
         await bench.clock.advance(10)
-    results = {result: bench.figure("reconcile_total", result=result) for result in RESULTS}
+    results = {result: bench.metric("reconcile_total", result=result) for result in RESULTS}
     assert results == {"success": 5, "error": 2, "requeue": 1, "requeue_after": 2}
-    assert bench.figure("reconcile_errors_total") == 2
-    assert bench.figure("reconcile_time_seconds_count") == 10
-    assert bench.figure("reconcile_time_seconds_sum") == 6 * 3
-    assert bench.figure("active_workers") == 0
+    assert bench.metric("reconcile_errors_total") == 2
+    assert bench.metric("reconcile_time_seconds_count") == 10
+    assert bench.metric("reconcile_time_seconds_sum") == 6 * 3
+    assert bench.metric("active_workers") == 0
 
 
-async def test_the_figures_have_the_names_that_dashboards_expect_and_begin_at_nothing() -> None:
+async def test_the_metrics_have_the_names_of_controller_runtime_and_start_at_zero() -> None:
     bench = Bench(always(Done()))
     text = bench.registry.text()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "_created" not in line}
@@ -370,8 +370,8 @@ STEPS = st.lists(
 )
 
 
-class Wanted:
-    """What the loop owes: each change of a key must be seen by a run that starts after it."""
+class ChangeLog:
+    """Changes of each key, and the changes that its last run has seen."""
 
     def __init__(self) -> None:
         self.changes = dict.fromkeys("abcd", 0)
@@ -382,7 +382,7 @@ class Wanted:
         self.twice_at_once = 0
 
     async def reconcile(self, key: str) -> Outcome:
-        # Counted, not asserted: the loop takes an exception in here for a failure to be tried again.
+        # Counted, not asserted: the loop would retry an AssertionError raised here.
         self.twice_at_once += key in self.active
         self.active.add(key)
         self.seen[key] = self.changes[key]
@@ -397,10 +397,10 @@ class Wanted:
 @given(steps=STEPS, workers=st.integers(1, 3))
 def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ...]], workers: int) -> None:
     async def scenario() -> None:
-        wanted, clock = Wanted(), VirtualClock()
+        log, clock = ChangeLog(), VirtualClock()
         reconciler = Reconciler(
-            wanted.reconcile,
-            name="wanted",
+            log.reconcile,
+            name="log",
             metrics=ReconcileMetrics(Registry()),
             clock=clock,
             backoff=BACKOFF,
@@ -408,16 +408,16 @@ def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ..
         )
         loop = asyncio.create_task(reconciler.run())
         for step in steps:
-            await _play(step, reconciler, wanted, clock)
+            await _play(step, reconciler, log, clock)
             await clock.advance(0)
-            assert len(wanted.active) <= workers
-        wanted.open = True
-        for gate in wanted.gates.values():
+            assert len(log.active) <= workers
+        log.open = True
+        for gate in log.gates.values():
             gate.set()
         await clock.advance(10)
-        assert wanted.seen == wanted.changes
-        assert not wanted.active
-        assert wanted.twice_at_once == 0
+        assert log.seen == log.changes
+        assert not log.active
+        assert log.twice_at_once == 0
         loop.cancel()
         with pytest.raises(asyncio.CancelledError):
             await loop
@@ -425,15 +425,15 @@ def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ..
     asyncio.run(scenario())
 
 
-async def _play(step: tuple[object, ...], reconciler: Reconciler[str], wanted: Wanted, clock: VirtualClock) -> None:
+async def _play(step: tuple[object, ...], reconciler: Reconciler[str], log: ChangeLog, clock: VirtualClock) -> None:
     match step:
         case ("add", str(key)):
-            wanted.changes[key] += 1
+            log.changes[key] += 1
             reconciler.add(key)
         case ("add_after", str(key), int(seconds)):
-            wanted.changes[key] += 1
+            log.changes[key] += 1
             reconciler.add_after(key, seconds)
-        case ("finish", str(key)) if key in wanted.gates:
-            wanted.gates[key].set()
+        case ("finish", str(key)) if key in log.gates:
+            log.gates[key].set()
         case ("advance", int(seconds)):
             await clock.advance(seconds)

@@ -1,4 +1,4 @@
-"""The workqueue: who gets which key when, delays and retries, the end, and the figures."""
+"""The work queue: order, delays, retries, shutdown and metrics."""
 
 import asyncio
 import gc
@@ -11,8 +11,8 @@ import pytest
 
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.turns import Priority
-from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
+from governor.process.reconcile.fair_queue import Priority
+from governor.process.reconcile.workqueue import QueueMetrics, QueueShutDownError, Workqueue
 from governor.process.telemetry.instruments import Registry
 
 BACKOFF = Backoff(initial_s=1, max_s=60)
@@ -34,13 +34,13 @@ class Bench:
             group_of=lambda key: key.partition("/")[0],
         )
 
-    def figure(self, name: str) -> float | None:
+    def metric(self, name: str) -> float | None:
         return self.registry.value(f"workqueue_{name}", {"name": "q"})
 
     async def ready(self) -> list[str]:
-        """What workers get now without waiting, in order."""
+        """Return the keys that workers get now without waiting, in order."""
         keys = []
-        while self.figure("depth"):
+        while self.metric("depth"):
             keys.append(await self.queue.get())
         for key in keys:
             self.queue.done(key)
@@ -57,14 +57,14 @@ async def running() -> AsyncIterator[Bench]:
     assert task.cancelled()
 
 
-async def test_a_key_added_several_times_is_got_once() -> None:
+async def test_a_key_added_several_times_is_returned_once() -> None:
     bench = Bench()
     for key in "abab":
         bench.queue.add(key)
     assert await bench.ready() == ["a", "b"]
 
 
-async def test_a_key_that_a_worker_has_is_got_again_only_when_that_is_done() -> None:
+async def test_a_key_being_processed_is_returned_again_only_after_done() -> None:
     bench = Bench()
     bench.queue.add("a")
     assert await bench.queue.get() == "a"
@@ -77,7 +77,7 @@ async def test_a_key_that_a_worker_has_is_got_again_only_when_that_is_done() -> 
     assert await bench.ready() == ["a", "c"]
 
 
-async def test_groups_and_priorities_say_who_is_next() -> None:
+async def test_groups_and_priorities_decide_the_order() -> None:
     bench = Bench()
     for n in range(3):
         bench.queue.add(f"big/{n}", RETRY)
@@ -96,26 +96,26 @@ async def test_waiting_workers_get_one_key_each() -> None:
     assert sorted(worker.result() for worker in workers if worker.done()) == ["a", "b"]
     bench.queue.shut_down()
     ended = [each for each in await asyncio.gather(*workers, return_exceptions=True) if not isinstance(each, str)]
-    assert [type(each) for each in ended] == [QueueEndedError]
+    assert [type(each) for each in ended] == [QueueShutDownError]
 
 
-@pytest.mark.parametrize("leaver", [0, 1])
+@pytest.mark.parametrize("cancelled", [0, 1])
 @pytest.mark.parametrize("added_first", [True, False])
-async def test_a_worker_cancelled_in_the_moment_of_its_key_leaves_it_to_another(leaver: int, added_first: bool) -> None:
+async def test_a_key_for_a_cancelled_worker_goes_to_another(cancelled: int, added_first: bool) -> None:
     bench = Bench()
     workers = [asyncio.create_task(bench.queue.get()) for _ in range(2)]
     await bench.clock.advance(0)
     if added_first:
         bench.queue.add("a")
-    workers[leaver].cancel()
+    workers[cancelled].cancel()
     if not added_first:
         bench.queue.add("a")
     await bench.clock.advance(0)
-    assert workers[leaver].cancelled()
-    assert workers[1 - leaver].result() == "a"
+    assert workers[cancelled].cancelled()
+    assert workers[1 - cancelled].result() == "a"
 
 
-async def test_of_several_delays_the_earliest_counts() -> None:
+async def test_the_earliest_of_several_delays_counts() -> None:
     async with running() as bench:
         for seconds in (30, 10, 20):
             bench.queue.add_after("a", seconds)
@@ -129,7 +129,7 @@ async def test_of_several_delays_the_earliest_counts() -> None:
 
 
 @pytest.mark.parametrize("delays", [((10, RESYNC), (20, CHANGE)), ((20, CHANGE), (10, RESYNC))])
-async def test_of_the_priorities_of_several_delays_the_highest_counts(delays: list[tuple[int, Priority]]) -> None:
+async def test_the_highest_priority_of_several_delays_counts(delays: list[tuple[int, Priority]]) -> None:
     async with running() as bench:
         bench.queue.add("b", RETRY)
         for seconds, priority in delays:
@@ -138,7 +138,7 @@ async def test_of_the_priorities_of_several_delays_the_highest_counts(delays: li
         assert await bench.ready() == ["a", "b"]
 
 
-async def test_a_change_runs_sooner_and_cancels_no_delay() -> None:
+async def test_an_add_does_not_cancel_a_delay() -> None:
     async with running() as bench:
         bench.queue.add_after("a", 10)
         bench.queue.add("a")
@@ -147,7 +147,7 @@ async def test_a_change_runs_sooner_and_cancels_no_delay() -> None:
         assert await bench.ready() == ["a"]
 
 
-async def test_an_earlier_delay_overtakes_one_that_is_already_slept_for() -> None:
+async def test_an_earlier_delay_interrupts_the_sleep_for_a_later_one() -> None:
     async with running() as bench:
         bench.queue.add_after("late", 50)
         await bench.clock.advance(1)
@@ -158,7 +158,7 @@ async def test_an_earlier_delay_overtakes_one_that_is_already_slept_for() -> Non
         assert await bench.ready() == ["late"]
 
 
-async def test_retries_wait_longer_and_longer_until_they_are_forgotten() -> None:
+async def test_the_backoff_of_retries_grows_until_forget() -> None:
     async with running() as bench:
         waits = [await _retry(bench) for _ in range(7)]
         bench.queue.forget("a")
@@ -166,7 +166,7 @@ async def test_retries_wait_longer_and_longer_until_they_are_forgotten() -> None
     assert all(1 <= wait <= BACKOFF.ceiling_s(n) + 1 for n, wait in enumerate(waits, start=1))
     assert max(waits) > 8
     assert afterwards <= 2
-    assert bench.figure("retries_total") == 8
+    assert bench.metric("retries_total") == 8
 
 
 async def _retry(bench: Bench) -> int:
@@ -178,7 +178,7 @@ async def _retry(bench: Bench) -> int:
     return waited_s
 
 
-async def test_a_shut_down_queue_is_drained_and_takes_no_more() -> None:
+async def test_a_queue_that_is_shut_down_is_drained_and_rejects_new_keys() -> None:
     bench = Bench()
     delays = asyncio.create_task(bench.queue.run())
     bench.queue.add("a")
@@ -195,15 +195,15 @@ async def test_a_shut_down_queue_is_drained_and_takes_no_more() -> None:
     assert await bench.queue.get() == "b"
     bench.queue.done("a")
     assert await bench.queue.get() == "a"
-    with pytest.raises(QueueEndedError):
+    with pytest.raises(QueueShutDownError):
         await bench.queue.get()
 
 
 class Key:
-    """A key that can be watched for being kept."""
+    """A key that supports weak references."""
 
 
-async def test_nothing_is_kept_of_a_key_that_came_to_rest() -> None:
+async def test_no_reference_to_a_finished_key_is_kept() -> None:
     queue = Workqueue[Key]("q", metrics=QueueMetrics(Registry()), clock=VirtualClock(), backoff=BACKOFF)
     keys = [Key() for _ in range(100)]
     kept = [weakref.ref(key) for key in keys]
@@ -225,7 +225,7 @@ async def test_nothing_is_kept_of_a_key_that_came_to_rest() -> None:
     assert [each() for each in kept if each() is not None] == []
 
 
-async def test_delays_that_were_replaced_do_not_pile_up() -> None:
+async def test_stale_delays_do_not_pile_up() -> None:
     async with running() as bench:
         for _ in range(1000):
             bench.queue.add_after("a", 100_000)
@@ -235,28 +235,28 @@ async def test_delays_that_were_replaced_do_not_pile_up() -> None:
         assert len(bench.queue._delays._heap) < 100
 
 
-async def test_the_figures_have_the_names_and_values_that_dashboards_expect() -> None:
+async def test_the_metrics_have_the_names_and_values_of_client_go() -> None:
     async with running() as bench:
         for key in ("a", "a", "b"):
             bench.queue.add(key)
         await bench.clock.advance(3)
-        assert bench.figure("depth") == 2
+        assert bench.metric("depth") == 2
         assert await bench.queue.get() == "a"
-        assert bench.queue.worked_on == 1
+        assert bench.queue.processing == 1
         bench.queue.add("a")
         bench.queue.add("a")
-        assert bench.figure("depth") == 2
+        assert bench.metric("depth") == 2
         await bench.clock.advance(7)
         bench.queue.retry("a")
         bench.queue.done("a")
         assert await bench.ready() == ["b", "a"]
-    assert bench.figure("adds_total") == 3
-    assert bench.figure("retries_total") == 1
-    assert bench.figure("queue_duration_seconds_count") == 3
-    assert bench.figure("queue_duration_seconds_sum") == 3 + 10 + 7
-    assert bench.figure("work_duration_seconds_count") == 3
-    assert bench.figure("work_duration_seconds_sum") == 7
-    assert bench.figure("depth") == 0
+    assert bench.metric("adds_total") == 3
+    assert bench.metric("retries_total") == 1
+    assert bench.metric("queue_duration_seconds_count") == 3
+    assert bench.metric("queue_duration_seconds_sum") == 3 + 10 + 7
+    assert bench.metric("work_duration_seconds_count") == 3
+    assert bench.metric("work_duration_seconds_sum") == 7
+    assert bench.metric("depth") == 0
 
 
 async def test_queues_share_a_registry_under_their_names() -> None:

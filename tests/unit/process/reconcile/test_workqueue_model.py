@@ -1,4 +1,4 @@
-"""The workqueue against a plain model: no key is lost, and none is with two workers."""
+"""The work queue against a simple model: no key is lost, and no two workers get the same key."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.turns import Priority
-from governor.process.reconcile.workqueue import QueueEndedError, QueueMetrics, Workqueue
+from governor.process.reconcile.fair_queue import Priority
+from governor.process.reconcile.workqueue import QueueMetrics, QueueShutDownError, Workqueue
 from governor.process.telemetry.instruments import Registry
 
 ONE_SECOND = Backoff(initial_s=1, max_s=1)
@@ -19,7 +19,7 @@ PRIORITIES = st.sampled_from(Priority)
 
 
 class WorkqueueMachine(RuleBasedStateMachine):
-    """However adds, workers and time meet: what a plain model expects is there, each key with one worker at most."""
+    """Any interleaving of adds, workers and time agrees with the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,9 +31,9 @@ class WorkqueueMachine(RuleBasedStateMachine):
         )
         self.runner.run(self._start())
         self.queued: dict[str, Priority] = {}
-        self.again: dict[str, Priority] = {}
+        self.dirty: dict[str, Priority] = {}
         self.delayed: dict[str, tuple[float, Priority]] = {}
-        self.worked: set[str] = set()
+        self.processing: set[str] = set()
         self.getters: list[asyncio.Task[str | None]] = []
 
     async def _start(self) -> None:
@@ -72,10 +72,10 @@ class WorkqueueMachine(RuleBasedStateMachine):
         self.runner.run(self._add(key, priority, cancel=self.getters[number % len(self.getters)]))
         self._settle()
 
-    @precondition(lambda self: self.worked)
+    @precondition(lambda self: self.processing)
     @rule(number=st.integers(0, 9))
     def done(self, number: int) -> None:
-        key = sorted(self.worked)[number % len(self.worked)]
+        key = sorted(self.processing)[number % len(self.processing)]
         self.runner.run(self._done(key))
         self._settle()
 
@@ -97,17 +97,17 @@ class WorkqueueMachine(RuleBasedStateMachine):
     async def _key_or_end(self) -> str | None:
         try:
             return await self.queue.get()
-        except QueueEndedError:
+        except QueueShutDownError:
             return None
 
     async def _done(self, key: str) -> None:
         self.queue.done(key)
-        self.worked.remove(key)
-        if key in self.again:
-            self.queued[key] = self.again.pop(key)
+        self.processing.remove(key)
+        if key in self.dirty:
+            self.queued[key] = self.dirty.pop(key)
 
     def _expect(self, key: str, priority: Priority) -> None:
-        where = self.again if key in self.worked else self.queued
+        where = self.dirty if key in self.processing else self.queued
         where[key] = max(priority, where.get(key, priority))
 
     def _expect_later(self, key: str, seconds: float, priority: Priority) -> None:
@@ -116,7 +116,7 @@ class WorkqueueMachine(RuleBasedStateMachine):
         self.delayed[key] = (min(when, before[0]), max(priority, before[1]))
 
     def _settle(self) -> None:
-        """Let everything run that can, and compare with the model."""
+        """Run all ready tasks and compare with the model."""
         self.runner.run(self.clock.advance(0))
         now = self.clock.monotonic()
         for key, (_, priority) in [each for each in self.delayed.items() if each[1][0] <= now]:
@@ -126,18 +126,18 @@ class WorkqueueMachine(RuleBasedStateMachine):
         self.getters = [getter for getter in self.getters if not getter.done()]
         self._got([got for getter in finished if not getter.cancelled() and (got := getter.result())])
         assert not (self.getters and self.queued)
-        assert self.registry.value("workqueue_depth", {"name": "q"}) == len(self.queued) + len(self.again)
-        assert self.queue.worked_on == len(self.worked)
+        assert self.registry.value("workqueue_depth", {"name": "q"}) == len(self.queued) + len(self.dirty)
+        assert self.queue.processing == len(self.processing)
 
     def _got(self, keys: list[str]) -> None:
-        assert self.worked.isdisjoint(keys)
+        assert self.processing.isdisjoint(keys)
         got = [self.queued.pop(key) for key in keys]
-        # A machine has too few steps for a priority to be passed over so often that it has its turn.
+        # A run has too few steps for a low priority to be served because it was passed over.
         assert not got or min(got) >= max(self.queued.values(), default=min(got))
-        self.worked.update(keys)
+        self.processing.update(keys)
 
     def teardown(self) -> None:
-        """Whatever happened, workers drain what is left, and then they end."""
+        """Shut down: workers drain the queue, then stop."""
         try:
             self.queue.shut_down()
             self._settle()
@@ -147,11 +147,11 @@ class WorkqueueMachine(RuleBasedStateMachine):
             self.runner.close()
 
     async def _drain(self) -> None:
-        for key in sorted(self.worked):
+        for key in sorted(self.processing):
             await self._done(key)
         left = [await self.queue.get() for _ in range(len(self.queued))]
         assert sorted(left) == sorted(self.queued)
-        with pytest.raises(QueueEndedError):
+        with pytest.raises(QueueShutDownError):
             await self.queue.get()
         await self.delays
 

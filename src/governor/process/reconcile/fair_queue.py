@@ -1,11 +1,13 @@
-"""Which of the queued keys is next; pure and in constant time. Waiting for a key is ``workqueue``'s.
+"""The order of queued keys: priorities without starvation, fair among groups. Pure, constant time per operation.
+
+Waiting for a key is in ``workqueue``.
 
 | among | rule | why |
 |---|---|---|
-| priorities | the highest; but one that was passed over 16 times in a row has a turn | a flood of changes leaves each \
-lower priority one turn in 17. Ageing would let a resync of everything overtake the changes once it is old enough |
-| groups of a priority | in turn, one key each | a group of 10,000 keys holds back a group of one by one key |
-| keys of a group | first come, first served; a lifted key comes last in its new priority | |
+| priorities | the highest first; a priority passed over 16 times in a row is served next | a flood of changes leaves \
+each lower priority one key in 17. Ageing would let an old full resync overtake changes |
+| groups of a priority | round-robin, one key each | a group of 10,000 keys delays a group of one by one key |
+| keys of a group | first in, first out; a key raised to a higher priority goes last there | |
 """
 
 import enum
@@ -15,8 +17,8 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-PASSED_OVER_MOST: Final = 16
-"""How often in a row a priority that has keys is passed over."""
+MAX_PASSED_OVER: Final = 16
+"""How often in a row a priority that has keys may be passed over."""
 
 
 class Priority(enum.IntEnum):
@@ -27,23 +29,23 @@ class Priority(enum.IntEnum):
     CHANGE = 2
 
 
-class Turns(Generic[K]):
-    """The queued keys, each once; ``group_of`` must not change its mind about a key while that is queued."""
+class FairQueue(Generic[K]):
+    """Queued keys, each once. ``group_of`` must return the same group for a key for as long as it is queued."""
 
     def __init__(self, group_of: Callable[[K], Hashable]) -> None:
         self._group_of = group_of
         self._priorities: dict[K, Priority] = {}
         self._lanes = [_Lane[K]() for _ in Priority]
-        self._urgent_first = self._lanes[::-1]
+        self._highest_first = self._lanes[::-1]
 
     def __len__(self) -> int:
         return len(self._priorities)
 
     def put(self, key: K, priority: Priority, now_s: float) -> bool:
-        """Whether ``key`` is new here; one that is not is lifted to a higher priority, and never lowered."""
+        """Queue ``key`` or raise its priority, never lower it. Return True if it was not queued before."""
         before = self._priorities.get(key)
         if before is None:
-            # First, because it may raise: a key without a place would stop every worker.
+            # Called first because it may raise: a key with a priority but no lane would stop every worker.
             group = self._group_of(key)
             self._priorities[key] = priority
             self._lanes[priority].put(key, group, now_s)
@@ -54,17 +56,17 @@ class Turns(Generic[K]):
         return before is None
 
     def take(self) -> tuple[K, float]:
-        """The next key, and when it was put here; IndexError if there is none."""
+        """Remove and return the next key and the time it was queued; raise IndexError if the queue is empty."""
         key, since_s = self._next_lane().take()
         del self._priorities[key]
         return key, since_s
 
     def _next_lane(self) -> "_Lane[K]":
-        """The lane whose turn it is; the others that have keys are passed over."""
-        waiting = [lane for lane in self._urgent_first if lane.groups]
+        """Return the lane to serve next and count the other lanes that have keys as passed over."""
+        waiting = [lane for lane in self._highest_first if lane.groups]
         chosen = waiting[0]
         if len(waiting) > 1:
-            chosen = next((lane for lane in waiting if lane.passed_over >= PASSED_OVER_MOST), chosen)
+            chosen = next((lane for lane in waiting if lane.passed_over >= MAX_PASSED_OVER), chosen)
             for lane in waiting:
                 lane.passed_over += 1
         chosen.passed_over = 0
@@ -72,12 +74,12 @@ class Turns(Generic[K]):
 
 
 class _Lane(Generic[K]):
-    """The keys of one priority, by group; the first group is the next to have its turn."""
+    """Keys of one priority by group; the first group is served next."""
 
     __slots__ = ("groups", "passed_over")
 
     def __init__(self) -> None:
-        # Ordered dictionaries take from the front and remove from the middle without a search.
+        # An OrderedDict removes from the front and from the middle in constant time.
         self.groups: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
         self.passed_over = 0
 
