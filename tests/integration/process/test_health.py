@@ -1,4 +1,4 @@
-"""The health server on real sockets: what it answers, and what it survives."""
+"""The health server on real sockets: responses, limits and malformed requests."""
 
 import asyncio
 import functools
@@ -17,58 +17,58 @@ from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Gauge, Registry
 from governor.process.telemetry.metrics import program_registry
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class Served:
-    """A running server and what its tests change."""
+    """A running server and its checks."""
 
     def __init__(self, server: HealthServer, checks: Checks) -> None:
         self.checks = checks
         self.address = server.address
 
     async def exchange(self, data: bytes, *, half_close: bool = True) -> bytes:
-        """Send raw bytes on a connection of their own and read until the server closes it."""
+        """Send raw bytes on a new connection and read until the server closes it."""
         reader, writer = await asyncio.open_connection(self.address.host, self.address.port)
         try:
             writer.write(data)
             if half_close:
                 writer.write_eof()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await reader.read()
         finally:
             writer.close()
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
-        """Status, lower-cased head and body of the answer."""
-        answer = await self.exchange(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = answer.partition(b"\r\n\r\n")
+        """Return status, lower-cased head and body of the response."""
+        response = await self.exchange(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = response.partition(b"\r\n\r\n")
         return int(head.split()[1]), head.decode().lower(), body
 
 
 @asynccontextmanager
 async def serving(
-    registry: Registry | None = None, *, exchange_s: float = PATIENCE_S, most_connections: int = 64
+    registry: Registry | None = None, *, exchange_timeout_s: float = TIMEOUT_S, max_connections: int = 64
 ) -> AsyncIterator[Served]:
     checks = Checks()
     server = HealthServer(
         listen(Address("127.0.0.1", 0)),
         checks,
         registry or program_registry("test", "1"),
-        exchange_s=exchange_s,
-        most_connections=most_connections,
+        exchange_timeout_s=exchange_timeout_s,
+        max_connections=max_connections,
     )
     task = asyncio.create_task(server.run())
     try:
         yield Served(server, checks)
-        assert not task.done(), "the server did not survive"
+        assert not task.done(), "the server stopped"
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-async def test_a_program_without_complaints_is_alive_and_ready() -> None:
+async def test_a_program_without_failing_checks_is_alive_and_ready() -> None:
     async with serving() as served:
         served.checks.alive("loop", lambda: "")
         for path in ("/healthz", "/readyz", "/readyz?verbose"):
@@ -77,7 +77,7 @@ async def test_a_program_without_complaints_is_alive_and_ready() -> None:
             assert "content-type: application/json" in head
 
 
-async def test_what_is_not_ready_is_named_with_its_reason_and_does_not_make_it_dead() -> None:
+async def test_a_failing_readiness_check_is_named_and_does_not_affect_liveness() -> None:
     reasons = {"store": "migrating", "watch": "not connected since 12:00", "files": ""}
     async with serving() as served:
         for name in reasons:
@@ -89,7 +89,7 @@ async def test_what_is_not_ready_is_named_with_its_reason_and_does_not_make_it_d
         assert (await served.get("/readyz"))[0] == 200
 
 
-async def test_what_is_not_alive_is_not_ready() -> None:
+async def test_a_program_that_is_not_alive_is_not_ready() -> None:
     async with serving() as served:
         served.checks.alive("writer", lambda: "the thread has ended")
         assert (await served.get("/healthz"))[0] == 503
@@ -151,25 +151,25 @@ async def test_head_has_the_headers_of_get_without_the_body() -> None:
     ("method", "path", "status"),
     [("GET", "/", 404), ("GET", "/healthz/x", 404), ("POST", "/healthz", 405), ("DELETE", "/nothing", 405)],
 )
-async def test_other_paths_and_methods_are_refused(method: str, path: str, status: int) -> None:
+async def test_other_paths_and_methods_are_rejected(method: str, path: str, status: int) -> None:
     async with serving() as served:
-        answered, head, _ = await served.get(path, method)
-    assert answered == status
+        received, head, _ = await served.get(path, method)
+    assert received == status
     assert ("allow: get, head" in head) is (status == 405)
 
 
-async def test_a_connection_carries_several_requests_one_after_the_other_and_all_at_once() -> None:
+async def test_a_connection_carries_pipelined_requests() -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     async with serving() as served:
         assert (await served.exchange(request * 3)).count(b"HTTP/1.1 200") == 3
 
 
-async def test_a_body_is_answered_without_being_read_and_ends_the_connection() -> None:
+async def test_a_request_body_is_not_read_and_closes_the_connection() -> None:
     async with serving() as served:
         head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-        answer = await served.exchange(head + b"x" * 100, half_close=False)
-    assert answer.count(b"HTTP/1.1") == 1
-    assert answer.startswith(b"HTTP/1.1 200")
+        response = await served.exchange(head + b"x" * 100, half_close=False)
+    assert response.count(b"HTTP/1.1") == 1
+    assert response.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(
@@ -184,17 +184,17 @@ async def test_a_body_is_answered_without_being_read_and_ends_the_connection() -
     ],
     ids=["tls hello", "version", "no host", "length", "cut off", "nothing"],
 )
-async def test_garbage_is_refused_and_the_server_goes_on(data: bytes, start: bytes) -> None:
+async def test_malformed_requests_are_rejected_and_the_server_continues(data: bytes, start: bytes) -> None:
     async with serving() as served:
-        answer = await served.exchange(data)
-        assert answer[: len(b"HTTP/1.1 400")] == start
+        response = await served.exchange(data)
+        assert response[: len(b"HTTP/1.1 400")] == start
         assert (await served.get("/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize(
     "start", [b"GET /" + b"a" * 17_000, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 3_000]
 )
-async def test_a_request_beyond_its_size_is_refused_before_its_end(start: bytes) -> None:
+async def test_a_request_that_is_too_large_is_rejected_before_its_end(start: bytes) -> None:
     async with serving() as served:
         assert (await served.exchange(start, half_close=False)).startswith(b"HTTP/1.1 431")
         assert (await served.get("/healthz"))[0] == 200
@@ -202,7 +202,7 @@ async def test_a_request_beyond_its_size_is_refused_before_its_end(start: bytes)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200), prefix=st.sampled_from([b"", b"GET ", b"GET /healthz HTTP/1.1\r\n"]))
-def test_no_bytes_end_the_server(data: bytes, prefix: bytes) -> None:
+def test_no_input_stops_the_server(data: bytes, prefix: bytes) -> None:
     async def scenario() -> None:
         async with serving() as served:
             await served.exchange(prefix + data)
@@ -211,18 +211,18 @@ def test_no_bytes_end_the_server(data: bytes, prefix: bytes) -> None:
     asyncio.run(scenario())
 
 
-async def test_a_client_that_sends_too_slowly_is_closed_and_makes_room_for_others() -> None:
-    async with serving(exchange_s=0.2, most_connections=1) as served:
+async def test_the_connection_of_a_slow_client_is_closed_and_frees_its_slot() -> None:
+    async with serving(exchange_timeout_s=0.2, max_connections=1) as served:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(b"GET /healthz HTTP/1.1\r\n")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await reader.read() == b""
             assert (await served.get("/healthz"))[0] == 200
         writer.close()
 
 
-async def test_more_clients_than_places_wait_for_their_turn() -> None:
-    async with serving(most_connections=2) as served, asyncio.timeout(PATIENCE_S):
+async def test_clients_beyond_the_limit_wait_for_a_free_slot() -> None:
+    async with serving(max_connections=2) as served, asyncio.timeout(TIMEOUT_S):
         idle = [await asyncio.open_connection(served.address.host, served.address.port) for _ in range(2)]
         waiting = asyncio.create_task(served.get("/healthz"))
         for reader, writer in idle:
@@ -239,14 +239,14 @@ async def test_stopping_closes_the_socket_and_every_connection() -> None:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         assert b"HTTP" not in await reader.read()
     writer.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((served.address.host, served.address.port))
 
 
-async def test_a_client_that_resets_the_connection_harms_nobody() -> None:
+async def test_a_connection_reset_does_not_affect_other_clients() -> None:
     async with serving() as served:
         for _ in range(5):
             client = socket.create_connection((served.address.host, served.address.port))

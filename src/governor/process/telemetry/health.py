@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and ``/metrics`` of a program. How they are served is ``httpserver``'s business."""
+"""The endpoints ``/healthz``, ``/readyz`` and ``/metrics`` of a program, served by ``http_server``."""
 
 import http
 import socket
@@ -10,68 +10,68 @@ import msgspec
 from governor.process.address import Address, bound_address
 from governor.process.telemetry import logging
 from governor.process.telemetry.http_server import (
-    EXCHANGE_S,
-    MOST_CONNECTIONS,
-    Answer,
+    EXCHANGE_TIMEOUT_S,
+    MAX_CONNECTIONS,
     HttpServer,
+    Response,
     Target,
-    json_answer,
-    text_answer,
+    json_response,
+    text_response,
 )
 from governor.process.telemetry.instruments import CONTENT_TYPE, Registry
 
 Check: TypeAlias = Callable[[], str]
-"""Says in words why something is not well; nothing when it is."""
+"""Returns the reason for a failure, or ``""`` if all is well."""
 
 _log = logging.get_logger(__name__)
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """The body of ``/healthz`` and ``/readyz``: whether all is well, and by name what is not."""
+class Health(msgspec.Struct, frozen=True):
+    """The body of ``/healthz`` and ``/readyz``; ``failing`` maps the name of a failing check to its reason."""
 
     ok: bool
     failing: dict[str, str]
 
 
 class Checks:
-    """What is asked about a program: ``alive`` (restart it if not) and ``ready`` (send it no work if not)."""
+    """Liveness checks (restart the program if one fails) and readiness checks (send it no work if one fails)."""
 
     def __init__(self) -> None:
         self._alive: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
 
     def alive(self, name: str, check: Check) -> None:
-        """Add a condition of being alive."""
+        """Add a liveness check."""
         self._alive[name] = check
 
     def ready(self, name: str, check: Check) -> None:
-        """Add a condition of being ready."""
+        """Add a readiness check."""
         self._ready[name] = check
 
-    def aliveness(self) -> Verdict:
-        """Ask all conditions of being alive."""
-        return _verdict(self._alive)
+    def liveness(self) -> Health:
+        """Run all liveness checks."""
+        return _run(self._alive)
 
-    def readiness(self) -> Verdict:
-        """Ask all conditions of being ready; what is not alive is not ready."""
-        return _verdict(self._alive | self._ready)
+    def readiness(self) -> Health:
+        """Run all checks: a program that is not alive is not ready."""
+        return _run(self._alive | self._ready)
 
 
-def _verdict(checks: Mapping[str, Check]) -> Verdict:
+def _run(checks: Mapping[str, Check]) -> Health:
     failing = {name: reason for name, check in checks.items() if (reason := _reason(name, check))}
-    return Verdict(ok=not failing, failing=failing)
+    return Health(ok=not failing, failing=failing)
 
 
 def _reason(name: str, check: Check) -> str:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - a broken check is an answer, not the end of the server
+    except Exception as error:  # noqa: BLE001 - a check that raises has failed
         _log.warning("health check raised", check=name, exc_info=error)
         return f"the check itself failed: {type(error).__name__}"
 
 
 class HealthServer:
-    """The server, on a socket that is already bound (``address.listen``), so that its port is known before it runs."""
+    """The health server, on a socket that is already bound (``address.listen``)."""
 
     def __init__(
         self,
@@ -79,37 +79,37 @@ class HealthServer:
         checks: Checks,
         registry: Registry,
         *,
-        exchange_s: float = EXCHANGE_S,
-        most_connections: int = MOST_CONNECTIONS,
+        exchange_timeout_s: float = EXCHANGE_TIMEOUT_S,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._listener = listener
         self._checks = checks
         self._registry = registry
         self._server = HttpServer(
-            "health", listener, self._answer, exchange_s=exchange_s, most_connections=most_connections
+            "health", listener, self._handle, exchange_timeout_s=exchange_timeout_s, max_connections=max_connections
         )
 
     @property
     def address(self) -> Address:
-        """Where the server really listens."""
+        """The bound address."""
         return bound_address(self._listener)
 
     async def run(self) -> None:
         """Serve until cancelled, then close the socket and all connections."""
-        _log.info("health listens", address=str(self.address))
+        _log.info("health server listening", address=str(self.address))
         await self._server.run()
 
-    async def _answer(self, target: Target) -> Answer:
+    async def _handle(self, target: Target) -> Response:
         match target.path:
             case "/healthz":
-                return _verdict_answer(self._checks.aliveness())
+                return _health_response(self._checks.liveness())
             case "/readyz":
-                return _verdict_answer(self._checks.readiness())
+                return _health_response(self._checks.readiness())
             case "/metrics":
-                return Answer(http.HTTPStatus.OK, CONTENT_TYPE, self._registry.text().encode())
+                return Response(http.HTTPStatus.OK, CONTENT_TYPE, self._registry.text().encode())
             case _:
-                return text_answer(http.HTTPStatus.NOT_FOUND, "only /healthz, /readyz and /metrics are here\n")
+                return text_response(http.HTTPStatus.NOT_FOUND, "not found: use /healthz, /readyz or /metrics\n")
 
 
-def _verdict_answer(verdict: Verdict) -> Answer:
-    return json_answer(http.HTTPStatus.OK if verdict.ok else http.HTTPStatus.SERVICE_UNAVAILABLE, verdict)
+def _health_response(health: Health) -> Response:
+    return json_response(http.HTTPStatus.OK if health.ok else http.HTTPStatus.SERVICE_UNAVAILABLE, health)

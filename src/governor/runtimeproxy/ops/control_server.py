@@ -9,7 +9,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.telemetry import logging
-from governor.process.telemetry.http_server import Answer, HttpServer, Target, json_answer
+from governor.process.telemetry.http_server import HttpServer, Response, Target, json_response
 from governor.runtimeproxy.endpoint import Endpoint
 from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, Failure
 from governor.runtimeproxy.ops.explain import Explainer
@@ -39,7 +39,7 @@ class ControlServer:
         self._explainer = explainer
         self._tap = tap
         self._server = HttpServer(
-            "control", endpoint.listener, self._answer, exchange_s=_EXCHANGE_S, most_connections=_CONNECTIONS
+            "control", endpoint.listener, self._answer, exchange_timeout_s=_EXCHANGE_S, max_connections=_CONNECTIONS
         )
 
     async def run(self) -> None:
@@ -53,22 +53,22 @@ class ControlServer:
             serving.cancel()
             await asyncio.wait((serving,))
 
-    async def _answer(self, target: Target) -> Answer:
+    async def _answer(self, target: Target) -> Response:
         try:
             return await self._told(target)
         except GovernorError as error:
-            return json_answer(_STATUS[error.kind], Failure(error.kind, error.code, error.message))
+            return json_response(_STATUS[error.kind], Failure(error.kind, error.code, error.message))
 
-    async def _told(self, target: Target) -> Answer:
+    async def _told(self, target: Target) -> Response:
         if target.path == PODS:
-            return json_answer(http.HTTPStatus.OK, await self._explainer.pods())
+            return json_response(http.HTTPStatus.OK, await self._explainer.pods())
         if target.path == CALLS:
             self._tap.check_room()
-            return Answer(http.HTTPStatus.OK, "application/jsonl", parts=self._tap.lines(_filter(target)))
+            return Response(http.HTTPStatus.OK, "application/jsonl", parts=self._tap.lines(_filter(target)))
         parts = target.path.removeprefix(PODS).split("/")
         match [urllib.parse.unquote(each) for each in parts] if target.path.startswith(PODS) else []:
             case ["", namespace, name] if name:
-                return json_answer(http.HTTPStatus.OK, await self._explainer.pod(namespace, name))
+                return json_response(http.HTTPStatus.OK, await self._explainer.pod(namespace, name))
         raise GovernorError(Kind.NOT_FOUND, "no-such-path", f"there is no {target.path} here")
 
 
