@@ -1,5 +1,5 @@
-"""The Kubernetes runtime that agent and reconciler stand on: client, reflector, ordered apply, readiness, election.
+"""Kubernetes mechanism for agent and reconciler: client, reflector, ordered apply, readiness, leader election.
 
-It knows clusters, objects and fields, and no noun of the product; it could leave as a library. Its results are its
-own small structs, which programs turn into conditions.
+It contains no product noun and could be released as a library. It returns small structs, which programs turn into
+conditions.
 """

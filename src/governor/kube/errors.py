@@ -1,4 +1,4 @@
-"""What an API server refuses, as the product's error kinds; with what callers decide by: status, reason, causes."""
+"""Errors of an API server as the product's error kinds, with the status, reason and causes that callers decide by."""
 
 import contextlib
 import datetime
@@ -30,23 +30,23 @@ KIND_OF_STATUS: Final[Mapping[int, Kind]] = {
     504: Kind.DEADLINE,
 }
 
-UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises: for what it does not expect, for a text in no encoding, for a tree too deep to walk."""
-MOST_WAIT_S: Final = 3600.0
-"""A wait is not believed to be longer: whatever stands between may say anything, and a clock may be years off."""
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises: for unexpected values, invalid UTF-8, and trees that are nested too deeply."""
+MAX_RETRY_AFTER_S: Final = 3600.0
+"""Upper bound of a requested wait: an intermediary may send any number, and a clock may be years off."""
 
 _MARKUP: Final = re.compile(r"<(style|script).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-_READ_BYTES: Final = 4096
-_SHOWN: Final = 200
-_MOST_DIGITS: Final = 9
-_MOST_MESSAGE: Final = 4096
-_MOST_CAUSES: Final = 20
-_MOST_CAUSE: Final = 1024
+_MAX_PARSED_BYTES: Final = 4096
+_MAX_EXCERPT: Final = 200
+_MAX_DIGITS: Final = 9
+_MAX_MESSAGE: Final = 4096
+_MAX_CAUSES: Final = 20
+_MAX_CAUSE: Final = 1024
 _REASON: Final = re.compile(r"[A-Za-z]{1,64}")
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason for a refusal, mostly one field."""
+    """One cause of an error, usually one field."""
 
     reason: str = ""
     message: str = ""
@@ -54,14 +54,14 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a Status that programs read."""
+    """The details of a Status that callers read."""
 
     causes: tuple[Cause, ...] | None = None
     retry_after_seconds: int = 0
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of a refusal; anything may be absent."""
+    """The body of an error response; every field may be absent."""
 
     message: str = ""
     reason: str = ""
@@ -72,21 +72,21 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def from_server(self) -> bool:
-        """Whether the API server said it, not something before it."""
+        """Whether the API server sent it, not a proxy or load balancer in front of it."""
         return self.kind == "Status"
 
 
 class ApiError(GovernorError):
-    """A refusal by the API server, or by something before it."""
+    """An error response of the API server, or of an intermediary in front of it."""
 
-    def __init__(self, doing: str, code: int, status: Status, retry_after_s: float | None = None) -> None:
+    def __init__(self, operation: str, code: int, status: Status, retry_after_s: float | None = None) -> None:
         causes = (status.details.causes or ()) if status.details else ()
         reason = status.reason if _REASON.fullmatch(status.reason) else f"HTTP {code}"
-        text = status.message[:_MOST_MESSAGE] or f"HTTP {code} and no reason given"
-        told = [cause for cause in causes if cause.message][:_MOST_CAUSES]
-        details = [Detail(cause.message[:_MOST_CAUSE], path=cause.field[:_MOST_CAUSE]) for cause in told]
-        wait = "" if retry_after_s is None else f"; it asks to wait {retry_after_s:g} s"
-        super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{doing}: {text}{wait}", details)
+        text = status.message[:_MAX_MESSAGE] or f"HTTP {code} without a message"
+        shown = [cause for cause in causes if cause.message][:_MAX_CAUSES]
+        details = [Detail(cause.message[:_MAX_CAUSE], path=cause.field[:_MAX_CAUSE]) for cause in shown]
+        wait = "" if retry_after_s is None else f"; retry after {retry_after_s:g} s"
+        super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{operation}: {text}{wait}", details)
         self.status = code
         self.reason = status.reason
         self.causes = causes
@@ -105,31 +105,31 @@ def _dashed(reason: str) -> str:
     return "-".join(words.lower().split())
 
 
-def status_of(body: bytes) -> Status:
-    """The Status in a refusal; if it is none, the beginning of what a proxy or a load balancer said in its place."""
+def parse_status(body: bytes) -> Status:
+    """Return the Status in an error body; for any other body, a Status that quotes the beginning of its text."""
     try:
         status = _decode_status(body)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         status = Status()
     if status.from_server:
         return status
-    said = " ".join(_MARKUP.sub(" ", body[:_READ_BYTES].decode("utf-8", errors="replace")).split())
-    shown = "".join(letter for letter in said if letter.isprintable())[:_SHOWN]
-    who = "it seems that not the API server but something before it answered"
-    return Status(message=f"{who}: {shown}" if shown else f"{who}, without a word")
+    text = " ".join(_MARKUP.sub(" ", body[:_MAX_PARSED_BYTES].decode("utf-8", errors="replace")).split())
+    excerpt = "".join(letter for letter in text if letter.isprintable())[:_MAX_EXCERPT]
+    source = "the response seems to come from a proxy or load balancer in front of the API server"
+    return Status(message=f"{source}: {excerpt}" if excerpt else f"{source}; its body is empty")
 
 
 def retry_after_s(header: str, status: Status, now: datetime.datetime) -> float | None:
-    """How long the server asks to wait before the next attempt, if it does; at most ``MOST_WAIT_S``."""
+    """Return the wait that the server requests before a retry, at most ``MAX_RETRY_AFTER_S``; None if it does not."""
     wait_s = _header_s(header, now)
     if wait_s is None and status.details and status.details.retry_after_seconds > 0:
         wait_s = status.details.retry_after_seconds
-    return None if wait_s is None else float(min(wait_s, MOST_WAIT_S))
+    return None if wait_s is None else float(min(wait_s, MAX_RETRY_AFTER_S))
 
 
 def _header_s(header: str, now: datetime.datetime) -> float | None:
     if header.isascii() and header.isdigit():
-        return float(header[:_MOST_DIGITS])
+        return float(header[:_MAX_DIGITS])
     with contextlib.suppress(ValueError, OverflowError):
         moment = email.utils.parsedate_to_datetime(header)
         return max(0.0, (moment.astimezone(datetime.UTC) - now).total_seconds())

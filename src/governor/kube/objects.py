@@ -1,20 +1,27 @@
-"""What the API server holds, and where: kinds as discovery describes them, references to objects, their metadata.
+"""Kubernetes objects: kinds as discovery describes them, object references, list pages.
 
-An object itself is a plain decoded tree (``Object``), or a struct of the caller's with just the fields it reads.
+An object itself is a plain decoded tree (``Object``), or a caller's struct with just the fields that it reads.
 """
 
 import re
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from governor.errors import invalid
 
-Object: TypeAlias = dict[str, Any]
+PAGE_SIZE: Final = 500
+"""The ``limit`` of list requests."""
 
-_PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.:_-]*")
-_UNNAMED: Final = re.compile(r"[/%\ud800-\udfff]")
+Object: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+# Any other document must not be read as an empty list: objects that are on no page count as deleted.
+_ListKind: TypeAlias = Annotated[str, msgspec.Meta(pattern="List$")]
+
+_PLAIN_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.:_-]*")
+_NOT_IN_NAMES: Final = re.compile(r"[/%\ud800-\udfff]")
 
 
 class ApiResource(msgspec.Struct, frozen=True):
@@ -30,11 +37,11 @@ class ApiResource(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """The ``apiVersion`` that its objects carry."""
+        """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, or without a name of all of them; without a namespace across all namespaces."""
+        """Return the path of one object, or of the collection if no name is given; no namespace means all."""
         path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             path = f"{path}/namespaces/{_segment(namespace)}"
@@ -45,7 +52,7 @@ class ApiResource(msgspec.Struct, frozen=True):
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):
-    """Which object, whatever version it is written in."""
+    """Reference to an object, independent of the API version."""
 
     group: str
     kind: str
@@ -57,14 +64,33 @@ class ObjectRef(msgspec.Struct, frozen=True, order=True):
         return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
 
 
+class ListMeta(
+    msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_token": "continue"}
+):
+    """Metadata of a list page or a bookmark."""
+
+    resource_version: str = ""
+    """Empty for APIs without history, such as metrics."""
+    continue_token: str = ""
+    """Requests the next page; empty on the last page."""
+
+
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list."""
+
+    kind: _ListKind
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
 def group_of(api_version: str) -> str:
-    """The group part of an ``apiVersion``; empty for the core group."""
+    """Return the group of an ``apiVersion``, or ``""`` for the core group."""
     group, slash, _ = api_version.partition("/")
     return group if slash else ""
 
 
 def ref_of(manifest: Object) -> ObjectRef:
-    """Which object a manifest is about."""
+    """Return the reference to the object that a manifest describes."""
     metadata = manifest["metadata"]
     return ObjectRef(
         group_of(manifest["apiVersion"]), manifest["kind"], metadata.get("namespace", ""), metadata["name"]
@@ -72,9 +98,10 @@ def ref_of(manifest: Object) -> ObjectRef:
 
 
 def _segment(name: str) -> str:
-    """A name as one part of a path; one that would make it another path is nobody's name."""
-    if _PLAIN.fullmatch(name):
+    """Return a name escaped as one path segment; INVALID if it would change the path."""
+    if _PLAIN_NAME.fullmatch(name):
         return name
-    if name in (".", "..") or _UNNAMED.search(name):
-        raise invalid("kube-name", f"{name!r} cannot be the name of an object: no slash, percent sign or half a letter")
+    if name in (".", "..") or _NOT_IN_NAMES.search(name):
+        message = f"{name!r} is not an object name: slashes, percent signs and lone surrogates are not allowed"
+        raise invalid("kube-name", message)
     return quote(name, safe="")

@@ -137,7 +137,7 @@ async def test_a_server_restarted_under_fifty_reconciling_keys_loses_none_and_ru
         controller.gate.set()
         await until_true(lambda: controller.outcomes[Done] >= answered)
         await plane.api.kill()
-        await until_true(lambda: bool(controller.reflector.trouble))
+        await until_true(lambda: bool(controller.reflector.last_error))
         await plane.api.start()
         await eventually(lambda: grow(client, 2))
 

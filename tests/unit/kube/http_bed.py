@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUICK = Limits(
     rate=Rate(per_s=10_000.0, burst=1000),
-    tolerance=BreakerPolicy(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
+    breaker=BreakerPolicy(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
     backoff=Backoff(initial_s=0.001, max_s=0.002),
 )
 """Repeats without delay and never gives a server up."""

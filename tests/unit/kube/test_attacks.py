@@ -11,9 +11,9 @@ from aiohttp import web
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Transport
-from governor.kube.client.discovery import MISS_S, Discovery
-from governor.kube.client.transport import Answer, Request
-from governor.kube.errors import MOST_WAIT_S, ApiError, Cause, Status, StatusDetails, retry_after_s, status_of
+from governor.kube.client.discovery import MISS_TTL_S, Discovery
+from governor.kube.client.transport import Request, Response
+from governor.kube.errors import MAX_RETRY_AFTER_S, ApiError, Cause, Status, StatusDetails, parse_status, retry_after_s
 from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec
 from governor.kube.objects import ApiResource
 from governor.kube.reflector import Reflector, View
@@ -49,16 +49,16 @@ def open_files() -> int:
 )
 def test_a_wait_that_is_asked_for_is_bounded_whatever_the_header_says(header: str) -> None:
     wait_s = retry_after_s(header, Status(), NOW)
-    assert wait_s is None or 0 <= wait_s <= MOST_WAIT_S
+    assert wait_s is None or 0 <= wait_s <= MAX_RETRY_AFTER_S
 
 
 def test_a_wait_of_four_hundred_digits_in_a_status_is_bounded() -> None:
-    status = status_of(b'{"kind":"Status","details":{"retryAfterSeconds":' + b"9" * 400 + b"}}")
-    assert retry_after_s("", status, NOW) == MOST_WAIT_S
+    status = parse_status(b'{"kind":"Status","details":{"retryAfterSeconds":' + b"9" * 400 + b"}}")
+    assert retry_after_s("", status, NOW) == MAX_RETRY_AFTER_S
 
 
 def test_a_refusal_too_deep_to_read_is_not_taken_for_the_api_servers() -> None:
-    assert not status_of(DEEP).from_server
+    assert not parse_status(DEEP).from_server
 
 
 def test_a_refusal_of_a_thousand_long_causes_is_shown_in_part() -> None:
@@ -82,17 +82,17 @@ async def test_a_redirect_to_nowhere_is_a_refusal(location: str) -> None:
 async def test_an_answer_that_is_no_object_is_said_to_be_none(body: bytes) -> None:
     async with Transport() as transport, HttpServer(web.Response(body=body)) as server:
         client = server.client(transport)
-        with pytest.raises(GovernorError, match="not what an API server answers"):
+        with pytest.raises(GovernorError, match="not from a Kubernetes API"):
             await client.get(CONFIG_MAPS, "a", "b")
-        with pytest.raises(GovernorError, match="no discovery document"):
+        with pytest.raises(GovernorError, match="not a discovery document"):
             await client.discovery.find("", "Pod")
-        with pytest.raises(GovernorError, match="not what an API server answers"):
+        with pytest.raises(GovernorError, match="not from a Kubernetes API"):
             _ = [each async for each in client.list(CONFIG_MAPS)]
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udfff"])
 async def test_a_name_that_no_encoding_has_is_refused(name: str) -> None:
-    with pytest.raises(GovernorError, match="cannot be the name"):
+    with pytest.raises(GovernorError, match="is not an object name"):
         CONFIG_MAPS.path("default", name)
 
 
@@ -101,14 +101,14 @@ async def test_a_kind_is_not_called_missing_after_a_failure_to_ask() -> None:
     clock = VirtualClock()
     failing = False
 
-    async def exchange(request: Request) -> Answer:
+    async def exchange(request: Request) -> Response:
         if failing:
             raise GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "cannot connect")
         return await api.exchange(request)
 
-    discovery = Discovery(exchange, clock, Transport().tables)
+    discovery = Discovery(exchange, clock, Transport().discovery_cache)
     await discovery.find("", "Pod")
-    await clock.advance(MISS_S)
+    await clock.advance(MISS_TTL_S)
     failing = True
     for _ in range(3):
         with pytest.raises(GovernorError) as caught:
@@ -133,9 +133,9 @@ def page(*names: str) -> bytes:
 
 def test_an_event_without_a_version_does_not_lose_where_we_stand() -> None:
     following = follower([])
-    following.take_page(page("a"))
+    following.receive_page(page("a"))
     with pytest.raises(GovernorError, match="resourceVersion"):
-        following.take_line(b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}')
+        following.receive_line(b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}')
     assert not following.is_listing
     assert following.watch_query(1)["resourceVersion"] == "5"
 
@@ -158,9 +158,9 @@ def test_an_event_without_a_version_does_not_lose_where_we_stand() -> None:
 def test_lines_that_are_no_events_change_nothing(line: bytes) -> None:
     events: list[Event[Thing]] = []
     following = follower(events)
-    following.take_page(page("a"))
+    following.receive_page(page("a"))
     with pytest.raises(GovernorError):
-        following.take_line(line)
+        following.receive_line(line)
     assert len(events) == 1
     assert not following.is_listing
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from governor.errors import Kind
-from governor.kube.errors import ApiError, Status, retry_after_s, status_of
+from governor.kube.errors import ApiError, Status, parse_status, retry_after_s
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, 0, tzinfo=datetime.UTC)
 
@@ -41,33 +41,36 @@ def test_each_status_has_a_kind(code: int, reason: str, kind: Kind) -> None:
 
 def test_causes_become_details_at_their_fields() -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "must be set", "field": "spec.replicas"}]
-    error = ApiError("PATCH /x", 422, status_of(status(message="bad", details={"causes": causes})))
+    error = ApiError("PATCH /x", 422, parse_status(status(message="bad", details={"causes": causes})))
     assert [(detail.path, detail.reason) for detail in error.details] == [("spec.replicas", "must be set")]
     assert error.causes[0].reason == "FieldValueInvalid"
 
 
 def test_a_status_with_nulls_is_still_a_status() -> None:
-    said = status_of(status(message="no", reason="Forbidden", details={"causes": None}))
+    said = parse_status(status(message="no", reason="Forbidden", details={"causes": None}))
     assert (said.from_server, said.reason) == (True, "Forbidden")
     assert ApiError("GET /x", 403, said).causes == ()
 
 
 def test_an_error_page_is_told_from_the_servers_word_and_shown_without_markup() -> None:
     page = b"<html><head><style>body{color:red}</style><title>502 Bad Gateway</title></head><body>nginx\x07</body>"
-    said = status_of(page)
+    said = parse_status(page)
     assert not said.from_server
-    assert said.message == "it seems that not the API server but something before it answered: 502 Bad Gateway nginx"
+    assert (
+        said.message
+        == "the response seems to come from a proxy or load balancer in front of the API server: 502 Bad Gateway nginx"
+    )
 
 
 @pytest.mark.parametrize("body", [b"", b"   ", b"\xff\xfe", b"[]", b"null", b'{"error": "no"}', b"{"])
 def test_whatever_is_no_status_makes_a_readable_message(body: bytes) -> None:
-    error = ApiError("GET /x", 502, status_of(body))
-    assert "something before it answered" in error.message
+    error = ApiError("GET /x", 502, parse_status(body))
+    assert "proxy or load balancer in front of the API server" in error.message
     assert not error.from_server
 
 
 def test_a_long_page_is_cut() -> None:
-    assert len(status_of(b"x" * 100_000).message) < 400
+    assert len(parse_status(b"x" * 100_000).message) < 400
 
 
 @pytest.mark.parametrize(
@@ -88,14 +91,14 @@ def test_the_wait_is_read_from_the_header(header: str, body: Status, expected: f
 
 
 def test_the_wait_is_read_from_the_status_if_the_header_says_nothing() -> None:
-    said = status_of(status(details={"retryAfterSeconds": 3}))
+    said = parse_status(status(details={"retryAfterSeconds": 3}))
     assert retry_after_s("", said, NOW) == 3.0
     assert retry_after_s("1", said, NOW) == 1.0
 
 
 def test_the_message_says_how_long_the_server_asks_to_wait() -> None:
-    assert "it asks to wait 60 s" in str(ApiError("GET /x", 429, Status(message="slow down"), 60.0))
+    assert "retry after 60 s" in str(ApiError("GET /x", 429, Status(message="slow down"), 60.0))
 
 
 def test_a_message_without_end_is_cut() -> None:
-    assert len(str(ApiError("GET /x", 500, status_of(status(message="x" * 1_000_000))))) < 5000
+    assert len(str(ApiError("GET /x", 500, parse_status(status(message="x" * 1_000_000))))) < 5000

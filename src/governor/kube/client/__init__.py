@@ -3,6 +3,8 @@
 Caching a kind is ``governor.kube.reflector``; deciding what to write is ``governor.kube.applyset``.
 """
 
-from governor.kube.client.client import Client, Limits, Request, Transport
+from governor.kube.client.client import Client
+from governor.kube.client.retry import Limits
+from governor.kube.client.transport import Request, Transport
 
 __all__ = ["Client", "Limits", "Request", "Transport"]

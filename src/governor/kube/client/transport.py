@@ -1,6 +1,6 @@
-"""What the cluster clients of one program share: connections, TLS contexts, tables of kinds, time, chance, counters.
+"""State that all cluster clients of one program share: connections, TLS contexts, discovery cache, clock, rng, metrics.
 
-Also what they send and what comes back. One request to one cluster is ``endpoint``'s business.
+It also defines ``Request`` and ``Response``. Sending one request is ``rest``.
 """
 
 import random
@@ -12,26 +12,28 @@ import aiohttp
 import msgspec
 
 import governor
-from governor.kube.client.metrics import RestMetrics
-from governor.kube.client.served import Served
-from governor.kube.config.trust import Contexts
+from governor.kube.client.discovery_documents import ServedResources
+from governor.kube.config.tls_context import TlsContextCache
 from governor.process.clock import Clock, SystemClock
-from governor.process.telemetry.instruments import Registry
+from governor.process.telemetry.instruments import Counter, CounterChild, Histogram, HistogramChild, Registry
 
 JSON: Final = "application/json"
 TIMEOUT_S: Final = 30.0
-CONNECT_S: Final = 10.0
-IDLE_S: Final = 2.0
-"""How long an unused connection is kept. It holds a TLS context, so longer costs memory where clusters are many: 1,000
-clients used one after another took 34 KiB each with aiohttp's 15 s, and 20 KiB with this."""
+CONNECT_TIMEOUT_S: Final = 10.0
+KEEPALIVE_S: Final = 2.0
+"""How long an idle connection is kept. Each holds a TLS context, which adds up over many clusters: 1,000 clients used
+one after another took 34 KiB each with aiohttp's 15 s, and 20 KiB with this."""
 NOT_MODIFIED: Final = 304
+
+_NO_RESPONSE: Final = "<error>"
+_BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request; ``repeatable`` says whether sending it twice does the same as sending it once.
+    """One request; ``retryable`` is False if sending it twice differs from sending it once.
 
-    Without it, only a method that HTTP does not call idempotent is surely sent once: aiohttp itself sends others again
-    when a kept connection turns out to be dead.
+    That alone does not prevent a second send: aiohttp resends requests with a method that HTTP defines as idempotent
+    when a reused connection turns out to be closed.
     """
 
     method: str
@@ -39,57 +41,88 @@ class Request(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = {}
     body: bytes = b""
     content_type: str = JSON
-    repeatable: bool = True
+    retryable: bool = True
     timeout_s: float = TIMEOUT_S
-    """For the whole answer and all attempts; of a stream, for its beginning."""
+    """For the whole response including all attempts; for a stream, until the response headers."""
     accept: str = JSON
     etag: str = ""
-    """Of an answer that is known already: if it is still the same, the answer is 304 and has no body."""
+    """ETag of a cached response; if it is still current, the response is 304 without a body."""
 
     def __repr__(self) -> str:
-        """Without the body, which may hold a Secret."""
+        """Omit the body, which may contain a Secret."""
         return f"{self.method} {self.path}"
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A whole answer that is no refusal."""
+class Response(msgspec.Struct, frozen=True):
+    """A complete response that is not an error."""
 
     status: int
     body: bytes
     etag: str = ""
 
     def __repr__(self) -> str:
-        """Without the body, which may hold a Secret."""
-        return f"Answer({self.status}, {len(self.body)} bytes)"
+        """Omit the body, which may contain a Secret."""
+        return f"Response({self.status}, {len(self.body)} bytes)"
+
+
+class RestMetrics:
+    """Request metrics under client-go's names. No label names the cluster: there may be ten thousand."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Requests to API servers, by status code and method.",
+            ["code", "method"],
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "rest_client_request_duration_seconds",
+            "Response time of API servers; for a watch, until it begins.",
+            ["verb"],
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        # Looking up a labelled counter takes longer than incrementing it.
+        self._children: dict[tuple[int, str], tuple[CounterChild, HistogramChild]] = {}
+
+    def record(self, method: str, status: int, duration_s: float) -> None:
+        """Count one attempt; status 0 means that there was no response."""
+        children = self._children.get((status, method))
+        if children is None:
+            code = str(status) if status else _NO_RESPONSE
+            children = (self._requests.labels(code, method), self._duration.labels(method))
+            self._children[status, method] = children
+        children[0].inc()
+        children[1].observe(duration_s)
 
 
 class Transport:
-    """Made once per program and handed to every client."""
+    """The shared state; created once per program and passed to every client."""
 
     def __init__(
         self,
         clock: Clock | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         registry: Registry | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.chance = chance or random.Random()  # noqa: S311 - spreads waits
+        self.rng = rng or random.Random()  # noqa: S311 - jitter
         self.metrics = RestMetrics(registry) if registry else None
-        self.contexts = Contexts()
-        self.tables: weakref.WeakValueDictionary[bytes, Served] = weakref.WeakValueDictionary()
+        self.tls_contexts = TlsContextCache()
+        self.discovery_cache: weakref.WeakValueDictionary[bytes, ServedResources] = weakref.WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """Made at first use: it belongs to the running event loop."""
+        """The HTTP session, created at first use because it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
                 headers={"User-Agent": f"governor/{governor.__version__}"},
                 skip_auto_headers=("Accept-Encoding",),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-                # Unpacking is ours, within a limit.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+                # ``body`` decompresses within a size limit; aiohttp has none.
                 auto_decompress=False,
                 trust_env=False,
             )

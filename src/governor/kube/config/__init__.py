@@ -1,1 +1,1 @@
-"""Cluster access: kubeconfigs, credentials, exec plugins, and TLS trust."""
+"""Access to clusters: kubeconfig, in-cluster service account, credentials, exec plugins, TLS contexts."""

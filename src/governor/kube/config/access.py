@@ -1,7 +1,7 @@
-"""How one cluster is reached and as whom: a value, made from a kubeconfig or from inside a pod.
+"""Address and credential source of one cluster, from a kubeconfig or from a pod's service account.
 
-Where it has a ``Path`` in place of a text, the file is read when it is needed, and again, because it may be rotated;
-reading and renewing is in ``credentials``.
+A ``Path`` in place of a value is a file that is read when needed, and again because it may be rotated. Reading and
+renewing is ``credentials``.
 """
 
 import os
@@ -18,43 +18,45 @@ from governor.process import tls
 from governor.values.secret import Secret
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NAMESPACE: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
 
-_MISREAD: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff?#]")
-"""What a URL is read without, or what begins another part of it."""
+_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff?#]")
+"""Characters that URL parsers drop, or that begin a query or fragment."""
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """Shown in the TLS handshake; both PEM."""
+    """Client certificate and key for the TLS handshake, both PEM."""
 
     certificate: bytes | Path
     key: Secret | Path
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """What connections go through; an https one must be trusted by the same authority as the cluster."""
+    """HTTP proxy for the connections; an https proxy needs a certificate of the cluster's authority."""
 
     url: str
     authorization: Secret | None = None
 
 
 class Impersonation(msgspec.Struct, frozen=True):
-    """Whom the server shall take us for."""
+    """The user that requests impersonate."""
 
     user: str
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
-    """A name with each of its values."""
+    """Pairs of a name and one of its values."""
 
     def __post_init__(self) -> None:
         texts = (self.user, self.uid, *self.groups, *(value for _, value in self.extra))
         if not self.user or not all(text.isprintable() for text in texts):
-            raise invalid("kube-impersonation", "whom to impersonate must be a text without control characters")
+            raise invalid(
+                "kube-impersonation", "an impersonated user needs a name, and no value may contain control characters"
+            )
 
 
 class ExecPlugin(msgspec.Struct, frozen=True):
-    """A program that gives the credential; ``api_version`` says in which form."""
+    """A program that prints a credential as an ExecCredential of ``api_version``."""
 
     command: str
     api_version: str
@@ -65,12 +67,12 @@ class ExecPlugin(msgspec.Struct, frozen=True):
     cluster_config: Any = None
 
     def __repr__(self) -> str:
-        """Without arguments and environment, where people put passwords."""
+        """Omit arguments and environment, which may contain passwords."""
         return f"ExecPlugin({self.command!r})"
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """Whom to trust and what to show to one API server, as it is at one moment: nothing is left to be read."""
+    """Trusted authority and client credential for one API server, with all files read."""
 
     ca: bytes = b""
     certificate: bytes = b""
@@ -82,78 +84,80 @@ class Access(msgspec.Struct, frozen=True):
     """One API server and the credential for it."""
 
     server: str
-    """Its URL, without a slash at the end; may hold a path."""
+    """Its URL without a trailing slash; may contain a path."""
     ca: bytes | Path = b""
-    """The only authority trusted, PEM; empty for those of the system."""
+    """The only trusted authority, PEM; empty for the system's authorities."""
     client_certificate: ClientCertificate | None = None
     token: Secret | Path | None = None
-    namespace: str = NAMESPACE
+    namespace: str = DEFAULT_NAMESPACE
     plugin: ExecPlugin | None = None
     tls_server_name: str = ""
-    """Which name the server's certificate must have, if not that of the URL."""
+    """Expected name in the server's certificate, if it differs from the host."""
     insecure: bool = False
-    """Take any certificate of the server; only ever from a person's own kubeconfig."""
+    """Accept any server certificate; set only by the user's own kubeconfig."""
     proxy: Proxy | None = None
     impersonation: Impersonation | None = None
 
     def __post_init__(self) -> None:
         check_server(self.server)
         if self.proxy and URL(self.server).scheme != "https":
-            raise invalid("plain-text", "a server behind a proxy needs https://: the proxy would read the credential")
+            raise invalid(
+                "plain-text", "a server behind a proxy needs https://, otherwise the proxy can read the credential"
+            )
         if self.tls_server_name and not _is_host(self.tls_server_name):
-            raise invalid("kube-server", "the tls-server-name of a cluster must be a name that a certificate can have")
+            raise invalid("kube-server", "the tls-server-name of a cluster must be a host name")
 
 
-def url_of(text: str) -> URL | None:
-    """The URL of a host; None if it is none, or if what is read of it is not what it says."""
+def parse_url(text: str) -> URL | None:
+    """Return an http or https URL; None if it is invalid or parsers could read it differently."""
     try:
         url = URL(text)
         port = url.port
     except ValueError:
         return None
     is_address = url.scheme in ("http", "https") and port and url.host and _is_host(url.host)
-    return url if is_address and not _MISREAD.search(text) else None
+    return url if is_address and not _NOT_IN_URLS.search(text) else None
 
 
 def _is_host(text: str) -> bool:
     try:
-        return bool(text.encode("idna")) and not _MISREAD.search(text)
+        return bool(text.encode("idna")) and not _NOT_IN_URLS.search(text)
     except UnicodeError:
         return False
 
 
 def check_server(server: str) -> None:
-    """Refuse what is no address of an API server, and plain text beyond this machine."""
-    url = url_of(server)
-    # Not shown: an address with a user may hold a password.
+    """Raise INVALID if the URL is no API server address or uses plain text beyond loopback."""
+    url = parse_url(server)
+    # The error omits the value: a URL with a user may contain a password.
     if url is None or url.user or url.password or server.endswith("/"):
         raise invalid(
             "kube-server",
-            "the server of a cluster must be like https://host:port or https://host/path: "
-            "no user, no query, no slash at the end",
+            "the server of a cluster must look like https://host:port or https://host/path: "
+            "no user, no query, no trailing slash",
         )
     tls.require_tls(url.host or "", protected=url.scheme == "https")
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT) -> Access:
-    """The cluster that this program runs in, as the service account of its pod."""
+    """Return access to the cluster that this program runs in, as its pod's service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     token, ca = account / "token", account / "ca.crt"
     if not host or not port:
-        raise _outside("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+        raise _not_in_cluster("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
     if missing := [str(path) for path in (token, ca) if not path.is_file()]:
-        raise _outside(f"there is no {' and no '.join(missing)}")
+        raise _not_in_cluster(f"{' and '.join(missing)} not found")
     address = f"[{host}]" if ":" in host else host
     return Access(f"https://{address}:{port}", ca=ca, token=token, namespace=_namespace(account / "namespace"))
 
 
 def _namespace(file: Path) -> str:
     try:
-        return file.read_text().strip() or NAMESPACE
+        return file.read_text().strip() or DEFAULT_NAMESPACE
     except FileNotFoundError:
-        return NAMESPACE
+        return DEFAULT_NAMESPACE
 
 
-def _outside(reason: str) -> GovernorError:
-    message = f"this program does not run in a pod with a service account: {reason}; name a kubeconfig instead"
+def _not_in_cluster(reason: str) -> GovernorError:
+    message = f"not running in a pod with a service account: {reason}; use a kubeconfig instead"
     return GovernorError(Kind.PRECONDITION, "kube-in-cluster", message)

@@ -1,7 +1,7 @@
-"""Kubeconfigs to ``Access``: a person's own, which may name files and programs, and those from Secrets, which may not.
+"""Turns a kubeconfig into ``Access``: the user's own, or one from a Secret, which must not name files or programs.
 
-Whoever may write a Secret would otherwise read our files and run programs as us. Fields that nobody knows are left
-aside; those that are known and not supported are errors. No error repeats a value, except names and paths.
+Otherwise anyone who may write the Secret could read files and run programs as this process. Unknown fields are ignored;
+known fields that are not supported are errors. Errors quote no values except names and paths.
 """
 
 import base64
@@ -17,16 +17,16 @@ import msgspec
 from governor.errors import Detail, GovernorError, Kind
 from governor.kube.config import exec_plugin
 from governor.kube.config.access import (
-    NAMESPACE,
+    DEFAULT_NAMESPACE,
     Access,
     ClientCertificate,
     ExecPlugin,
     Impersonation,
     Proxy,
     check_server,
-    url_of,
+    parse_url,
 )
-from governor.kube.config.kubeconfig_file import Cluster, Config, Context, Exec, User, read, read_file
+from governor.kube.config.kubeconfig_format import Cluster, Config, Context, Exec, User, parse, read_file
 from governor.values.secret import Secret
 
 _SOURCE: Final = "the kubeconfig in the Secret"
@@ -34,157 +34,159 @@ _EXTENSION: Final = f"{exec_plugin.GROUP}/exec"
 
 
 def load(file: Path | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
-    """A person's own: ``file``, or what KUBECONFIG lists, or ``~/.kube/config``; its current context or another.
+    """Load the user's kubeconfig: ``file``, the files in KUBECONFIG, or ``~/.kube/config``.
 
-    It may do everything that the person may do here.
+    It is trusted: it may name files to read and programs to run.
     """
-    return _access(_choose(_own_config(file, environ), context))
+    return _access(_select(_user_config(file, environ), context))
 
 
 def from_secret(data: bytes, context: str = "", source: str = _SOURCE) -> Access:
-    """One that somebody else wrote: what would lead out of it is refused."""
-    chosen = _choose(read(data, source), context)
-    _refuse_leading_out(chosen)
-    return _access(chosen)
+    """Load an untrusted kubeconfig; references to files or programs are DENIED."""
+    selected = _select(parse(data, source), context)
+    _reject_external_references(selected)
+    return _access(selected)
 
 
-class _Chosen(msgspec.Struct, frozen=True):
-    """What one context of a kubeconfig leads to."""
+class _Selected(msgspec.Struct, frozen=True):
+    """One context of a kubeconfig with its cluster and user."""
 
     source: str
     context: Context
     cluster: Cluster
     user: User
 
-    def wrong(self, where: str, reason: str, kind: Kind = Kind.INVALID) -> GovernorError:
-        """An error at a field of the cluster or of the user."""
+    def error(self, where: str, reason: str, kind: Kind = Kind.INVALID) -> GovernorError:
+        """Return an error at a field of the cluster or the user."""
         section, _, field = where.partition(".")
         name = self.context.cluster if section == "cluster" else self.context.user
-        return _wrong(self.source, f"{section}s[{name}].{section}.{field}", reason, kind)
+        return _error(self.source, f"{section}s[{name}].{section}.{field}", reason, kind)
 
 
-def _wrong(source: str, path: str, reason: str, kind: Kind = Kind.INVALID) -> GovernorError:
+def _error(source: str, path: str, reason: str, kind: Kind = Kind.INVALID) -> GovernorError:
     return GovernorError(kind, "kubeconfig", f"{source} cannot be used", [Detail(reason, path=path)])
 
 
-def _own_config(file: Path | None, environ: Mapping[str, str]) -> Config:
+def _user_config(file: Path | None, environ: Mapping[str, str]) -> Config:
     if file is not None:
         return read_file(file)
     home = Path(environ.get("HOME") or "~").expanduser() / ".kube/config"
     listed = [Path(each) for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each] or [home]
     present = [path for path in dict.fromkeys(listed) if path.exists()]
     if not present:
-        message = f"there is no kubeconfig at {' nor at '.join(map(str, listed))}: set KUBECONFIG, or name the file"
+        message = f"no kubeconfig found at {' or '.join(map(str, listed))}; set KUBECONFIG or specify the file"
         raise GovernorError(Kind.PRECONDITION, "kubeconfig", message)
-    return functools.reduce(Config.over, map(read_file, present))
+    return functools.reduce(Config.merged_with, map(read_file, present))
 
 
-def _choose(config: Config, wanted: str) -> _Chosen:
+def _select(config: Config, wanted: str) -> _Selected:
     name = wanted or config.current_context
     known = ", ".join(sorted(config.contexts)) or "none"
     if not name:
-        raise _wrong(config.source, "current-context", f"it is not set: name a context; there are: {known}")
+        raise _error(config.source, "current-context", f"it is not set; specify a context, one of: {known}")
     context = config.contexts.get(name)
     if context is None:
-        raise _wrong(config.source, "contexts", f"there is no context {name!r}; there are: {known}")
+        raise _error(config.source, "contexts", f"there is no context {name!r}; known contexts: {known}")
     path = f"contexts[{name}].context"
     if context.cluster not in config.clusters:
-        raise _wrong(config.source, f"{path}.cluster", f"there is no cluster {context.cluster!r}")
+        raise _error(config.source, f"{path}.cluster", f"there is no cluster {context.cluster!r}")
     if context.user not in config.users:
-        raise _wrong(config.source, f"{path}.user", f"there is no user {context.user!r}")
-    return _Chosen(config.source, context, config.clusters[context.cluster], config.users[context.user])
+        raise _error(config.source, f"{path}.user", f"there is no user {context.user!r}")
+    return _Selected(config.source, context, config.clusters[context.cluster], config.users[context.user])
 
 
-def _refuse_leading_out(chosen: _Chosen) -> None:
-    cluster, user = chosen.cluster, chosen.user
-    refused = {
-        "cluster.server": (cluster.server.lower().startswith("http:"), "give an address that begins with https://"),
-        "cluster.certificate-authority": (cluster.certificate_authority, "put the PEM into the field with -data"),
-        "cluster.insecure-skip-tls-verify": (cluster.insecure_skip_tls_verify, "give certificate-authority-data"),
-        "user.client-certificate": (user.client_certificate, "put the PEM into the field with -data"),
-        "user.client-key": (user.client_key, "put the PEM into the field with -data"),
-        "user.tokenFile": (user.token_file, "put the token itself into the field token"),
-        "user.exec": (user.exec, "give a token or a client certificate"),
-        "user.auth-provider": (user.auth_provider, "give a token or a client certificate"),
+def _reject_external_references(selected: _Selected) -> None:
+    cluster, user = selected.cluster, selected.user
+    rejected = {
+        "cluster.server": (cluster.server.lower().startswith("http:"), "use an address with https://"),
+        "cluster.certificate-authority": (cluster.certificate_authority, "put the PEM into the -data field"),
+        "cluster.insecure-skip-tls-verify": (cluster.insecure_skip_tls_verify, "use certificate-authority-data"),
+        "user.client-certificate": (user.client_certificate, "put the PEM into the -data field"),
+        "user.client-key": (user.client_key, "put the PEM into the -data field"),
+        "user.tokenFile": (user.token_file, "put the token into the token field"),
+        "user.exec": (user.exec, "use a token or a client certificate"),
+        "user.auth-provider": (user.auth_provider, "use a token or a client certificate"),
     }
-    for where, (value, advice) in refused.items():
+    for where, (value, advice) in rejected.items():
         if value:
-            reason = f"not in a kubeconfig from a Secret, which may name no file or program and must be safe: {advice}"
-            raise chosen.wrong(where, reason, Kind.DENIED)
+            reason = f"not allowed in a kubeconfig from a Secret (no files, programs or insecure connections): {advice}"
+            raise selected.error(where, reason, Kind.DENIED)
 
 
-def _access(chosen: _Chosen) -> Access:
-    cluster = chosen.cluster
+def _access(selected: _Selected) -> Access:
+    cluster = selected.cluster
     server = cluster.server.rstrip("/")
-    _check_server(chosen, server)
+    _check_server(selected, server)
     return Access(
         server,
-        ca=_authority(chosen),
-        client_certificate=_certificate(chosen),
-        token=_token(chosen),
-        namespace=chosen.context.namespace or NAMESPACE,
-        plugin=_plugin(chosen),
+        ca=_authority(selected),
+        client_certificate=_certificate(selected),
+        token=_token(selected),
+        namespace=selected.context.namespace or DEFAULT_NAMESPACE,
+        plugin=_plugin(selected),
         tls_server_name=cluster.tls_server_name,
         insecure=cluster.insecure_skip_tls_verify,
-        proxy=_proxy(chosen),
-        impersonation=_impersonation(chosen),
+        proxy=_proxy(selected),
+        impersonation=_impersonation(selected),
     )
 
 
-def _check_server(chosen: _Chosen, server: str) -> None:
+def _check_server(selected: _Selected, server: str) -> None:
     try:
         check_server(server)
     except GovernorError as error:
-        raise chosen.wrong("cluster.server", error.message) from error
+        raise selected.error("cluster.server", error.message) from error
 
 
-def _authority(chosen: _Chosen) -> bytes | Path:
-    cluster = chosen.cluster
+def _authority(selected: _Selected) -> bytes | Path:
+    cluster = selected.cluster
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
-        raise chosen.wrong("cluster.insecure-skip-tls-verify", "there is a certificate authority too: remove one")
+        raise selected.error(
+            "cluster.insecure-skip-tls-verify", "a certificate authority is set too; remove one of them"
+        )
     if cluster.certificate_authority_data:
-        authority = _decoded(chosen, "cluster.certificate-authority-data", cluster.certificate_authority_data)
+        authority = _decode_base64(selected, "cluster.certificate-authority-data", cluster.certificate_authority_data)
         if not authority:
-            raise chosen.wrong("cluster.certificate-authority-data", "it is blank: remove it, or give a certificate")
+            raise selected.error("cluster.certificate-authority-data", "it is blank; remove it or set a certificate")
         return authority
     return Path(cluster.certificate_authority) if cluster.certificate_authority else b""
 
 
-def _certificate(chosen: _Chosen) -> ClientCertificate | None:
-    user = chosen.user
+def _certificate(selected: _Selected) -> ClientCertificate | None:
+    user = selected.user
     has_certificate = bool(user.client_certificate or user.client_certificate_data)
     has_key = bool(user.client_key or user.client_key_data)
     if has_certificate != has_key:
         missing = "client-key" if has_certificate else "client-certificate"
-        raise chosen.wrong(f"user.{missing}", "a client certificate and its key go together, and this one is missing")
+        raise selected.error(f"user.{missing}", "it is missing; a client certificate needs its key and vice versa")
     if not has_certificate:
         return None
-    certificate = _decoded(chosen, "user.client-certificate-data", user.client_certificate_data)
-    key = _decoded(chosen, "user.client-key-data", user.client_key_data).decode("ascii", "replace")
+    certificate = _decode_base64(selected, "user.client-certificate-data", user.client_certificate_data)
+    key = _decode_base64(selected, "user.client-key-data", user.client_key_data).decode("ascii", "replace")
     return ClientCertificate(
         certificate or Path(user.client_certificate), Secret(key) if key else Path(user.client_key)
     )
 
 
-def _token(chosen: _Chosen) -> Secret | Path | None:
-    user = chosen.user
+def _token(selected: _Selected) -> Secret | Path | None:
+    user = selected.user
     if user.username or user.password:
-        reason = "Kubernetes has no basic authentication any more: use a token or a client certificate"
-        raise chosen.wrong("user.username", reason)
+        reason = "Kubernetes no longer supports basic authentication; use a token or a client certificate"
+        raise selected.error("user.username", reason)
     if user.token_file:
         return Path(user.token_file)
     return Secret(user.token) if user.token else None
 
 
-def _plugin(chosen: _Chosen) -> ExecPlugin | None:
-    user, plugin = chosen.user, chosen.user.exec
+def _plugin(selected: _Selected) -> ExecPlugin | None:
+    user, plugin = selected.user, selected.user.exec
     if user.auth_provider:
-        reason = "Kubernetes has no authentication providers any more: use the provider's exec plug-in"
-        raise chosen.wrong("user.auth-provider", reason)
+        reason = "Kubernetes no longer supports auth providers; use the provider's exec plugin"
+        raise selected.error("user.auth-provider", reason)
     if plugin is None:
         return None
-    _check_plugin(chosen, plugin)
-    extensions = {each.name: each.extension for each in chosen.cluster.extensions}
+    _check_plugin(selected, plugin)
+    extensions = {each.name: each.extension for each in selected.cluster.extensions}
     return ExecPlugin(
         plugin.command,
         plugin.api_version,
@@ -196,43 +198,43 @@ def _plugin(chosen: _Chosen) -> ExecPlugin | None:
     )
 
 
-def _check_plugin(chosen: _Chosen, plugin: Exec) -> None:
-    user = chosen.user
+def _check_plugin(selected: _Selected, plugin: Exec) -> None:
+    user = selected.user
     if not plugin.command:
-        raise chosen.wrong("user.exec.command", "it is missing")
+        raise selected.error("user.exec.command", "it is missing")
     if plugin.api_version not in exec_plugin.VERSIONS:
-        raise chosen.wrong("user.exec.apiVersion", f"it must be one of {', '.join(exec_plugin.VERSIONS)}")
+        raise selected.error("user.exec.apiVersion", f"it must be one of {', '.join(exec_plugin.VERSIONS)}")
     if plugin.interactive_mode not in ("", "Never", "IfAvailable"):
-        reason = "the plug-in has no terminal to ask on: only Never and IfAvailable work"
-        raise chosen.wrong("user.exec.interactiveMode", reason)
+        reason = "the plugin has no terminal; use Never or IfAvailable"
+        raise selected.error("user.exec.interactiveMode", reason)
     if user.token or user.token_file or user.client_certificate or user.client_certificate_data:
-        raise chosen.wrong("user.exec", "there is another credential beside the plug-in: remove one of them")
+        raise selected.error("user.exec", "another credential is set beside the plugin; remove one of them")
 
 
-def _proxy(chosen: _Chosen) -> Proxy | None:
-    if not chosen.cluster.proxy_url:
+def _proxy(selected: _Selected) -> Proxy | None:
+    if not selected.cluster.proxy_url:
         return None
-    if chosen.cluster.proxy_url.startswith("socks5:"):
-        raise chosen.wrong("cluster.proxy-url", "SOCKS is not supported: use an HTTP proxy", Kind.UNIMPLEMENTED)
-    url = url_of(chosen.cluster.proxy_url)
+    if selected.cluster.proxy_url.startswith("socks5:"):
+        raise selected.error("cluster.proxy-url", "SOCKS is not supported; use an HTTP proxy", Kind.UNIMPLEMENTED)
+    url = parse_url(selected.cluster.proxy_url)
     if url is None:
-        raise chosen.wrong("cluster.proxy-url", "it must be like http://host:port or https://host:port")
+        raise selected.error("cluster.proxy-url", "it must look like http://host:port or https://host:port")
     login = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
     return Proxy(str(url.origin()), Secret(f"Basic {login}") if url.user else None)
 
 
-def _impersonation(chosen: _Chosen) -> Impersonation | None:
-    user = chosen.user
+def _impersonation(selected: _Selected) -> Impersonation | None:
+    user = selected.user
     if not user.as_user:
         if user.as_groups or user.as_uid or user.as_user_extra:
-            raise chosen.wrong("user.as", "it is missing: groups, uid and extra are those of a user to impersonate")
+            raise selected.error("user.as", "it is missing; groups, uid and extra need a user to impersonate")
         return None
     extra = tuple((name, value) for name, values in user.as_user_extra.items() for value in values)
     return Impersonation(user.as_user, user.as_uid, user.as_groups, extra)
 
 
-def _decoded(chosen: _Chosen, where: str, data: str) -> bytes:
+def _decode_base64(selected: _Selected, where: str, data: str) -> bytes:
     try:
         return base64.b64decode("".join(data.split()), validate=True)
     except binascii.Error as error:
-        raise chosen.wrong(where, "it is not base64") from error
+        raise selected.error(where, "it is not base64") from error

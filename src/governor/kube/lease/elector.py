@@ -25,7 +25,7 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
-LIMITS: Final = Limits(tolerance=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1)
+LIMITS: Final = Limits(breaker=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1)
 """For a client of the election's own: behind those of busy work renewals come late, and it tries again by itself."""
 _MANAGER: Final = "leader-election"
 _JITTER: Final = 1.2

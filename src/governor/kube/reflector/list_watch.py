@@ -1,20 +1,28 @@
-"""The list-and-watch protocol without I/O: bytes from the server in; what to ask next, a true store and events out.
+"""The list-and-watch protocol without I/O: response bytes in; the next query, an up-to-date store and events out.
 
-A list is read page by page into the store at once, so no more than one page is ever held beside it. What was held and
-is on no page has gone meanwhile. An expired token of a later page begins the list again: the watch that follows must
-start from one snapshot. Every list is of the newest state (no resourceVersion is asked for), so the store never moves
-back in time. Streaming lists are not used: they would be a second road, and servers without them need this one.
+Each page of a list goes straight into the store, so at most one page is held in addition. Objects in the store that are
+on no page were deleted. If the continue token expires, the list starts over, because the watch that follows must start
+from one snapshot. Every list reads the latest state (no resourceVersion), so the store never moves back in time.
+Streaming lists are not used: servers without them need this path anyway.
 """
 
 from collections.abc import Callable
 from typing import Final, Generic, NoReturn
 
 from governor.errors import GovernorError, Kind
-from governor.kube.errors import UNDECODABLE, ApiError, status_of
-from governor.kube.objects import ApiResource, ObjectRef
-from governor.kube.pages import PAGE
+from governor.kube.errors import DECODE_ERRORS, ApiError, parse_status
+from governor.kube.objects import PAGE_SIZE, ApiResource, ObjectRef
 from governor.kube.reflector.store import Event, WritableStore
-from governor.kube.reflector.views import Envelope, Metadata, Reading, Unreadable, V, envelope, garbled, position
+from governor.kube.reflector.views import (
+    Metadata,
+    RawEvent,
+    Unreadable,
+    V,
+    ViewDecoder,
+    decode_bookmark,
+    decode_raw_event,
+    protocol_error,
+)
 from governor.process.telemetry import logging
 
 _ADDED: Final = "ADDED"
@@ -23,45 +31,45 @@ _DELETED: Final = "DELETED"
 _BOOKMARK: Final = "BOOKMARK"
 _ERROR: Final = "ERROR"
 
-_FORGOTTEN: Final = frozenset({Kind.PRECONDITION, Kind.INVALID})
-"""410, and what an API server says to a resourceVersion or token that it never gave."""
+_EXPIRED: Final = frozenset({Kind.PRECONDITION, Kind.INVALID})
+"""410 Gone, and the response to a resourceVersion or continue token that the server never issued."""
 
 _log = logging.get_logger(__name__)
 
 
 class WatchError(ApiError):
-    """The server ended a watch with an error: whatever its reason, it cannot go on from there, but a list may."""
+    """An ERROR event. Whatever its reason, the watch cannot continue from its resourceVersion; a list may succeed."""
 
 
 class ListWatch(Generic[V]):
-    """Where one follower of one kind stands, and what it holds."""
+    """State of one list-watch: resourceVersion and the cached objects."""
 
     def __init__(
-        self, resource: ApiResource, view: type[V], store: WritableStore[V], deliver: Callable[[Event[V]], None]
+        self, resource: ApiResource, view: type[V], store: WritableStore[V], on_event: Callable[[Event[V]], None]
     ) -> None:
         self._resource = resource
-        self._reading = Reading(view)
+        self._decoder = ViewDecoder(view)
         self._store = store
-        self._deliver = deliver
+        self._on_event = on_event
         self._resource_version = ""
-        self._more = ""
-        self._missing: set[ObjectRef] = set()
+        self._continue_token = ""
+        self._unlisted: set[ObjectRef] = set()
         self.delivered = 0
         self.relists = 0
         self.unreadable: dict[ObjectRef, Unreadable] = {}
-        """Objects whose present state does not fit the view; of these the store has the last that did, or nothing."""
+        """Objects whose current state does not fit the view; the store has their last state that did, if any."""
 
     @property
     def is_listing(self) -> bool:
-        """Whether a page of the list must be asked for; otherwise a watch."""
+        """Whether the next request is a list page; otherwise it is a watch."""
         return not self._resource_version
 
     def list_query(self) -> dict[str, str]:
-        """What to ask for the next page."""
-        return {"limit": str(PAGE)} | ({"continue": self._more} if self._more else {})
+        """Return the query of the next list page."""
+        return {"limit": str(PAGE_SIZE)} | ({"continue": self._continue_token} if self._continue_token else {})
 
     def watch_query(self, timeout_s: int) -> dict[str, str]:
-        """What to ask to hear everything after what is held."""
+        """Return the query of a watch that starts after the cached state."""
         return {
             "watch": "true",
             "resourceVersion": self._resource_version,
@@ -69,75 +77,75 @@ class ListWatch(Generic[V]):
             "timeoutSeconds": str(timeout_s),
         }
 
-    def take_failure(self, error: GovernorError) -> None:
-        """What became of the last request; decides whether the server still knows where we stand."""
-        forgotten = isinstance(error, WatchError) or (isinstance(error, ApiError) and error.kind in _FORGOTTEN)
-        if forgotten and (self._resource_version or self._more):
-            self._begin_again()
+    def receive_error(self, error: GovernorError) -> None:
+        """Process the failure of the last request; relist if the resourceVersion or continue token has expired."""
+        expired = isinstance(error, WatchError) or (isinstance(error, ApiError) and error.kind in _EXPIRED)
+        if expired and (self._resource_version or self._continue_token):
+            self._relist()
 
-    def _begin_again(self) -> None:
+    def _relist(self) -> None:
         self.relists += 1
         self._resource_version = ""
-        self._more = ""
-        self._missing = {*self._store, *self.unreadable}
+        self._continue_token = ""
+        self._unlisted = {*self._store, *self.unreadable}
 
-    def take_page(self, body: bytes) -> None:
-        """One page of the list."""
-        page = self._reading.page(body)
-        if self._more and page.position.more == self._more:
-            raise garbled("a list", "its next page is the same page")
+    def receive_page(self, body: bytes) -> None:
+        """Process one page of the list."""
+        page = self._decoder.decode_page(body)
+        if self._continue_token and page.metadata.continue_token == self._continue_token:
+            raise protocol_error("a list", "its continue token repeats")
         for each in page.objects:
-            self._missing.discard(self._ref(each.metadata))
-            self._take_object(_ADDED, each)
-        self._more = page.position.more
-        if not self._more:
-            self._finish_list()
-            self._resource_version = page.position.resource_version
+            self._unlisted.discard(self._ref(each.metadata))
+            self._receive_object(_ADDED, each)
+        self._continue_token = page.metadata.continue_token
+        if not self._continue_token:
+            self._remove_unlisted()
+            self._resource_version = page.metadata.resource_version
 
-    def take_line(self, line: bytes) -> None:
-        """One line of the watch; a ``WatchError`` when the server says that it cannot go on from here."""
+    def receive_line(self, line: bytes) -> None:
+        """Process one line of the watch; an ERROR event raises ``WatchError``."""
         try:
-            event = self._reading.event(line)
-        except UNDECODABLE:
-            self._take_other(envelope(line))
+            event = self._decoder.decode_event(line)
+        except DECODE_ERRORS:
+            self._receive_raw(decode_raw_event(line))
         else:
             self._advance(event.type, event.object)
 
-    def _take_other(self, event: Envelope) -> None:
-        """What is no object of the view's shape: the server about itself, or an object that does not fit."""
+    def _receive_raw(self, event: RawEvent) -> None:
+        """Process a bookmark, an error, or an object that does not fit the view."""
         if event.type == _BOOKMARK:
-            self._resource_version = position(event.object).resource_version
+            self._resource_version = decode_bookmark(event.object).resource_version
         elif event.type == _ERROR:
-            self._refused(bytes(event.object))
+            self._raise_watch_error(bytes(event.object))
         else:
-            self._advance(event.type, self._reading.object(event.object))
+            self._advance(event.type, self._decoder.decode_object(event.object))
 
     def _advance(self, event_type: str, each: V | Unreadable) -> None:
         version = each.metadata.resource_version
         if not version:
-            # Without a position a list would follow that does not know what it has to miss.
-            raise garbled("an event", "its object has no resourceVersion")
-        self._take_object(event_type, each)
+            # An empty resourceVersion would start a list that detects no deletions.
+            raise protocol_error("an event", "its object has no resourceVersion")
+        self._receive_object(event_type, each)
         self._resource_version = version
 
-    def _take_object(self, event_type: str, each: V | Unreadable) -> None:
+    def _receive_object(self, event_type: str, each: V | Unreadable) -> None:
         ref = self._ref(each.metadata)
         if event_type == _DELETED:
             self._remove(ref)
         elif event_type not in _PRESENT:
-            raise garbled("an event", f"its type is {event_type}")
+            raise protocol_error("an event", f"its type is {event_type}")
         elif isinstance(each, Unreadable):
-            self._note(ref, each)
+            self._put_unreadable(ref, each)
         else:
             self._put(ref, each)
 
-    def _refused(self, body: bytes) -> NoReturn:
-        status = status_of(body)
+    def _raise_watch_error(self, body: bytes) -> NoReturn:
+        status = parse_status(body)
         raise WatchError(f"watch of {self._resource.plural}", status.code, status)
 
-    def _finish_list(self) -> None:
-        missing, self._missing = self._missing, set()
-        for ref in missing:
+    def _remove_unlisted(self) -> None:
+        unlisted, self._unlisted = self._unlisted, set()
+        for ref in unlisted:
             self._remove(ref)
 
     def _put(self, ref: ObjectRef, view: V) -> None:
@@ -149,22 +157,22 @@ class ListWatch(Generic[V]):
         self.unreadable.pop(ref, None)
         self._emit(self._store.remove(ref))
 
-    def _note(self, ref: ObjectRef, unreadable: Unreadable) -> None:
-        """Keep what is held of the same object: to remove it would tell that it has gone, which is not so."""
-        held = self._store.get(ref)
-        if held and held.metadata.uid != unreadable.metadata.uid:
+    def _put_unreadable(self, ref: ObjectRef, unreadable: Unreadable) -> None:
+        """Record the object, and keep its last readable state: removing it would signal a deletion."""
+        cached = self._store.get(ref)
+        if cached and cached.metadata.uid != unreadable.metadata.uid:
             self._emit(self._store.remove(ref))
         if self.unreadable.get(ref) != unreadable:
-            _log.error("object does not fit what is read of it", object=str(ref), reason=unreadable.reason)
+            _log.error("object does not fit its view", object=str(ref), reason=unreadable.reason)
         self.unreadable[ref] = unreadable
 
     def _emit(self, events: tuple[Event[V], ...]) -> None:
         for event in events:
             self.delivered += 1
             try:
-                self._deliver(event)
+                self._on_event(event)
             except GovernorError as error:
-                # It must not be taken for a failure of the server, which would be tried again without this event.
+                # As a GovernorError it would count as a server failure and be retried without this event.
                 raise RuntimeError(f"the handler of {event.ref} failed") from error
 
     def _ref(self, metadata: Metadata) -> ObjectRef:

@@ -1,8 +1,8 @@
-"""Follows all objects of one kind in one cluster, and keeps of each the few fields that its caller reads.
+"""Lists and watches one kind in one cluster, and caches the fields of each object that the caller reads.
 
-The store is complete once synced, and then as old as the connection is broken. Handlers are called between two events
-of the stream and must not block; usually they add a key to a queue. A handler or an index that raises ends the
-reflector: it is a mistake in the program, not in the cluster.
+Once synced the store is complete, and from then on as old as the connection has been lost. Handlers run between two
+events of the stream and must not block; usually they add a key to a queue. An exception in a handler or an index ends
+the reflector, because it is a bug in the program and not a failure of the cluster.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
 
 BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
-SILENCE_S: Final = 210.0
-"""A healthy server sends a bookmark every minute or two; after this the connection is taken for dead."""
-WATCH_S: Final = (300, 600)
-"""How long one watch may last; spread, so that many followers do not come back together."""
-SHORT_S: Final = 1.0
-"""A watch that ends sooner than this is refused in disguise: it is asked for again only after a wait."""
+IDLE_TIMEOUT_S: Final = 210.0
+"""A healthy server sends a bookmark every minute or two; a connection without data for this long counts as lost."""
+WATCH_TIMEOUT_S: Final = (300, 600)
+"""Range of ``timeoutSeconds``; random, so that many clients do not reconnect at once."""
+MIN_WATCH_S: Final = 1.0
+"""A watch closed sooner than this counts as rejected."""
 
 _log = logging.get_logger(__name__)
 
 
 class Reflector(Generic[V]):
-    """One kind, in one namespace or in all, that fits the selectors."""
+    """List-watch of one kind, in one namespace or all, limited to the objects that match the selectors."""
 
     def __init__(
         self,
@@ -49,120 +49,121 @@ class Reflector(Generic[V]):
         fields: str = "",
         indexes: Mapping[str, Index[V]] | None = None,
         backoff: Backoff = BACKOFF,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._path = resource.path(namespace)
         self._selectors = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
         self._clock = clock
-        self._chance = chance or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._retries = Retries(backoff, self._chance)
+        self._rng = rng or random.Random()  # noqa: S311 - jitter
+        self._retries = Retries(backoff, self._rng)
         self._store: WritableStore[V] = WritableStore(indexes or {})
-        self._protocol = ListWatch(resource, view, self._store, on_event)
+        self._list_watch = ListWatch(resource, view, self._store, on_event)
         self._synced = asyncio.Event()
-        self._heard_s = 0.0
-        self._is_watch_heard = False
+        self._last_line_s = 0.0
+        self._is_watch_confirmed = False
         self.reconnects = 0
-        """How many watches have ended, whatever ended them."""
-        self.trouble = ""
-        """The last failure, until the server is heard again; empty while all is well."""
+        """Number of watches that have ended, for whatever reason."""
+        self.last_error = ""
+        """The last failure; empty again as soon as a request succeeds."""
 
     @property
     def store(self) -> Store[V]:
-        """What is held; to be read only."""
+        """The cached views; read-only."""
         return self._store
 
     @property
     def delivered(self) -> int:
-        """How many events the handler was given."""
-        return self._protocol.delivered
+        """Number of events passed to the handler."""
+        return self._list_watch.delivered
 
     @property
     def relists(self) -> int:
-        """How often everything was listed again because the server no longer knew where we stood."""
-        return self._protocol.relists
+        """Number of lists that were repeated because the resourceVersion or continue token had expired."""
+        return self._list_watch.relists
 
     @property
     def unreadable(self) -> Mapping[ObjectRef, Unreadable]:
-        """Objects whose present state does not fit the view; of these the store has the last that did, or nothing."""
-        return self._protocol.unreadable
+        """Objects whose current state does not fit the view; the store has their last state that did, if any."""
+        return self._list_watch.unreadable
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything was read once."""
+        """Whether the initial list is complete."""
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Wait until everything was read once."""
+        """Wait until the initial list is complete."""
         await self._synced.wait()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """List and watch until cancelled."""
         while True:
             try:
-                await self._proceed()
+                await self._step()
             except GovernorError as error:
-                await self._recover(error)
+                await self._back_off(error)
 
-    async def _proceed(self) -> None:
-        if self._protocol.is_listing:
-            await self._list()
+    async def _step(self) -> None:
+        if self._list_watch.is_listing:
+            await self._list_page()
         else:
             await self._watch()
 
-    async def _list(self) -> None:
-        query = self._protocol.list_query() | self._selectors
-        self._protocol.take_page(await self._client.send(Request("GET", self._path, query)))
-        self.trouble = ""
-        if not self._protocol.is_listing:
+    async def _list_page(self) -> None:
+        query = self._list_watch.list_query() | self._selectors
+        self._list_watch.receive_page(await self._client.send(Request("GET", self._path, query)))
+        self.last_error = ""
+        if not self._list_watch.is_listing:
             self._synced.set()
 
     async def _watch(self) -> None:
-        """One watch to its end, which is mostly the server's time limit."""
-        began_s = self._heard_s = self._clock.monotonic()
-        self._is_watch_heard = False
+        """Run one watch until it ends, usually by its ``timeoutSeconds``."""
+        started_s = self._last_line_s = self._clock.monotonic()
+        self._is_watch_confirmed = False
         try:
-            async with asyncio.timeout(None) as limit:
-                watchdog = asyncio.create_task(self._expire_when_silent(limit))
+            async with asyncio.timeout(None) as deadline:
+                watchdog = asyncio.create_task(self._expire_when_idle(deadline))
                 try:
-                    await self._hear()
+                    await self._read_watch()
                 finally:
                     self.reconnects += 1
                     watchdog.cancel()
         except TimeoutError as error:
-            if not limit.expired():
+            if not deadline.expired():
                 raise
-            message = f"watch {self._path}: not a word for {SILENCE_S:g} s, not even a bookmark"
+            message = f"watch {self._path}: no data for {IDLE_TIMEOUT_S:g} s, not even a bookmark"
             raise GovernorError(Kind.DEADLINE, "kube-watch-silent", message) from error
-        if self._clock.monotonic() - began_s < SHORT_S:
-            message = f"watch {self._path}: the server ended it at once"
+        if self._clock.monotonic() - started_s < MIN_WATCH_S:
+            message = f"watch {self._path}: the server closed it immediately"
             raise GovernorError(Kind.UNAVAILABLE, "kube-watch-short", message)
-        self._recovered()
+        self._confirm_watch()
 
-    async def _hear(self) -> None:
-        query = self._protocol.watch_query(self._chance.randint(*WATCH_S)) | self._selectors
+    async def _read_watch(self) -> None:
+        query = self._list_watch.watch_query(self._rng.randint(*WATCH_TIMEOUT_S)) | self._selectors
         async with contextlib.aclosing(self._client.stream_lines(Request("GET", self._path, query))) as lines:
             async for line in lines:
-                self._heard_s = self._clock.monotonic()
-                self._protocol.take_line(line)
-                if not self._is_watch_heard:
-                    self._recovered()
+                self._last_line_s = self._clock.monotonic()
+                self._list_watch.receive_line(line)
+                if not self._is_watch_confirmed:
+                    self._confirm_watch()
 
-    async def _expire_when_silent(self, limit: asyncio.Timeout) -> None:
-        while (left_s := self._heard_s + SILENCE_S - self._clock.monotonic()) > 0:
+    async def _expire_when_idle(self, deadline: asyncio.Timeout) -> None:
+        while (left_s := self._last_line_s + IDLE_TIMEOUT_S - self._clock.monotonic()) > 0:
             await self._clock.sleep(left_s)
-        limit.reschedule(asyncio.get_running_loop().time())
+        deadline.reschedule(asyncio.get_running_loop().time())
 
-    def _recovered(self) -> None:
-        self._is_watch_heard = True
+    def _confirm_watch(self) -> None:
+        """Reset the backoff: the watch works."""
+        self._is_watch_confirmed = True
         self._retries.reset()
-        self.trouble = ""
+        self.last_error = ""
 
-    async def _recover(self, error: GovernorError) -> None:
-        self._protocol.take_failure(error)
-        self.trouble = str(error)
-        wait_s = self._retries.next_delay_s()
+    async def _back_off(self, error: GovernorError) -> None:
+        self._list_watch.receive_error(error)
+        self.last_error = str(error)
+        delay_s = self._retries.next_delay_s()
         if isinstance(error, ApiError):
-            wait_s = max(wait_s, error.retry_after_s or 0.0)
-        _log.warning("cannot follow, trying again", path=self._path, error=self.trouble, wait_s=round(wait_s, 1))
-        await self._clock.sleep(wait_s)
+            delay_s = max(delay_s, error.retry_after_s or 0.0)
+        _log.warning("list or watch failed; retrying", path=self._path, error=self.last_error, wait_s=round(delay_s, 1))
+        await self._clock.sleep(delay_s)

@@ -1,7 +1,6 @@
-"""The views that a reflector holds, with indexes; and what changes in it, as events.
+"""The store of a reflector: cached views with indexes, and the events that its changes emit.
 
-Callers read; only the reflector's side writes. It belongs to one event loop: what is read between two awaits is
-consistent.
+Callers read; only the reflector writes. A store belongs to one event loop, so reads between two awaits are consistent.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -14,14 +13,14 @@ from governor.kube.reflector.views import V
 
 
 class Added(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """An object that was not held."""
+    """The object was not in the store."""
 
     ref: ObjectRef
     new: V
 
 
 class Changed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """Something that the view reads is different; the object is the same."""
+    """A field of the view has changed; the object has the same uid."""
 
     ref: ObjectRef
     old: V
@@ -29,7 +28,7 @@ class Changed(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Removed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """It is gone, or fits the selectors no longer; ``old`` is what was held last."""
+    """The object was deleted or no longer matches the selectors; ``old`` is the last cached view."""
 
     ref: ObjectRef
     old: V
@@ -37,11 +36,11 @@ class Removed(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 Event: TypeAlias = Added[V] | Changed[V] | Removed[V]
 Index: TypeAlias = Callable[[V], Iterable[Hashable]]
-"""The keys under which a view is found; a pure function of the view's fields."""
+"""Returns the index keys of a view; a pure function of its fields."""
 
 
 class Store(Mapping[ObjectRef, V]):
-    """Views by reference, to be read."""
+    """Read-only mapping of references to views."""
 
     def __init__(self, indexes: Mapping[str, Index[V]]) -> None:
         self._views: dict[ObjectRef, V] = {}
@@ -57,19 +56,19 @@ class Store(Mapping[ObjectRef, V]):
         return len(self._views)
 
     def find(self, index: str, key: Hashable) -> list[V]:
-        """The views that an index has under a key."""
+        """Return the views that an index lists under a key."""
         return [self._views[ref] for ref in self._indexes[index].refs.get(key, ())]
 
 
 class WritableStore(Store[V]):
-    """The same, for the one that follows the server."""
+    """The store with its write operations, for the reflector."""
 
     def put(self, ref: ObjectRef, new: V) -> tuple[Event[V], ...]:
-        """Hold a view; what that means for whoever had seen the one before."""
+        """Add or replace a view and return the resulting events; a new uid is a removal and an addition."""
         old = self._views.get(ref)
         if old is not None and old.metadata.uid != new.metadata.uid:
             return (*self.remove(ref), *self.put(ref, new))
-        self._views[ref] = new  # also when equal: its resourceVersion is the newer one
+        self._views[ref] = new  # also if equal: its resourceVersion is newer
         if old is None:
             self._reindex(ref, None, new)
             return (Added(ref, new),)
@@ -79,7 +78,7 @@ class WritableStore(Store[V]):
         return (Changed(ref, old, new),)
 
     def remove(self, ref: ObjectRef) -> tuple[Event[V], ...]:
-        """Hold it no longer; nothing if it was not held."""
+        """Remove a view and return the resulting events; none if it was not in the store."""
         old = self._views.pop(ref, None)
         if old is None:
             return ()
@@ -88,17 +87,17 @@ class WritableStore(Store[V]):
 
     def _reindex(self, ref: ObjectRef, old: V | None, new: V | None) -> None:
         for index in self._indexes.values():
-            index.move(ref, old, new)
+            index.update(ref, old, new)
 
 
 class _Index(Generic[V]):
-    """References by key; a key without references is not kept."""
+    """References by key; empty keys are deleted."""
 
     def __init__(self, keys: Index[V]) -> None:
         self._keys = keys
         self.refs: dict[Hashable, dict[ObjectRef, None]] = {}
 
-    def move(self, ref: ObjectRef, old: V | None, new: V | None) -> None:
+    def update(self, ref: ObjectRef, old: V | None, new: V | None) -> None:
         before = frozenset(() if old is None else self._keys(old))
         after = frozenset(() if new is None else self._keys(new))
         for key in before - after:

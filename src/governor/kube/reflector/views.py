@@ -1,9 +1,8 @@
-"""What a caller reads of an object: its own small struct, decoded straight from the server's bytes.
+"""Views: small structs with the fields of an object that a caller reads, decoded directly from response bytes.
 
-A view names only the fields that its caller decides by. The decoder skips the rest, so managedFields and whole specs
-never become Python objects. Two views of one object are equal when nothing the caller reads has changed. A map of
-labels or annotations costs a dictionary per object; a struct with the one wanted key as a field is smaller. Asking the
-server and keeping views is not done here.
+The decoder skips all other fields, so managedFields and whole specs never become Python objects. Two views of one
+object are equal if no field of the view has changed. A mapping of labels or annotations costs a dictionary per object;
+a struct with only the needed keys as fields is smaller. Requests and caching are ``reflector`` and ``store``.
 """
 
 import functools
@@ -14,14 +13,14 @@ from typing import Generic, TypeVar
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.errors import UNDECODABLE
-from governor.kube.pages import ListPage, Position
+from governor.kube.errors import DECODE_ERRORS
+from governor.kube.objects import ListMeta, ListPage
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Which object, and which version of it; subclass it to read labels, finalizers and the like.
+    """Identity and resourceVersion of an object; subclass it to read labels, finalizers and the like.
 
-    The version is left out of equality: it changes with every write, whether or not a field that is read did.
+    Equality ignores the resourceVersion, which changes with every write, even if no field of the view does.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        fields = _compared(type(self))
+        fields = _compared_fields(type(self))
         return fields(self) == fields(other)
 
     def __hash__(self) -> int:
@@ -40,12 +39,12 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 @functools.cache
-def _compared(metadata: type[Metadata]) -> Callable[[object], object]:
+def _compared_fields(metadata: type[Metadata]) -> Callable[[object], object]:
     return operator.attrgetter(*(each for each in metadata.__struct_fields__ if each != "resource_version"))
 
 
 class View(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What every view has; subclass it with the fields that are read. Items of a list carry no kind or apiVersion."""
+    """Base of views; subclass it with the fields to read. List items have no kind or apiVersion."""
 
     metadata: Metadata
 
@@ -56,7 +55,7 @@ T = TypeVar("T")
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that does not fit the view, and why."""
+    """An object that does not fit the view, and the reason."""
 
     metadata: Metadata
     reason: str
@@ -65,83 +64,84 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, Generic[V], frozen=True):
     """One page of a list."""
 
-    position: Position
+    metadata: ListMeta
     objects: Sequence[V | Unreadable]
 
 
 class ViewEvent(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """One event of a watch about an object that fits the view."""
+    """A watch event whose object fits the view."""
 
     type: str
     object: V
 
 
-class Envelope(msgspec.Struct, frozen=True):
-    """One event of a watch, whatever it is about."""
+class RawEvent(msgspec.Struct, frozen=True):
+    """A watch event of any type, with its object undecoded."""
 
     type: str
     object: msgspec.Raw
 
 
-class _Positioned(msgspec.Struct, frozen=True):
-    metadata: Position
+class _Bookmark(msgspec.Struct, frozen=True):
+    metadata: ListMeta
 
 
-_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_raw_event = msgspec.json.Decoder(RawEvent).decode
 _decode_identity = msgspec.json.Decoder(View).decode
-_decode_positioned = msgspec.json.Decoder(_Positioned).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
 
 
-class Reading(Generic[V]):
-    """Decodes lists and events of one kind into views; one object that does not fit spoils no other."""
+class ViewDecoder(Generic[V]):
+    """Decodes lists and events of one kind into views; an object that does not fit does not affect the others."""
 
     def __init__(self, view: type[V]) -> None:
         self._decode_view = msgspec.json.Decoder(view).decode
         self._decode_page = msgspec.json.Decoder(ListPage[view]).decode  # type: ignore[valid-type]
-        self.event: Callable[[bytes], ViewEvent[V]] = msgspec.json.Decoder(ViewEvent[view]).decode  # type: ignore[valid-type]
-        """A line of a watch as ``type`` and ``object``, in one pass; UNDECODABLE unless the object fits the view."""
+        self.decode_event: Callable[[bytes], ViewEvent[V]] = msgspec.json.Decoder(ViewEvent[view]).decode  # type: ignore[valid-type]
+        """Decodes a line of a watch in one pass; raises DECODE_ERRORS unless the object fits the view."""
 
-    def page(self, body: bytes) -> Page[V]:
-        """One page of a list."""
+    def decode_page(self, body: bytes) -> Page[V]:
+        """Return one page of a list."""
         try:
             page = self._decode_page(body)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             raw = _checked("a list", _decode_raw_page, body)
-            return Page(_followable(raw.metadata), [self.object(item) for item in raw.items or ()])
-        return Page(_followable(page.metadata), page.items or ())
+            return Page(_require_version(raw.metadata), [self.decode_object(item) for item in raw.items or ()])
+        return Page(_require_version(page.metadata), page.items or ())
 
-    def object(self, raw: msgspec.Raw) -> V | Unreadable:
-        """One object."""
+    def decode_object(self, raw: msgspec.Raw) -> V | Unreadable:
+        """Return the view of an object, or why it does not fit."""
         try:
             return self._decode_view(raw)
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             return Unreadable(_checked("an object", _decode_identity, raw).metadata, str(error))
 
 
-def envelope(line: bytes) -> Envelope:
-    """The outside of one event of a watch."""
-    return _checked("an event", _decode_envelope, line)
+def decode_raw_event(line: bytes) -> RawEvent:
+    """Return one watch event with its object undecoded."""
+    return _checked("an event", _decode_raw_event, line)
 
 
-def position(bookmark: msgspec.Raw) -> Position:
-    """Where a bookmark is."""
-    return _followable(_checked("a bookmark", _decode_positioned, bookmark).metadata)
+def decode_bookmark(bookmark: msgspec.Raw) -> ListMeta:
+    """Return the metadata of a bookmark."""
+    return _require_version(_checked("a bookmark", _decode_bookmark, bookmark).metadata)
 
 
-def _followable(position: Position) -> Position:
-    if not position.resource_version:
-        raise garbled("a list or bookmark", "it has no resourceVersion, so what comes after it cannot be asked for")
-    return position
+def _require_version(metadata: ListMeta) -> ListMeta:
+    if not metadata.resource_version:
+        raise protocol_error("a list or bookmark", "it has no resourceVersion to watch from")
+    return metadata
 
 
-def garbled(what: str, why: object) -> GovernorError:
-    """What the server sent is no part of the protocol."""
-    return GovernorError(Kind.UNAVAILABLE, "kube-garbled", f"the answer is not {what} of an API server: {why}")
+def protocol_error(expected: str, reason: object) -> GovernorError:
+    """Return the error for a response that violates the list-watch protocol."""
+    message = f"the response is not {expected} of a Kubernetes API: {reason}"
+    return GovernorError(Kind.UNAVAILABLE, "kube-garbled", message)
 
 
-def _checked(what: str, decode: Callable[[B], T], data: B) -> T:
+def _checked(expected: str, decode: Callable[[B], T], data: B) -> T:
     try:
         return decode(data)
-    except UNDECODABLE as error:
-        raise garbled(what, error) from error
+    except DECODE_ERRORS as error:
+        raise protocol_error(expected, error) from error

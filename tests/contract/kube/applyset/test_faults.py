@@ -38,8 +38,8 @@ WEBHOOKS = ApiResource(
 @pytest.fixture
 def impatient(faults: FaultyApi, transport: Transport) -> Client:
     """A client that repeats nothing by itself, so that each fault is seen."""
-    tolerance = BreakerPolicy(failures=1000, backoff=Backoff(initial_s=0.01, max_s=0.01))
-    return Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
+    breaker = BreakerPolicy(failures=1000, backoff=Backoff(initial_s=0.01, max_s=0.01))
+    return Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
 
 
 async def test_errors_of_the_server_concern_only_their_objects(

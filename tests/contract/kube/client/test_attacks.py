@@ -82,7 +82,7 @@ async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
 
 
 async def seem_starting(faults: FaultyApi, group: str) -> None:
-    """Answer as a real server does in its first second: not ready, and without the kinds of its definitions."""
+    """Response as a real server does in its first second: not ready, and without the kinds of its definitions."""
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     known = msgspec.json.decode(await faults.client.send(Request("GET", "/apis", accept=accept)))
     known["items"] = [each for each in known["items"] if each["metadata"]["name"] != group]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Request, Transport, endpoint
+from governor.kube.client import Client, Request, Transport, rest
 from governor.kube.client import client as client_module
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
@@ -214,7 +214,7 @@ class TestReading:
     async def test_pages_hold_each_object_once(
         self, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "PAGE", 3)
+        monkeypatch.setattr(client_module, "PAGE_SIZE", 3)
         names = [f"n{number}" for number in range(7)]
         for name in names:
             await client.create(CONFIG_MAPS, config_map(namespace, name), manager="first")
@@ -227,7 +227,7 @@ class TestReading:
     ) -> None:
         await client.create(CONFIG_MAPS, config_map(namespace, k="text " * 50_000), manager="first")
         request = Request("GET", CONFIG_MAPS.path(namespace))
-        monkeypatch.setattr(endpoint, "is_loopback", lambda host: False)
+        monkeypatch.setattr(rest, "is_loopback", lambda host: False)
         assert await Client(transport, admin_of(api)).send(request) == await client.send(request)
 
     async def test_selectors_choose(self, client: Client, namespace: str) -> None:
@@ -266,7 +266,7 @@ class TestReading:
 
 
 async def test_a_name_that_would_be_another_path_reaches_no_server(client: Client, namespace: str) -> None:
-    with pytest.raises(GovernorError, match="cannot be the name"):
+    with pytest.raises(GovernorError, match="is not an object name"):
         await client.delete(CONFIG_MAPS, "../../secrets/a", namespace)
 
 

@@ -12,7 +12,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access, ClientCertificate, Impersonation, Proxy, in_cluster
-from governor.kube.config.credentials import FILES_S, PAUSE_S
+from governor.kube.config.credentials import FILE_TTL_S, MIN_RENEWAL_S
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
 from governor.values.secret import Secret
@@ -194,7 +194,7 @@ class TestTokens:
         assert await name_of(changing) == f"system:serviceaccount:{namespace}:first"
         put(file, (await api.request_token(namespace, "second")).encode())
         assert await name_of(changing) == f"system:serviceaccount:{namespace}:first"
-        await clock.advance(FILES_S)
+        await clock.advance(FILE_TTL_S)
         assert await name_of(changing) == f"system:serviceaccount:{namespace}:second"
 
 
@@ -218,7 +218,7 @@ class TestCertificates:
         client = Client(timed, Access(api.url, api.authority.certificate, shown))
         assert await name_of(client) == "ann"
         self.files(api.authority.issue("bob"), tmp_path)
-        await clock.advance(FILES_S)
+        await clock.advance(FILE_TTL_S)
         assert await name_of(client) == "bob"
 
     async def test_a_server_with_a_new_one_of_the_same_authority_is_talked_to_on(
@@ -272,7 +272,7 @@ class TestPlugins:
         self.gives(tmp_path, token=await api.expiring_token(namespace, account, -1.0))
         assert (await refused(client)).kind is Kind.UNAUTHENTICATED
         self.gives(tmp_path, token=await api.request_token(namespace, account))
-        await clock.advance(PAUSE_S)
+        await clock.advance(MIN_RENEWAL_S)
         assert await name_of(client) == robot
         assert await name_of(client) == robot
         assert (tmp_path / "runs").read_text().count("run") == 2

@@ -77,7 +77,7 @@ class TestAServerThatFails:
         client = Client(transport, faults.access, ONCE)
         faults.answer(502, content=b"<html><title>Bad Gateway</title></html>")
         error = await refused(client.send(Request("GET", "/api")))
-        assert "something before it answered: Bad Gateway" in str(error)
+        assert "in front of the API server: Bad Gateway" in str(error)
 
 
 class TestLostAnswers:
@@ -107,8 +107,8 @@ class TestLostAnswers:
 
 class TestAServerThatIsAway:
     async def test_it_is_left_alone_and_found_again(self, faults: FaultyApi, transport: Transport) -> None:
-        tolerance = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
-        client = Client(transport, faults.access, Limits(attempts=1, tolerance=tolerance))
+        breaker = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
+        client = Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
         faults.gone = True
         codes = [(await refused(client.send(Request("GET", "/api")))).code for _ in range(3)]
         assert "circuit-open" not in codes

@@ -23,7 +23,7 @@ MANAGER = "tests"
 SOON = Backoff(initial_s=0.05, max_s=0.5)
 BARE = Limits(
     rate=Rate(per_s=1e6, burst=10_000),
-    tolerance=BreakerPolicy(failures=1_000_000, backoff=SOON),
+    breaker=BreakerPolicy(failures=1_000_000, backoff=SOON),
     attempts=1,
 )
 """A client that neither waits nor repeats: whoever uses it copes alone."""

@@ -7,7 +7,7 @@ import pytest
 
 from governor.kube.client import Client, Transport
 from governor.kube.reflector import reflector as reflector_module
-from governor.kube.reflector.reflector import SILENCE_S
+from governor.kube.reflector.reflector import IDLE_TIMEOUT_S
 from governor.process.clock import VirtualClock
 from testbed.kube.api_faults import Asked
 from testbed.kube.control_plane import ControlPlane
@@ -68,15 +68,15 @@ async def test_a_silent_connection_is_replaced(faults: FaultyApi, client: Client
         await follower.holds({"a": "0"})
         faults.silence()
         await create(client, namespace, "b")
-        await clock.advance(SILENCE_S - 1)
+        await clock.advance(IDLE_TIMEOUT_S - 1)
         assert (follower.reflector.reconnects, follower.sizes) == (0, {"a": "0"})
 
         await clock.advance(1)
-        await until_true(lambda: f"not a word for {SILENCE_S:g} s" in follower.reflector.trouble)
+        await until_true(lambda: f"no data for {IDLE_TIMEOUT_S:g} s" in follower.reflector.last_error)
         await clock.advance(SOON.max_s)
         await follower.holds({"a": "0", "b": "0"})
         assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 1)
-        assert follower.reflector.trouble == ""
+        assert follower.reflector.last_error == ""
 
 
 async def test_a_server_that_never_begins_to_answer_a_watch_is_asked_again(
@@ -91,7 +91,7 @@ async def test_a_server_that_never_begins_to_answer_a_watch_is_asked_again(
         await until_true(lambda: follower.reflector.reconnects == 1)
         await clock.advance(SOON.max_s)
         await create(client, namespace, "b")
-        await clock.advance(SILENCE_S)
+        await clock.advance(IDLE_TIMEOUT_S)
         await until_true(lambda: follower.reflector.reconnects == 2)
         faults.flow()
         await clock.advance(SOON.max_s)
@@ -168,7 +168,7 @@ async def test_watches_that_end_at_once_are_not_asked_for_without_pause(
     faults.answer(200, times=3, which=is_watch)
     async with following(faults.client, namespace, clock) as follower:
         await until_true(lambda: follower.reflector.reconnects == 1 and clock.sleepers == 1)
-        assert "ended it at once" in follower.reflector.trouble
+        assert "closed it immediately" in follower.reflector.last_error
         await create(client, namespace, "a")
 
         async def told() -> bool:
@@ -177,14 +177,14 @@ async def test_watches_that_end_at_once_are_not_asked_for_without_pause(
 
         await until(told)
         assert follower.reflector.reconnects >= 3
-        assert follower.reflector.trouble == ""
+        assert follower.reflector.last_error == ""
 
 
 async def test_a_watch_that_ends_in_time_is_continued_from_the_last_bookmark(
     faults: FaultyApi, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server sends a bookmark shortly before the time that it was given has passed.
-    monkeypatch.setattr(reflector_module, "WATCH_S", (3, 3))
+    monkeypatch.setattr(reflector_module, "WATCH_TIMEOUT_S", (3, 3))
     numbers = count()
     async with following(faults.client, namespace) as follower:
 

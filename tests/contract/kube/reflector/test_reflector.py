@@ -40,7 +40,7 @@ async def test_objects_are_told_as_they_come_change_and_go(client: Client, names
             ("Changed", "new", "3"),
             ("Removed", "old", "1"),
         ]
-        assert (follower.reflector.relists, follower.reflector.reconnects, follower.reflector.trouble) == (0, 0, "")
+        assert (follower.reflector.relists, follower.reflector.reconnects, follower.reflector.last_error) == (0, 0, "")
 
 
 async def test_nothing_is_told_when_nothing_that_is_read_changed(client: Client, namespace: str) -> None:
@@ -134,7 +134,7 @@ async def test_an_object_that_does_not_fit_the_view_hides_no_other(client: Clien
             await put(client, namespace, "good", 2)
             await follower.holds({"good": "2", "last": "1"})
             assert not follower.reflector.unreadable
-    told = [each["object"] for each in logs if each["event"] == "object does not fit what is read of it"]
+    told = [each["object"] for each in logs if each["event"] == "object does not fit its view"]
     assert told == [f"ConfigMap {namespace}/bad", f"ConfigMap {namespace}/good"]
 
 

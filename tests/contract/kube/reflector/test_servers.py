@@ -114,7 +114,7 @@ async def test_a_list_whose_history_is_compacted_between_two_pages_begins_again(
         faults.answer(403, which=is_later_page)
         follower = Follower(through, HERE, clock)
         async with running(follower.reflector.run()):
-            await until_true(lambda: bool(follower.reflector.trouble))
+            await until_true(lambda: bool(follower.reflector.last_error))
             await client.delete(CONFIG_MAPS, "box-0", HERE)
             await forget_history(plane)
 
@@ -132,7 +132,7 @@ async def test_bookmarks_keep_a_watch_without_events_ahead_of_compaction(
     start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server sends a bookmark shortly before the time that it was given has passed.
-    monkeypatch.setattr(reflector_module, "WATCH_S", (3, 3))
+    monkeypatch.setattr(reflector_module, "WATCH_TIMEOUT_S", (3, 3))
     plane = await start_api()
     client = await prepared(plane, transport)
     await create(client, "a")
@@ -163,7 +163,7 @@ async def test_an_api_server_that_is_killed_and_started_again_is_followed_on(
     await create(client, "a", "b")
     async with following(client, HERE) as follower:
         await plane.api.kill()
-        await until_true(lambda: bool(follower.reflector.trouble))
+        await until_true(lambda: bool(follower.reflector.last_error))
         await plane.api.start()
         await grow(client, "a", 1)
         await client.delete(CONFIG_MAPS, "b", HERE)
@@ -182,7 +182,7 @@ async def test_a_paused_store_delays_and_loses_nothing(start_api: StartControlPl
             await client.get(CONFIG_MAPS, "a", HERE)
         late = Follower(client, HERE)
         async with running(late.reflector.run()):
-            await until_true(lambda: bool(late.reflector.trouble))
+            await until_true(lambda: bool(late.reflector.last_error))
             plane.etcd.resume()
             await eventually(lambda: grow(client, "b", 0))
             for follower in (before, late):

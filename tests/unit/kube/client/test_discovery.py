@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.discovery import LASTS_S, MISS_S, Discovery, Tables
-from governor.kube.client.transport import Answer, Request
+from governor.kube.client.discovery import MISS_TTL_S, TTL_S, Cache, Discovery
+from governor.kube.client.transport import Request, Response
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
@@ -57,7 +57,7 @@ class Api:
     def paths(self) -> list[str]:
         return [request.path for request in self.requests]
 
-    async def exchange(self, request: Request) -> Answer:
+    async def exchange(self, request: Request) -> Response:
         self.requests.append(request)
         document = self.documents[request.path]
         await asyncio.sleep(0)
@@ -65,10 +65,10 @@ class Api:
             raise document
         etag = self.etags.get(request.path, "")
         if etag and request.etag == etag:
-            return Answer(NOT_MODIFIED, b"", etag)
-        return Answer(200, document if isinstance(document, bytes) else msgspec.json.encode(document), etag)
+            return Response(NOT_MODIFIED, b"", etag)
+        return Response(200, document if isinstance(document, bytes) else msgspec.json.encode(document), etag)
 
-    def discovery(self, clock: VirtualClock, tables: Tables | None = None) -> Discovery:
+    def discovery(self, clock: VirtualClock, tables: Cache | None = None) -> Discovery:
         return Discovery(self.exchange, clock, weakref.WeakValueDictionary() if tables is None else tables)
 
 
@@ -111,7 +111,7 @@ class TestKinds:
 
     @pytest.mark.parametrize("document", [b"", b"<html>", b"[]", {"kind": "PodList"}, {"kind": "Status"}, {}])
     async def test_a_document_of_another_sort_is_an_error(self, clock: VirtualClock, document: Any) -> None:
-        with pytest.raises(GovernorError, match="no discovery document"):
+        with pytest.raises(GovernorError, match="not a discovery document"):
             await Api(_api=document, _apis=aggregated()).discovery(clock).preferred_resources()
 
 
@@ -121,7 +121,7 @@ class TestAsking:
         discovery = api.discovery(clock)
         await asyncio.gather(*(discovery.find("apps", "Deployment") for _ in range(20)))
         await discovery.preferred_resources()
-        await clock.advance(LASTS_S - 1)
+        await clock.advance(TTL_S - 1)
         await discovery.find("", "Pod")
         assert api.paths == ["/api", "/apis"]
         assert "v=v2;as=APIGroupDiscoveryList" in api.requests[0].accept
@@ -130,7 +130,7 @@ class TestAsking:
         api = modern()
         discovery = api.discovery(clock)
         await discovery.preferred_resources()
-        await clock.advance(LASTS_S)
+        await clock.advance(TTL_S)
         await discovery.preferred_resources()
         assert len(api.requests) == 4
 
@@ -156,7 +156,7 @@ class TestAsking:
         api = modern()
         discovery = api.discovery(clock)
         await discovery.preferred_resources()
-        await clock.advance(MISS_S)
+        await clock.advance(MISS_TTL_S)
         api.documents["/apis"] = aggregated(APPS, group("example.com", v1=[resource("ships", "Ship")]))
         assert (await discovery.find("example.com", "Ship")).plural == "ships"
 
@@ -167,7 +167,7 @@ class TestAsking:
             for _ in range(100):
                 with pytest.raises(GovernorError):
                     await discovery.find("example.com", "Ship")
-            await clock.advance(MISS_S / 5)
+            await clock.advance(MISS_TTL_S / 5)
         assert len(api.requests) == 2 * 2
 
     async def test_what_did_not_change_is_not_sent_again(self, clock: VirtualClock) -> None:
@@ -190,7 +190,7 @@ class TestAsking:
         assert len(await discovery.preferred_resources()) == 5
 
     async def test_clusters_that_serve_the_same_share_one_table(self, clock: VirtualClock) -> None:
-        tables: Tables = weakref.WeakValueDictionary()
+        tables: Cache = weakref.WeakValueDictionary()
         many = [modern().discovery(clock, tables) for _ in range(10)]
         for each in many:
             await each.preferred_resources()
@@ -266,7 +266,7 @@ class TestAnOlderServer:
     async def test_clusters_share_its_tables_only_if_all_documents_are_equal(
         self, api: Api, clock: VirtualClock
     ) -> None:
-        tables: Tables = weakref.WeakValueDictionary()
+        tables: Cache = weakref.WeakValueDictionary()
         first, second, third = (api.discovery(clock, tables) for _ in range(3))
         await first.preferred_resources()
         await second.preferred_resources()

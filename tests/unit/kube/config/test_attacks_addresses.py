@@ -6,7 +6,7 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.kube.config.access import Access, Proxy
-from governor.kube.config.kubeconfig_file import read
+from governor.kube.config.kubeconfig_format import parse
 from tests.unit.kube.config.test_kubeconfig import config, encoded, refusal
 
 
@@ -64,6 +64,6 @@ def test_what_was_read_of_a_kubeconfig_prints_no_secret() -> None:
         user.update({"token": "hidden-2", "client-key-data": encoded("hidden-3"), "password": "hidden-4"})
         user["exec"] = {"args": ["hidden-5"], "env": [{"name": "A", "value": "hidden-6"}]}
 
-    shown = repr(read(config(change), "file"))
+    shown = repr(parse(config(change), "file"))
     assert "hidden" not in shown
     assert encoded("hidden-3") not in shown

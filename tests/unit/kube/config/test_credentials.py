@@ -11,7 +11,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.kube.config import exec_plugin
 from governor.kube.config.access import Access, ClientCertificate, ExecPlugin, in_cluster
-from governor.kube.config.credentials import FILES_S, PAUSE_S, Credentials
+from governor.kube.config.credentials import FILE_TTL_S, MIN_RENEWAL_S, Credentials
 from governor.process.clock import VirtualClock
 from governor.values.secret import Secret
 from testbed.waiting import until
@@ -30,14 +30,14 @@ def rotate(file: Path, text: str) -> None:
 class TestTexts:
     def test_they_are_held_at_once_and_for_ever(self) -> None:
         credentials = Credentials(Access(SERVER, b"CA", token=Secret("t")), VirtualClock())
-        held = credentials.held()
+        held = credentials.cached()
         assert held is not None
         assert (held.ca, held.token) == (b"CA", Secret("t"))
 
     async def test_when_refused_there_is_no_other(self) -> None:
         credentials = Credentials(Access(SERVER, token=Secret("t")), VirtualClock())
-        held = credentials.held()
-        assert await credentials.fresh(refused=held) is held
+        held = credentials.cached()
+        assert await credentials.get(rejected=held) is held
 
 
 class TestFiles:
@@ -49,61 +49,61 @@ class TestFiles:
 
     async def test_a_token_is_read_without_its_line_end(self, token: Path) -> None:
         credentials = Credentials(Access(SERVER, token=token), VirtualClock())
-        assert credentials.held() is None
-        assert (await credentials.fresh()).token == Secret("first")
+        assert credentials.cached() is None
+        assert (await credentials.get()).token == Secret("first")
 
     async def test_a_rotated_token_is_taken_up_in_time(self, token: Path) -> None:
         clock = VirtualClock()
         credentials = Credentials(Access(SERVER, token=token), clock)
-        before = await credentials.fresh()
+        before = await credentials.get()
         rotate(token, "second")
-        assert credentials.held() is before
-        await clock.advance(FILES_S)
-        assert credentials.held() is None
-        assert (await credentials.fresh()).token == Secret("second")
+        assert credentials.cached() is before
+        await clock.advance(FILE_TTL_S)
+        assert credentials.cached() is None
+        assert (await credentials.get()).token == Secret("second")
 
     async def test_a_refused_token_is_read_again_at_once(self, token: Path) -> None:
         credentials = Credentials(Access(SERVER, token=token), VirtualClock())
-        refused = await credentials.fresh()
+        refused = await credentials.get()
         rotate(token, "second")
-        assert (await credentials.fresh(refused)).token == Secret("second")
+        assert (await credentials.get(refused)).token == Secret("second")
 
     async def test_a_file_that_did_not_change_gives_the_very_same(self, token: Path) -> None:
         clock = VirtualClock()
         credentials = Credentials(Access(SERVER, token=token), clock)
-        before = await credentials.fresh()
-        await clock.advance(FILES_S)
-        assert await credentials.fresh() is before
-        assert await credentials.fresh(refused=before) is before
+        before = await credentials.get()
+        await clock.advance(FILE_TTL_S)
+        assert await credentials.get() is before
+        assert await credentials.get(rejected=before) is before
 
     async def test_a_file_that_is_away_for_a_moment_does_not_end_the_old_credential(self, token: Path) -> None:
         clock = VirtualClock()
         credentials = Credentials(Access(SERVER, token=token), clock)
-        before = await credentials.fresh()
+        before = await credentials.get()
         token.unlink()
-        await clock.advance(FILES_S)
-        assert await credentials.fresh() is before
+        await clock.advance(FILE_TTL_S)
+        assert await credentials.get() is before
         rotate(token, "second")
-        await clock.advance(PAUSE_S)
-        assert (await credentials.fresh()).token == Secret("second")
+        await clock.advance(MIN_RENEWAL_S)
+        assert (await credentials.get()).token == Secret("second")
 
     async def test_a_file_that_is_away_when_the_server_refuses_is_an_error(self, token: Path) -> None:
         credentials = Credentials(Access(SERVER, token=token), VirtualClock())
-        refused = await credentials.fresh()
+        refused = await credentials.get()
         token.unlink()
         with pytest.raises(GovernorError, match=str(token)):
-            await credentials.fresh(refused)
+            await credentials.get(refused)
 
     async def test_an_empty_file_is_an_error(self, token: Path) -> None:
         token.write_text("\n")
         with pytest.raises(GovernorError, match="is empty"):
-            await Credentials(Access(SERVER, token=token), VirtualClock()).fresh()
+            await Credentials(Access(SERVER, token=token), VirtualClock()).get()
 
     async def test_a_pair_and_an_authority_are_read_too(self, tmp_path: Path) -> None:
         for name in ("ca", "crt", "key"):
             (tmp_path / name).write_text(name.upper())
         pair = ClientCertificate(tmp_path / "crt", tmp_path / "key")
-        credential = await Credentials(Access(SERVER, tmp_path / "ca", pair), VirtualClock()).fresh()
+        credential = await Credentials(Access(SERVER, tmp_path / "ca", pair), VirtualClock()).get()
         assert (credential.ca, credential.certificate, credential.key) == (b"CA", b"CRT", Secret("KEY"))
 
 
@@ -122,7 +122,7 @@ class TestInAPod:
         assert access == Access(server, account / "ca.crt", token=account / "token", namespace="team")
 
     def test_outside_it_is_an_error_that_says_so(self, account: Path) -> None:
-        with pytest.raises(GovernorError, match="name a kubeconfig") as caught:
+        with pytest.raises(GovernorError, match="use a kubeconfig") as caught:
             in_cluster({}, account)
         assert caught.value.kind is Kind.PRECONDITION
 
@@ -172,14 +172,14 @@ class TestPlugins:
     async def test_a_token_is_given_once_and_used_on(self, plugin: Plugin) -> None:
         clock = VirtualClock()
         credentials = Credentials(plugin.access(), clock)
-        given = await credentials.fresh()
+        given = await credentials.get()
         await clock.advance(1_000_000)
-        assert credentials.held() is given
+        assert credentials.cached() is given
         assert (given.token, given.ca, plugin.runs) == (Secret("given"), b"CA", 1)
 
     async def test_many_who_wait_share_one_run(self, plugin: Plugin) -> None:
         credentials = Credentials(plugin.access(), VirtualClock())
-        given = await asyncio.gather(*(credentials.fresh() for _ in range(20)))
+        given = await asyncio.gather(*(credentials.get() for _ in range(20)))
         assert {id(each) for each in given} == {id(given[0])}
         assert plugin.runs == 1
 
@@ -187,48 +187,48 @@ class TestPlugins:
         clock = VirtualClock()
         plugin.gives(token="given", expirationTimestamp="2026-01-01T01:00:00Z")
         credentials = Credentials(plugin.access(), clock)
-        given = await credentials.fresh()
+        given = await credentials.get()
         await clock.advance(3539)
-        assert credentials.held() is given
+        assert credentials.cached() is given
         await clock.advance(1)
-        assert credentials.held() is None
+        assert credentials.cached() is None
 
     async def test_one_that_gives_what_is_over_already_is_not_asked_without_pause(self, plugin: Plugin) -> None:
         clock = VirtualClock()
         plugin.gives(token="given", expirationTimestamp="2025-01-01T00:00:00Z")
         credentials = Credentials(plugin.access(), clock)
-        given = await credentials.fresh()
-        assert credentials.held() is given
-        await clock.advance(PAUSE_S)
-        assert credentials.held() is None
+        given = await credentials.get()
+        assert credentials.cached() is given
+        await clock.advance(MIN_RENEWAL_S)
+        assert credentials.cached() is None
 
     async def test_it_is_asked_again_when_the_server_refuses_but_not_without_pause(self, plugin: Plugin) -> None:
         clock = VirtualClock()
         credentials = Credentials(plugin.access(), clock)
-        refused = await credentials.fresh()
+        refused = await credentials.get()
         plugin.gives(token="other")
-        assert await credentials.fresh(refused) is refused
-        await clock.advance(PAUSE_S)
-        assert (await credentials.fresh(refused)).token == Secret("other")
+        assert await credentials.get(refused) is refused
+        await clock.advance(MIN_RENEWAL_S)
+        assert (await credentials.get(refused)).token == Secret("other")
         assert plugin.runs == 2
 
     async def test_a_client_certificate_is_given(self, plugin: Plugin) -> None:
         plugin.gives(clientCertificateData="CERT", clientKeyData="KEY")
-        given = await Credentials(plugin.access(), VirtualClock()).fresh()
+        given = await Credentials(plugin.access(), VirtualClock()).get()
         assert (given.certificate, given.key, given.token) == (b"CERT", Secret("KEY"), None)
 
     async def test_a_long_answer_in_one_line_is_read_whole(self, plugin: Plugin) -> None:
         plugin.gives(token="x" * 100_000)
-        given = await Credentials(plugin.access(), VirtualClock()).fresh()
+        given = await Credentials(plugin.access(), VirtualClock()).get()
         assert given.token == Secret("x" * 100_000)
 
     async def test_it_is_told_nothing_of_the_cluster_unless_it_asks(self, plugin: Plugin) -> None:
-        await Credentials(plugin.access(), VirtualClock()).fresh()
+        await Credentials(plugin.access(), VirtualClock()).get()
         assert plugin.info == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
 
     async def test_it_is_told_of_the_cluster_if_it_asks(self, plugin: Plugin) -> None:
         access = plugin.access(cluster_info=True, cluster_config={"audience": "x"})
-        await Credentials(access, VirtualClock()).fresh()
+        await Credentials(access, VirtualClock()).get()
         cluster = {"server": SERVER, "certificate-authority-data": "Q0E=", "config": {"audience": "x"}}
         assert plugin.info["spec"]["cluster"] == cluster
 
@@ -237,36 +237,36 @@ class TestPlugins:
         answer = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": "t"}}
         plugin.says(f'printf "%s|" "$@" "$GREETING" >{seen}; echo {shlex.quote(json.dumps(answer))}')
         access = plugin.access(args=("a b", "$HOME", ">x"), env=(("GREETING", "hi; there"),))
-        await Credentials(access, VirtualClock()).fresh()
+        await Credentials(access, VirtualClock()).get()
         assert seen.read_text() == "a b|$HOME|>x|hi; there|"
 
     async def test_what_it_says_to_people_is_not_taken_for_its_answer(self, plugin: Plugin, tmp_path: Path) -> None:
         plugin.says(f"echo 'opening the browser' >&2; cat {tmp_path}/answer")
-        assert (await Credentials(plugin.access(), VirtualClock()).fresh()).token == Secret("given")
+        assert (await Credentials(plugin.access(), VirtualClock()).get()).token == Secret("given")
 
     async def test_one_that_fails_is_an_error_with_its_words(self, plugin: Plugin) -> None:
         plugin.says("echo 'session is over: log in again' >&2; exit 3")
         with pytest.raises(GovernorError, match=r"(?s)exited with code 3.*log in again") as caught:
-            await Credentials(plugin.access(), VirtualClock()).fresh()
+            await Credentials(plugin.access(), VirtualClock()).get()
         assert caught.value.kind is Kind.UNAUTHENTICATED
 
     async def test_one_that_is_not_installed_is_an_error_with_the_hint(self) -> None:
         plugin = ExecPlugin("no-such-plug-in", VERSION, install_hint="get it from the shop\n")
         with pytest.raises(GovernorError, match=r"no-such-plug-in.*get it from the shop") as caught:
-            await Credentials(Access(SERVER, plugin=plugin), VirtualClock()).fresh()
+            await Credentials(Access(SERVER, plugin=plugin), VirtualClock()).get()
         assert caught.value.kind is Kind.PRECONDITION
 
     async def test_one_that_never_ends_is_stopped(self, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(exec_plugin, "TIMEOUT_S", 0.05)
         plugin.says("exec sleep 1000")
-        with pytest.raises(GovernorError, match="did not end") as caught:
-            await Credentials(plugin.access(), VirtualClock()).fresh()
+        with pytest.raises(GovernorError, match="did not exit") as caught:
+            await Credentials(plugin.access(), VirtualClock()).get()
         assert caught.value.kind is Kind.DEADLINE
 
     async def test_a_run_that_nobody_waits_for_any_more_is_stopped(self, plugin: Plugin, tmp_path: Path) -> None:
         started = tmp_path / "pid"
         plugin.says(f"echo $$ >{started}.new; mv {started}.new {started}; exec sleep 1000")
-        waiting = asyncio.create_task(Credentials(plugin.access(), VirtualClock()).fresh())
+        waiting = asyncio.create_task(Credentials(plugin.access(), VirtualClock()).get())
         await until(lambda: asyncio.to_thread(started.exists))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -293,7 +293,7 @@ class TestPlugins:
 )
 def test_an_answer_that_is_none_is_an_error_that_does_not_show_it(answer: object) -> None:
     with pytest.raises(GovernorError) as caught:
-        exec_plugin.read_answer(ExecPlugin("login", VERSION), b"", json.dumps(answer).encode())
-    assert "plug-in login" in str(caught.value)
+        exec_plugin.parse_output(ExecPlugin("login", VERSION), b"", json.dumps(answer).encode())
+    assert "plugin login" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "4711" not in str(caught.value)

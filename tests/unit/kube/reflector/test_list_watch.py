@@ -120,19 +120,19 @@ class Follower:
         """One request; of a watch only the first ``heard`` lines arrive."""
         try:
             if self.protocol.is_listing:
-                self.protocol.take_page(self.server.page(self.protocol.list_query()))
+                self.protocol.receive_page(self.server.page(self.protocol.list_query()))
             else:
                 for line in self.server.lines(self.protocol.watch_query(300))[:heard]:
-                    self.protocol.take_line(line)
+                    self.protocol.receive_line(line)
         except GovernorError as error:
-            self.protocol.take_failure(error)
+            self.protocol.receive_error(error)
 
     def forget(self) -> None:
         """The server's other way to say 410, in the middle of a watch."""
         if not self.protocol.is_listing:
             with pytest.raises(WatchError) as told:
-                self.protocol.take_line(_line("ERROR", msgspec.to_builtins(GONE)))
-            self.protocol.take_failure(told.value)
+                self.protocol.receive_line(_line("ERROR", msgspec.to_builtins(GONE)))
+            self.protocol.receive_error(told.value)
 
     def catch_up(self) -> None:
         self._list()
@@ -246,13 +246,13 @@ def test_an_expired_page_begins_the_list_again(server: Server, follower: Followe
 @pytest.mark.parametrize("status", [429, 500, 503, 403, 404])
 def test_a_failure_that_is_not_about_the_position_keeps_it(server: Server, follower: Follower, status: int) -> None:
     follower.catch_up()
-    follower.protocol.take_failure(ApiError("watch", status, Status()))
+    follower.protocol.receive_error(ApiError("watch", status, Status()))
     assert not follower.protocol.is_listing
     assert follower.protocol.relists == 0
 
 
 def test_a_refused_selector_is_no_reason_to_count_relists(follower: Follower) -> None:
-    follower.protocol.take_failure(ApiError("list", 400, Status()))
+    follower.protocol.receive_error(ApiError("list", 400, Status()))
     assert follower.protocol.is_listing
     assert follower.protocol.relists == 0
 
@@ -310,9 +310,9 @@ def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, follower:
 def test_what_no_server_says_breaks_the_stream_and_nothing_else(follower: Follower, line: bytes) -> None:
     follower.catch_up()
     with pytest.raises(GovernorError) as told:
-        follower.protocol.take_line(line)
+        follower.protocol.receive_line(line)
     assert (told.value.kind, told.value.code) == (Kind.UNAVAILABLE, "kube-garbled")
-    follower.protocol.take_failure(told.value)
+    follower.protocol.receive_error(told.value)
     assert not follower.protocol.is_listing
     assert not follower.store
 
@@ -333,7 +333,7 @@ def test_what_is_no_list_is_refused_and_removes_nothing(server: Server, follower
     follower.catch_up()
     follower.forget()
     with pytest.raises(GovernorError) as told:
-        follower.protocol.take_page(body)
+        follower.protocol.receive_page(body)
     assert told.value.code == "kube-garbled"
     assert follower.protocol.is_listing
     assert follower.held() == server.readable()
@@ -341,13 +341,13 @@ def test_what_is_no_list_is_refused_and_removes_nothing(server: Server, follower
 
 def test_a_list_that_goes_in_circles_is_refused(follower: Follower) -> None:
     body = b'{"kind":"ThingList","metadata":{"resourceVersion":"1","continue":"x"},"items":[]}'
-    follower.protocol.take_page(body)
-    with pytest.raises(GovernorError, match="the same page"):
-        follower.protocol.take_page(body)
+    follower.protocol.receive_page(body)
+    with pytest.raises(GovernorError, match="continue token repeats"):
+        follower.protocol.receive_page(body)
 
 
 def test_a_list_without_items_is_empty(follower: Follower) -> None:
-    follower.protocol.take_page(b'{"kind":"ThingList","metadata":{"resourceVersion":"7"},"items":null}')
+    follower.protocol.receive_page(b'{"kind":"ThingList","metadata":{"resourceVersion":"7"},"items":null}')
     assert not follower.protocol.is_listing
     assert follower.protocol.watch_query(300) == {
         "watch": "true",
@@ -364,11 +364,11 @@ def test_a_handler_that_fails_is_not_taken_for_a_server_that_fails(server: Serve
     server.write("a", 1)
     protocol = ListWatch(RESOURCE, Thing, WritableStore({}), fail)
     with pytest.raises(RuntimeError, match="the handler of Thing"):
-        protocol.take_page(server.page(protocol.list_query()))
+        protocol.receive_page(server.page(protocol.list_query()))
 
 
 def test_a_bookmark_moves_the_position(server: Server, follower: Follower) -> None:
     follower.catch_up()
-    follower.protocol.take_line(_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": "99"}}))
+    follower.protocol.receive_line(_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": "99"}}))
     assert follower.protocol.watch_query(300)["resourceVersion"] == "99"
     assert not follower.events

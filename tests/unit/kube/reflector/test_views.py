@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from governor.kube.objects import Object
-from governor.kube.reflector.views import Metadata, Reading, View
+from governor.kube.reflector.views import Metadata, View, ViewDecoder
 
 OBJECTS = 2_000
 
@@ -94,11 +94,11 @@ def test_views_differ_when_a_field_that_is_read_does(other: Metadata) -> None:
 def test_a_projected_object_weighs_less_than_a_kibibyte() -> None:
     body = page([pod(number) for number in range(OBJECTS)])
     assert len(pod(1)) >= 3_900
-    reading = Reading(Pod)
-    reading.page(body)
+    reading = ViewDecoder(Pod)
+    reading.decode_page(body)
     tracemalloc.start()
     try:
-        held = reading.page(body)
+        held = reading.decode_page(body)
         weight = tracemalloc.get_traced_memory()[0] / OBJECTS
     finally:
         tracemalloc.stop()

@@ -1,6 +1,6 @@
-"""What an API server serves, from its discovery documents: pure reading, of the aggregated form and of the older one.
+"""Parses discovery documents, aggregated and unaggregated, into the resources that an API server serves. No I/O.
 
-Fetching and keeping the documents is discovery's.
+Fetching and caching is ``discovery``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,33 +10,33 @@ import msgspec
 from governor.kube.objects import ApiResource
 
 
-class Served(msgspec.Struct, frozen=True, weakref=True):
-    """The kinds of one API server; clusters that answer the same share one."""
+class ServedResources(msgspec.Struct, frozen=True, weakref=True):
+    """The kinds of one API server; clusters with equal discovery documents share one instance."""
 
     kinds: Mapping[tuple[str, str], tuple[ApiResource, ...]]
-    """By group and kind, each in all its versions, the preferred one first."""
-    stale: frozenset[str] = frozenset()
-    """Groups whose own server did not answer: what they serve is not, or not surely, known."""
+    """By group and kind: all versions, the preferred one first."""
+    stale_groups: frozenset[str] = frozenset()
+    """Groups whose aggregated server did not respond; their kinds are missing or outdated."""
 
     def find(self, group: str, kind: str, version: str = "") -> ApiResource | None:
-        """One kind in one version, or in the preferred one."""
+        """Return one kind in one version or in the preferred one; None if it is not served."""
         versions = self.kinds.get((group, kind), ())
         return next((each for each in versions if not version or each.version == version), None)
 
     def preferred(self) -> tuple[ApiResource, ...]:
-        """Every kind once."""
+        """Return every kind once, in its preferred version."""
         return tuple(versions[0] for versions in self.kinds.values())
 
 
 class GroupVersion(msgspec.Struct, frozen=True):
-    """One version of one group that the older discovery describes in a document of its own."""
+    """A group and version, which unaggregated discovery describes in one document."""
 
     group: str
     version: str
 
     @property
     def path(self) -> str:
-        """Where that document is."""
+        """The path of that document."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
@@ -71,97 +71,97 @@ class _Group(msgspec.Struct, frozen=True):
     versions: tuple[_Version, ...] = ()
 
 
-class _LegacyVersion(msgspec.Struct, frozen=True):
+class _UnaggregatedVersion(msgspec.Struct, frozen=True):
     version: str
 
 
-class _LegacyGroup(msgspec.Struct, frozen=True, rename="camel"):
+class _UnaggregatedGroup(msgspec.Struct, frozen=True, rename="camel"):
     name: str
-    versions: tuple[_LegacyVersion, ...] = ()
-    preferred_version: _LegacyVersion | None = None
+    versions: tuple[_UnaggregatedVersion, ...] = ()
+    preferred_version: _UnaggregatedVersion | None = None
 
 
 class _Root(msgspec.Struct, frozen=True):
-    """The answer of /api or /apis in whatever form: at most one of the lists is there."""
+    """The response of /api or /apis in either form: at most one of the lists is set."""
 
     kind: str
     items: tuple[_Group, ...] = ()
-    groups: tuple[_LegacyGroup, ...] = ()
+    groups: tuple[_UnaggregatedGroup, ...] = ()
     versions: tuple[str, ...] = ()
 
 
-class _LegacyResource(msgspec.Struct, frozen=True):
+class _UnaggregatedResource(msgspec.Struct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
     verbs: tuple[str, ...] = ()
 
 
-class _LegacyResources(msgspec.Struct, frozen=True):
-    resources: tuple[_LegacyResource, ...] = ()
+class _UnaggregatedResources(msgspec.Struct, frozen=True):
+    resources: tuple[_UnaggregatedResource, ...] = ()
 
 
 _decode_root = msgspec.json.Decoder(_Root).decode
-_decode_resources = msgspec.json.Decoder(_LegacyResources).decode
+_decode_resources = msgspec.json.Decoder(_UnaggregatedResources).decode
 
 
-def read_root(body: bytes) -> "Served | tuple[GroupVersion, ...]":
-    """What /api or /apis answered: everything, or from an older server only where to ask on, preferred versions first.
+def parse_root(body: bytes) -> "ServedResources | tuple[GroupVersion, ...]":
+    """Return the served resources from aggregated discovery, or the versions to fetch, preferred ones first.
 
-    A ``msgspec.MsgspecError`` if it is neither.
+    Raise ``msgspec.MsgspecError`` if the body is no discovery document.
     """
     root = _decode_root(body)
     if root.kind == "APIGroupDiscoveryList":
-        return _served(root.items)
+        return _aggregated(root.items)
     if root.kind == "APIVersions":
         return tuple(GroupVersion("", version) for version in root.versions)
     if root.kind == "APIGroupList":
         return tuple(each for group in root.groups for each in _versions(group))
-    raise msgspec.ValidationError(f"the kind is {root.kind!r}, not that of a discovery document")
+    raise msgspec.ValidationError(f"{root.kind!r} is not a kind of discovery document")
 
 
-def read_version(where: GroupVersion, body: bytes) -> Served:
-    """What one version of one group serves, in the older form."""
+def parse_resource_list(version: GroupVersion, body: bytes) -> ServedResources:
+    """Return the resources of one group version from unaggregated discovery."""
     resources = _decode_resources(body).resources
-    below: dict[str, set[str]] = {}
+    subresources: dict[str, set[str]] = {}
     for each in resources:
         plural, slash, subresource = each.name.partition("/")
         if slash:
-            below.setdefault(plural, set()).add(subresource)
+            subresources.setdefault(plural, set()).add(subresource)
     return _index(
         ApiResource(
-            where.group,
-            where.version,
+            version.group,
+            version.version,
             each.kind,
             each.name,
             each.namespaced,
             frozenset(each.verbs),
-            frozenset(below.get(each.name, ())),
+            frozenset(subresources.get(each.name, ())),
         )
         for each in resources
         if "/" not in each.name
     )
 
 
-def merge(parts: Iterable[Served]) -> Served:
-    """All parts as one; of versions the earlier part's first."""
+def merge(parts: Iterable[ServedResources]) -> ServedResources:
+    """Return all parts as one; versions keep the order of the parts."""
     parts = tuple(parts)
     resources = (each for part in parts for versions in part.kinds.values() for each in versions)
-    return _index(resources, frozenset[str]().union(*(part.stale for part in parts)))
+    return _index(resources, frozenset[str]().union(*(part.stale_groups for part in parts)))
 
 
-def unread(where: GroupVersion) -> Served:
-    """A version whose document could not be had."""
-    return Served({}, frozenset({where.group}))
+def unavailable(version: GroupVersion) -> ServedResources:
+    """Return the result for a group version whose document could not be fetched."""
+    return ServedResources({}, frozenset({version.group}))
 
 
-def _versions(group: _LegacyGroup) -> list[GroupVersion]:
+def _versions(group: _UnaggregatedGroup) -> list[GroupVersion]:
     names = [each.version for each in group.versions]
     preferred = group.preferred_version.version if group.preferred_version else ""
     return [GroupVersion(group.name, version) for version in sorted(names, key=lambda name: name != preferred)]
 
 
-def _served(groups: tuple[_Group, ...]) -> Served:
+def _aggregated(groups: tuple[_Group, ...]) -> ServedResources:
     stale = frozenset(
         group.metadata.name for group in groups if any(version.freshness == "Stale" for version in group.versions)
     )
@@ -171,7 +171,7 @@ def _served(groups: tuple[_Group, ...]) -> Served:
 def _resources(group: _Group) -> Iterator[ApiResource]:
     for version in group.versions:
         for each in version.resources:
-            # Without a kind of its own it only carries subresources.
+            # An entry without a kind only lists subresources.
             if each.response_kind is not None and each.response_kind.kind:
                 yield ApiResource(
                     group.metadata.name,
@@ -180,13 +180,13 @@ def _resources(group: _Group) -> Iterator[ApiResource]:
                     each.resource,
                     each.scope == "Namespaced",
                     frozenset(each.verbs),
-                    frozenset(below.subresource for below in each.subresources),
+                    frozenset(child.subresource for child in each.subresources),
                 )
 
 
-def _index(resources: Iterable[ApiResource], stale: frozenset[str] = frozenset()) -> Served:
+def _index(resources: Iterable[ApiResource], stale: frozenset[str] = frozenset()) -> ServedResources:
     kinds: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
     for each in resources:
         key = (each.group, each.kind)
         kinds[key] = (*kinds.get(key, ()), each)
-    return Served(kinds, stale)
+    return ServedResources(kinds, stale)

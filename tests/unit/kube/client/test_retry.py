@@ -22,13 +22,13 @@ from testbed.waiting import until
 from tests.unit.kube.http_bed import QUICK, HastyClock, HttpServer, failure, hang_up, never
 
 GET = Request("GET", "/api")
-POST = Request("POST", "/api", body=b"{}", repeatable=False)
+POST = Request("POST", "/api", body=b"{}", retryable=False)
 OK = web.Response(body=b"{}")
 GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
 INTERNAL = web.Response(status=500, body=failure(500, "InternalError"))
 MISSING = web.Response(status=404, body=failure(404, "NotFound"))
 FEW = BreakerPolicy(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
-ONCE = msgspec.structs.replace(QUICK, attempts=1, tolerance=FEW)
+ONCE = msgspec.structs.replace(QUICK, attempts=1, breaker=FEW)
 
 
 def busy(seconds: int | None, status: int = 429) -> web.Response:
@@ -119,7 +119,7 @@ class TestWaiting:
         async with HttpServer(busy(31), OK) as server:
             error = await refused(server.client(transport), GET)
             assert error.kind is Kind.EXHAUSTED
-            assert "asks to wait 31 s" in str(error)
+            assert "retry after 31 s" in str(error)
             assert isinstance(error, ApiError)
             assert error.retry_after_s == 31.0
             assert len(server.requests) == 1
@@ -141,7 +141,7 @@ class TestTime:
         async with HttpServer(never) as server:
             error = await refused(server.client(transport), Request("GET", "/api", timeout_s=0.05))
             assert error.kind is Kind.DEADLINE
-            assert "no answer within 0.05 s" in str(error)
+            assert "no response within 0.05 s" in str(error)
 
     async def test_a_stream_that_does_not_begin_is_not_waited_for_longer(self, transport: Transport) -> None:
         async with HttpServer(never) as server:
@@ -157,7 +157,7 @@ class TestTime:
             for _ in range(FEW.failures + 1):
                 error = await refused(client, Request("GET", "/api", timeout_s=0.01))
                 assert (error.kind, error.code) == (Kind.DEADLINE, "kube-deadline")
-                assert "so many requests" in str(error)
+                assert "rate limit" in str(error)
             assert len(server.requests) == 1
 
     async def test_streams_take_turns_too(self, transport: Transport) -> None:

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from governor.errors import GovernorError, Kind
-from governor.kube.config import trust
-from governor.kube.config.trust import Contexts, Trust, make_context
+from governor.kube.config import tls_context
+from governor.kube.config.tls_context import TlsConfig, TlsContextCache, make_context
 from governor.values.secret import Secret
 from testbed.kube.pki import Authority, Pair
 
@@ -16,9 +16,9 @@ AUTHORITY = Authority()
 USER = AUTHORITY.issue("ann")
 
 
-def trusting(ca: bytes = AUTHORITY.certificate, user: Pair | None = None, **changed: bool) -> Trust:
+def trusting(ca: bytes = AUTHORITY.certificate, user: Pair | None = None, **changed: bool) -> TlsConfig:
     certificate, key = (user.certificate, user.key.decode()) if user else (b"", "")
-    return Trust(ca, certificate, Secret(key), "", changed.get("insecure", False))
+    return TlsConfig(ca, certificate, Secret(key), "", changed.get("insecure", False))
 
 
 def test_only_the_clusters_own_authority_is_trusted() -> None:
@@ -49,7 +49,7 @@ def test_an_authority_that_is_none_is_an_error(ca: bytes) -> None:
 
 def test_a_key_that_does_not_fit_is_an_error_that_says_so() -> None:
     other = AUTHORITY.issue("bob")
-    with pytest.raises(GovernorError, match="is not the key to") as caught:
+    with pytest.raises(GovernorError, match="does not belong to") as caught:
         make_context(trusting(user=Pair(USER.certificate, other.key)))
     assert caught.value.code == "kube-client-certificate"
 
@@ -69,20 +69,20 @@ def test_a_pair_that_is_none_is_an_error_that_does_not_show_it(pair: Pair) -> No
 
 
 def test_equal_trust_is_one_context_so_that_connections_are_shared() -> None:
-    contexts = Contexts()
+    contexts = TlsContextCache()
     assert contexts.get(trusting(user=USER)) is contexts.get(trusting(user=USER))
     assert contexts.get(trusting()) is not contexts.get(trusting(user=USER))
 
 
 def test_another_name_to_verify_is_another_context() -> None:
-    contexts = Contexts()
-    named = Trust(AUTHORITY.certificate, b"", Secret(""), "inner", insecure=False)
+    contexts = TlsContextCache()
+    named = TlsConfig(AUTHORITY.certificate, b"", Secret(""), "inner", insecure=False)
     assert contexts.get(named) is not contexts.get(trusting())
 
 
 def test_only_those_used_lately_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "KEPT", 2)
-    contexts = Contexts()
+    monkeypatch.setattr(tls_context, "MAX_CONTEXTS", 2)
+    contexts = TlsContextCache()
     first, second, third = (trusting(user=AUTHORITY.issue(name)) for name in "abc")
     kept = contexts.get(first)
     gone = contexts.get(second)

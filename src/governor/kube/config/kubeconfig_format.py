@@ -1,4 +1,4 @@
-"""What stands in a kubeconfig, read and merged; what it means is in ``kubeconfig``."""
+"""The kubeconfig file format: parsing, merging and path resolution. Turning one into ``Access`` is ``kubeconfig``."""
 
 import os
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from governor.values.secret import MASK
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """Something for a program that we may or may not know."""
+    """Extra data for another program."""
 
     name: str
     extension: Any = None
 
 
-class _Private(msgspec.Struct, frozen=True):
-    """What may hold a password or a key."""
+class _Masked(msgspec.Struct, frozen=True):
+    """A struct that prints masked because it may contain a password or a key."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({MASK})"
 
 
-class Cluster(_Private, frozen=True, rename="kebab"):
+class Cluster(_Masked, frozen=True, rename="kebab"):
     """An API server."""
 
     server: str = ""
@@ -38,15 +38,15 @@ class Cluster(_Private, frozen=True, rename="kebab"):
     extensions: tuple[Extension, ...] = ()
 
 
-class Variable(_Private, frozen=True):
-    """One of a program's environment."""
+class Variable(_Masked, frozen=True):
+    """One environment variable of an exec plugin."""
 
     name: str
     value: str = ""
 
 
-class Exec(_Private, frozen=True, rename="camel"):
-    """A program that gives the credential."""
+class Exec(_Masked, frozen=True, rename="camel"):
+    """An exec credential plugin."""
 
     command: str = ""
     api_version: str = ""
@@ -57,7 +57,7 @@ class Exec(_Private, frozen=True, rename="camel"):
     interactive_mode: str = ""
 
 
-class User(_Private, frozen=True, rename="kebab"):
+class User(_Masked, frozen=True, rename="kebab"):
     """A credential."""
 
     token: str = ""
@@ -77,7 +77,7 @@ class User(_Private, frozen=True, rename="kebab"):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Which user at which cluster."""
+    """A pair of cluster and user."""
 
     cluster: str = ""
     user: str = ""
@@ -99,7 +99,7 @@ class _NamedContext(msgspec.Struct, frozen=True):
     context: Context = Context()
 
 
-class _Text(msgspec.Struct, frozen=True, rename="kebab"):
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
     clusters: tuple[_NamedCluster, ...] = ()
     users: tuple[_NamedUser, ...] = ()
     contexts: tuple[_NamedContext, ...] = ()
@@ -107,7 +107,7 @@ class _Text(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """One kubeconfig, or several as one; ``source`` names it in errors."""
+    """One kubeconfig, or several merged; ``source`` names it in errors."""
 
     source: str
     clusters: Mapping[str, Cluster]
@@ -115,8 +115,8 @@ class Config(msgspec.Struct, frozen=True):
     contexts: Mapping[str, Context]
     current_context: str
 
-    def over(self, other: "Config") -> "Config":
-        """Both as one: what this one says counts, what it does not say the other does."""
+    def merged_with(self, other: "Config") -> "Config":
+        """Return both merged; this one takes precedence."""
         return Config(
             f"{self.source}{os.pathsep}{other.source}",
             {**other.clusters, **self.clusters},
@@ -126,63 +126,63 @@ class Config(msgspec.Struct, frozen=True):
         )
 
 
-def read(data: bytes, source: str) -> Config:
-    """A kubeconfig; an error says where it is broken."""
+def parse(data: bytes, source: str) -> Config:
+    """Parse a kubeconfig."""
     documents = yamltext.load(data, source)
     if len(documents) != 1 or not isinstance(documents[0].value, dict):
-        raise invalid("kubeconfig", f"{source} is not a kubeconfig: it should be one YAML mapping")
+        raise invalid("kubeconfig", f"{source} is not a kubeconfig: it must be one YAML mapping")
     try:
-        text = msgspec.convert(_said(documents[0].value), _Text)
+        file = msgspec.convert(_without_nulls(documents[0].value), _File)
     except msgspec.ValidationError as error:
         raise invalid("kubeconfig", f"{source} is not a kubeconfig: {error}") from error
     return Config(
         source,
-        {each.name: each.cluster for each in reversed(text.clusters)},
-        {each.name: each.user for each in reversed(text.users)},
-        {each.name: each.context for each in reversed(text.contexts)},
-        text.current_context,
+        {each.name: each.cluster for each in reversed(file.clusters)},
+        {each.name: each.user for each in reversed(file.users)},
+        {each.name: each.context for each in reversed(file.contexts)},
+        file.current_context,
     )
 
 
 def read_file(path: Path) -> Config:
-    """A kubeconfig in a file; paths in it begin at its directory."""
+    """Read a kubeconfig file; relative paths in it are resolved against its directory."""
     try:
         data = path.read_bytes()
     except OSError as error:
         message = f"cannot read the kubeconfig {path}: {error.strerror or error}"
         raise GovernorError(Kind.PRECONDITION, "kubeconfig", message) from error
-    config, directory = read(data, str(path)), path.absolute().parent
+    config, directory = parse(data, str(path)), path.absolute().parent
     return msgspec.structs.replace(
         config,
-        clusters={name: _placed_cluster(cluster, directory) for name, cluster in config.clusters.items()},
-        users={name: _placed_user(user, directory) for name, user in config.users.items()},
+        clusters={name: _resolve_cluster(cluster, directory) for name, cluster in config.clusters.items()},
+        users={name: _resolve_user(user, directory) for name, user in config.users.items()},
     )
 
 
-def _said(value: Any) -> Any:
-    """Without what is null, which stands for nothing said."""
+def _without_nulls(value: Any) -> Any:
+    """Return the value without null fields, which mean unset."""
     if isinstance(value, dict):
-        return {key: _said(each) for key, each in value.items() if each is not None}
-    return [_said(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _placed_cluster(cluster: Cluster, directory: Path) -> Cluster:
-    return msgspec.structs.replace(cluster, certificate_authority=_placed(cluster.certificate_authority, directory))
+def _resolve_cluster(cluster: Cluster, directory: Path) -> Cluster:
+    return msgspec.structs.replace(cluster, certificate_authority=_resolve(cluster.certificate_authority, directory))
 
 
-def _placed_user(user: User, directory: Path) -> User:
+def _resolve_user(user: User, directory: Path) -> User:
     plugin = user.exec
-    # A bare name is looked for where programs are.
+    # A bare name is looked up in PATH.
     if plugin and "/" in plugin.command:
-        plugin = msgspec.structs.replace(plugin, command=_placed(plugin.command, directory))
+        plugin = msgspec.structs.replace(plugin, command=_resolve(plugin.command, directory))
     return msgspec.structs.replace(
         user,
-        client_certificate=_placed(user.client_certificate, directory),
-        client_key=_placed(user.client_key, directory),
-        token_file=_placed(user.token_file, directory),
+        client_certificate=_resolve(user.client_certificate, directory),
+        client_key=_resolve(user.client_key, directory),
+        token_file=_resolve(user.token_file, directory),
         exec=plugin,
     )
 
 
-def _placed(path: str, directory: Path) -> str:
+def _resolve(path: str, directory: Path) -> str:
     return str(directory / path) if path else ""

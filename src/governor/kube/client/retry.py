@@ -1,0 +1,169 @@
+"""Requests of one client with its credential, rate limit, circuit breaker and retries.
+
+These count as failures for the breaker: no response (no connection, a lost one, a timeout), and a 5xx that came from an
+intermediary. A 5xx with a Status comes from a working API server: it may concern one object (a failing webhook) or one
+group (an unavailable aggregated server), so it neither opens nor closes the circuit. Any other response is a success.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final, TypeAlias, TypeVar
+
+import aiohttp
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client.body import LineSplitter
+from governor.kube.client.rest import CONNECTION_LOST, UNREACHABLE, RestClient
+from governor.kube.client.transport import Request, Response, Transport
+from governor.kube.config.access import Access, Credential
+from governor.kube.config.credentials import Credentials
+from governor.kube.errors import ApiError
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
+from governor.process.flowcontrol.limiter import Limiter, Rate
+
+_UNAUTHORIZED: Final = 401
+_TOO_MANY_REQUESTS: Final = 429
+_TRANSIENT: Final = frozenset({_TOO_MANY_REQUESTS, 500, 502, 503, 504})
+
+_Result = TypeVar("_Result", Response, aiohttp.ClientResponse)
+_Send: TypeAlias = Callable[[Request, Credential], Awaitable[_Result]]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Rate limit, circuit breaker and retry settings of one client."""
+
+    rate: Rate = Rate(per_s=50.0, burst=100)
+    breaker: BreakerPolicy = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=60.0))
+    attempts: int = 4
+    backoff: Backoff = Backoff(initial_s=0.1, max_s=5.0)
+    """Between attempts; added to a Retry-After."""
+
+
+class RetryingClient:
+    """Sends the requests of one client, with retries."""
+
+    __slots__ = ("_access", "_breaker", "_credentials", "_limiter", "_limits", "_rest", "_transport")
+
+    def __init__(self, transport: Transport, access: Access, limits: Limits) -> None:
+        self._transport = transport
+        self._access = access
+        self._limits = limits
+        self._rest = RestClient(transport, access)
+        self._credentials = Credentials(access, transport.clock)
+        self._limiter = Limiter(limits.rate, transport.clock)
+        self._breaker = Breaker(access.server, limits.breaker, transport.clock, transport.rng)
+
+    async def send(self, request: Request) -> Response:
+        """Return the response; an error response is an ``ApiError``, a missing one UNAVAILABLE or DEADLINE."""
+        return await self._authenticated(request, self._rest.send)
+
+    async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of a streamed response as they arrive; UNAVAILABLE if the connection is lost."""
+        response = await self._authenticated(request, self._rest.open_stream)
+        splitter = LineSplitter()
+        try:
+            while (lines := await self._rest.read_lines(request, response, splitter)) is not None:
+                for line in lines:
+                    yield line
+            if rest := splitter.rest():
+                yield rest
+        finally:
+            response.close()
+
+    async def _authenticated(self, request: Request, send: _Send[_Result]) -> _Result:
+        """Send with the current credential; if the server rejects it, send again with a renewed one."""
+        credential = self._credentials.cached() or await self._credentials.get()
+        try:
+            return await self._with_retries(request, send, credential)
+        except ApiError as error:
+            if error.status != _UNAUTHORIZED:
+                raise
+            renewed = await self._credentials.get(rejected=credential)
+            if renewed is credential:
+                raise
+        return await self._with_retries(request, send, renewed)
+
+    async def _with_retries(self, request: Request, send: _Send[_Result], credential: Credential) -> _Result:
+        """Repeat attempts until one succeeds, the error is not retryable, or the timeout expires."""
+        clock = self._transport.clock
+        deadline_s = clock.monotonic() + request.timeout_s
+        failures = 0
+        in_flight = False
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                while True:
+                    self._breaker.check()
+                    await self._limiter.acquire()
+                    in_flight = True
+                    try:
+                        return await self._attempt(request, send, credential)
+                    except GovernorError as error:
+                        in_flight = False
+                        failures += 1
+                        delay_s = self._retry_delay_s(request, error, failures)
+                        if delay_s is None or clock.monotonic() + delay_s >= deadline_s:
+                            raise
+                    await clock.sleep(delay_s)
+        except TimeoutError as error:
+            raise self._timed_out(request, in_flight=in_flight) from error
+
+    async def _attempt(self, request: Request, send: _Send[_Result], credential: Credential) -> _Result:
+        started_s = self._transport.clock.monotonic()
+        status = 0
+        try:
+            response = await send(request, credential)
+            status = response.status
+        except ApiError as error:
+            status = error.status
+            self._report_to_breaker(error)
+            raise
+        except GovernorError as error:
+            if error.kind in (Kind.UNAVAILABLE, Kind.UNAUTHENTICATED):
+                self._breaker.failed(error)
+            raise
+        finally:
+            if self._transport.metrics:
+                duration_s = self._transport.clock.monotonic() - started_s
+                self._transport.metrics.record(request.method, status, duration_s)
+        self._breaker.succeeded()
+        return response
+
+    def _report_to_breaker(self, error: ApiError) -> None:
+        if error.status < 500:
+            self._breaker.succeeded()
+        elif not error.from_server:
+            self._breaker.failed(error)
+
+    def _retry_delay_s(self, request: Request, error: GovernorError, failures: int) -> float | None:
+        if failures >= self._limits.attempts:
+            return None
+        min_s = min_retry_delay_s(request, error)
+        if min_s is None:
+            return None
+        return min_s + self._limits.backoff.delay_s(failures, self._transport.rng)
+
+    def _timed_out(self, request: Request, *, in_flight: bool) -> GovernorError:
+        where = f"{request} at {self._access.server}"
+        if not in_flight:
+            message = f"{where}: not sent within {request.timeout_s:g} s: the client's rate limit delayed it"
+            return GovernorError(Kind.DEADLINE, "kube-deadline", message)
+        message = f"{where}: no response within {request.timeout_s:g} s"
+        timed_out = GovernorError(Kind.DEADLINE, "kube-deadline", message)
+        self._breaker.failed(timed_out)
+        return timed_out
+
+
+def min_retry_delay_s(request: Request, error: GovernorError) -> float | None:
+    """Return the minimum delay before a retry, or None if the request must not be retried or a retry cannot help.
+
+    A request that is not retryable is sent again only if it was certainly not executed: it was never sent, or the
+    server deferred it (429 with Retry-After; without that header a 429 may be final, as for an eviction).
+    """
+    if isinstance(error, ApiError):
+        deferred = error.status == _TOO_MANY_REQUESTS and error.retry_after_s is not None
+        retry = deferred or (request.retryable and error.status in _TRANSIENT)
+        return (error.retry_after_s or 0.0) if retry else None
+    retry = error.code == UNREACHABLE or (error.code == CONNECTION_LOST and request.retryable)
+    return 0.0 if retry else None
