@@ -1,5 +1,5 @@
-"""The ``governor`` command: loads the programs' commands when they are called, and brings those that people use daily.
+"""The ``governor`` command: the commands of everyday use, and those of the programs, imported when they are called.
 
-What a command shows is decided by pure functions (``differences``, ``tables``, ``waiting``); files, terminals and the
-server are at the edges. What a change means is decided by the server alone.
+Pure functions in ``output`` render what a command prints; files, terminals and the server stay at the edges. Deciding
+what a change means is excluded: only the server does that.
 """

@@ -1,4 +1,4 @@
-"""Talking to the server that the global options name, as the person whose token they name."""
+"""Calls to the server with the URL, token and certificate authority that the global options select."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from governor.cli.options import DEFAULT_SERVER, given
+from governor.cli.options import DEFAULT_SERVER, global_option
 from governor.errors import GovernorError, Kind
 from governor.process.tls import is_loopback
 from governor.values.secret import Secret
@@ -18,39 +18,51 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(question: "Callable[[Client], Awaitable[T]]") -> T:
-    """Open a client as the options of the current command say, and run one exchange with the server."""
-    # aiohttp takes longer to import than everything else together; only a command that talks pays for it.
+def call_server(function: "Callable[[Client], Awaitable[T]]") -> T:
+    """Run one function with a client of the selected server and return its result."""
+    # aiohttp takes longer to import than everything else together; only commands that call the server import it.
     from governor.client import Client  # noqa: PLC0415
 
-    server = server_address()
+    server = server_url()
 
-    async def exchange() -> T:
-        async with Client(server, _credential(server), ca_file=given("ca_file")) as client:
-            return await question(client)
+    async def call() -> T:
+        async with Client(server, _credential(server), ca_file=global_option("ca_file")) as client:
+            return await function(client)
 
-    return asyncio.run(exchange())
+    return asyncio.run(call())
 
 
-def server_address() -> str:
-    """Where the server of the current command is."""
-    return str(given("server") or DEFAULT_SERVER)
+def server_url() -> str:
+    """Return the URL of the selected server."""
+    return str(global_option("server") or DEFAULT_SERVER)
+
+
+def is_local(server: str) -> bool:
+    """Whether a URL can only address a server on this machine."""
+    try:
+        return is_loopback(urlsplit(server).hostname or "")
+    except ValueError:  # not a URL at all; the client's error explains it better
+        return False
 
 
 def read_token(path: Path) -> Secret:
-    """The token in a file; an empty or missing one is refused by name."""
+    """Read the token in a file; the error names the file and never repeats its contents."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise _no_token(f"cannot read the token file {path}: {reason}") from error
+        raise _token_file_error(f"cannot read the token file {path}: {reason}") from error
     if not text or not text.isascii() or not text.isprintable():
-        raise _no_token(f"the token file {path} does not hold a token")
+        raise _token_file_error(f"the token file {path} does not contain a token")
     return Secret(text)
 
 
+def _token_file_error(message: str) -> GovernorError:
+    return GovernorError(Kind.UNAUTHENTICATED, "token-file", message)
+
+
 def _credential(server: str) -> Callable[[], Secret] | None:
-    file: Path | None = given("token_file") or _admin_token_file(server)
+    file: Path | None = global_option("token_file") or _admin_token_file(server)
     if file is None:
         return None
     token = read_token(file)
@@ -58,20 +70,8 @@ def _credential(server: str) -> Callable[[], Secret] | None:
 
 
 def _admin_token_file(server: str) -> Path | None:
-    """For the person who runs a server here with its defaults; its token must not go to any other machine."""
-    from governor.server.settings import Settings  # noqa: PLC0415 - most people name a file
+    """Return the admin token file of a local server in its default directory; it is never sent to another machine."""
+    from governor.server.settings import Settings  # noqa: PLC0415 - most users name a token file
 
     file = Settings().data_dir / "admin.token"
-    return file if is_here(server) and os.access(file, os.R_OK) else None
-
-
-def is_here(server: str) -> bool:
-    """Whether a server can only be on this machine."""
-    try:
-        return is_loopback(urlsplit(server).hostname or "")
-    except ValueError:  # not an address at all, which the client says better
-        return False
-
-
-def _no_token(message: str) -> GovernorError:
-    return GovernorError(Kind.UNAUTHENTICATED, "token-file", message)
+    return file if is_local(server) and os.access(file, os.R_OK) else None

@@ -1,4 +1,7 @@
-"""The global options, accepted before and after a command's name. Imports next to nothing: the root's help needs it."""
+"""The global options, accepted before and after a command's name, and the errors that they resolve.
+
+Imports very little, because the help of the root command needs it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,14 +9,25 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from governor.errors import GovernorError, Kind
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_SERVER: Final = "http://127.0.0.1:8420"
 _META: Final = f"{__name__}."
 
+_STEP_BY_CODE: Final = {
+    "tls-untrusted": "pass the certificate authority of the server with --ca-file",
+    "unreachable": "check that the server is running, or select another one with --server or GOVERNOR_SERVER",
+}
+_STEP_BY_KIND: Final = {
+    Kind.UNAUTHENTICATED: "pass a file with a valid token with --token-file or GOVERNOR_TOKEN_FILE",
+    Kind.DENIED: "use a token with a higher role; an admin creates one with `governor token create`",
+}
+
 
 def connection_options(*, hidden: bool = True) -> Callable[[F], F]:
-    """The global options. On the root they are shown and read the environment; on a command they only override."""
+    """Add the global options. On the root they are listed and read the environment; on a command they only override."""
 
     def decorate(function: F) -> F:
         for option in (_option("ca_file", hidden), _option("token_file", hidden), _option("server", hidden)):
@@ -27,17 +41,18 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "server": {
         "metavar": "URL",
         "envvar": "GOVERNOR_SERVER",
-        "help": f"The server's address.  [env: GOVERNOR_SERVER; default: {DEFAULT_SERVER}]",
+        "help": f"URL of the server.  [env: GOVERNOR_SERVER; default: {DEFAULT_SERVER}]",
     },
     "token_file": {
         "type": click.Path(path_type=Path, dir_okay=False),
         "envvar": "GOVERNOR_TOKEN_FILE",
-        "help": "A file that holds your token.  [env: GOVERNOR_TOKEN_FILE; default: a local server's admin token]",
+        "help": "File with your token.  [env: GOVERNOR_TOKEN_FILE; default: the admin token of a local server]",
     },
     "ca_file": {
         "type": click.Path(path_type=Path, dir_okay=False),
         "envvar": "GOVERNOR_CA_FILE",
-        "help": "Trust only the authorities in this PEM file.  [env: GOVERNOR_CA_FILE; default: the system's]",
+        "help": "PEM file with the only certificate authorities to trust.  "
+        "[env: GOVERNOR_CA_FILE; default: those of the system]",
     },
 }
 
@@ -45,16 +60,21 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 def _option(name: str, hidden: bool) -> Callable[[F], F]:
     settings = dict(_OPTIONS[name])
     if hidden:
-        # The root has read the environment already; a flag after the command's name must still win over it.
+        # The root has read the environment already; a flag after the command's name must still override it.
         settings |= {"envvar": None, "hidden": True}
-    return click.option(f"--{name.replace('_', '-')}", expose_value=False, callback=_remember, **settings)
+    return click.option(f"--{name.replace('_', '-')}", expose_value=False, callback=_store, **settings)
 
 
-def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None:
         ctx.meta[f"{_META}{parameter.name}"] = value
 
 
-def given(name: str) -> Any:
-    """The value of a global option for the current command, or None."""
+def global_option(name: str) -> Any:
+    """Return the value of a global option for the current command, or None."""
     return click.get_current_context().meta.get(f"{_META}{name}")
+
+
+def next_step(error: GovernorError) -> str:
+    """Return what to do about an error whose message alone does not say it, or ``""``."""
+    return _STEP_BY_CODE.get(error.code) or _STEP_BY_KIND.get(error.kind, "")

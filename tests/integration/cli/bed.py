@@ -1,4 +1,4 @@
-"""The real command line against the real server; agents are played, because what counts here is what people see."""
+"""The real command line against the real server, with scripted agents: the subject is what users see."""
 
 import asyncio
 import os
@@ -28,12 +28,12 @@ from governor.wire.rest import EnrolRequest, TokenRequest
 from testbed.commands import Outcome, Running
 
 WITHIN_S = 60
-NOBODY = "http://127.0.0.1:1"
-"""Where no server is, whatever else runs on this machine."""
+UNREACHABLE = "http://127.0.0.1:1"
+"""A URL at which no server listens."""
 
 
 class CommandLine:
-    """Runs ``governor`` in a directory, as a person with a token would."""
+    """Runs ``governor`` in a directory with a token file."""
 
     def __init__(self, server: GovernorServer, directory: Path) -> None:
         self.server = server
@@ -60,41 +60,41 @@ class CommandLine:
         return Running(process)
 
     async def run(self, *words: str, **environment: str) -> Outcome:
-        """Run one command to its end; a variable that is empty is not set."""
+        """Run one command to its end; an empty environment variable is unset."""
         return await (await self.start(*words, **environment)).ended()
 
     async def run_on_terminal(self, *words: str) -> tuple[int, str]:
-        """Run one command on a terminal of its own; its exit code and all that appeared there."""
+        """Run one command on a pseudo-terminal; return its exit code and its output."""
         return await asyncio.to_thread(self._on_terminal, words)
 
     def _on_terminal(self, words: Iterable[str]) -> tuple[int, str]:
-        ours, theirs = os.openpty()
-        termios.tcsetwinsize(theirs, (24, 100))
+        master, slave = os.openpty()
+        termios.tcsetwinsize(slave, (24, 100))
         command = [sys.executable, "-m", "governor.cli.main", *words]
         environment = self._environment({"TERM": "xterm"})
         with subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=self.directory, env=environment
+            command, stdin=slave, stdout=slave, stderr=slave, cwd=self.directory, env=environment
         ) as process:
-            os.close(theirs)
-            shown = b"".join(iter(lambda: _read_terminal(ours), b""))
-            os.close(ours)
+            os.close(slave)
+            shown = b"".join(iter(lambda: _read_terminal(master), b""))
+            os.close(master)
             return process.wait(WITHIN_S), shown.decode()
 
     def _environment(self, given: Mapping[str, str]) -> dict[str, str]:
         settings = {"GOVERNOR_SERVER": self.server.url, "GOVERNOR_TOKEN_FILE": str(self.token_file), **given}
-        told = {name: value for name, value in settings.items() if value}
-        return {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **told}
+        variables = {name: value for name, value in settings.items() if value}
+        return {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **variables}
 
 
 def _read_terminal(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # how a terminal says that nobody writes to it any more
+    except OSError:  # EIO: the last writer has closed the terminal
         return b""
 
 
-class PlayedAgent:
-    """Holds a runtime's key and says of each delivery what it was told to say."""
+class ScriptedAgent:
+    """An agent that enrols as a runtime and reports given states for each delivery."""
 
     def __init__(self, server: GovernorServer, runtime: str) -> None:
         self.runtime = runtime
@@ -103,8 +103,8 @@ class PlayedAgent:
         self._reports = 0
 
     @asynccontextmanager
-    async def saying(self, *states: State, after: int = 0) -> AsyncIterator[None]:
-        """Watch until the block ends, and report each of ``states`` in turn about each delivery beyond ``after``."""
+    async def reporting(self, *states: State, after: int = 0) -> AsyncIterator[None]:
+        """Watch inside the block and report each of ``states`` in order for each delivery after ``after``."""
         opened = asyncio.Event()
         task = asyncio.create_task(self._watch(states, after, opened.set))
         try:
@@ -116,7 +116,7 @@ class PlayedAgent:
             await asyncio.gather(task, return_exceptions=True)
 
     async def enrol(self) -> None:
-        """Join with a one-time token."""
+        """Enrol with a one-time token."""
         async with self._server.client() as admin:
             join = read_join_token(Secret((await admin.create_token(TokenRequest(runtime=self.runtime))).text))
         async with Client(join.server, None) as client:
@@ -136,7 +136,7 @@ class PlayedAgent:
     def _report(self, delivery: Delivery, state: State) -> Report:
         self._reports += 1
         now = datetime.now(UTC)
-        evidence = (Evidence("played sidecar", now, f"seen as {state}"),)
+        evidence = (Evidence("scripted sidecar", now, f"seen as {state}"),)
         found = tuple(ResourceReport(state=state, evidence=evidence, resource=ref) for ref in refs(delivery.resources))
         return Report(
             runtime=self.runtime,
@@ -146,34 +146,34 @@ class PlayedAgent:
             boot="boot",
             n=self._reports,
             time=now,
-            agent="played",
+            agent="scripted",
             resources=found,
             workloads=(),
         )
 
 
-async def governed(governor: CommandLine, name: str) -> PlayedAgent:
-    """Make a runtime by the command line and let an agent join as it; the agent says nothing yet."""
+async def governed(governor: CommandLine, name: str) -> ScriptedAgent:
+    """Create a runtime with the command line and enrol an agent for it; the agent reports nothing yet."""
     governor.write(f"{name}.runtime.yaml", runtime(name))
-    made = await governor.run("apply", "-f", f"{name}.runtime.yaml", "--no-wait")
-    assert made.code == DONE, made.err
-    agent = PlayedAgent(governor.server, name)
+    created = await governor.run("apply", "-f", f"{name}.runtime.yaml", "--no-wait")
+    assert created.code == DONE, created.err
+    agent = ScriptedAgent(governor.server, name)
     await agent.enrol()
     return agent
 
 
 def runtime(name: str) -> dict[str, Any]:
-    """A Runtime document."""
+    """Return a Runtime document."""
     return {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": name}, "spec": {"platform": "local"}}
 
 
 def profile(name: str, selected: str | None, value: str = "one", **spec: Any) -> dict[str, Any]:
-    """A Profile with one component for one runtime."""
+    """Return a Profile with one component, for one runtime or for all."""
     component = {
         "apiVersion": "dapr.io/v1alpha1",
         "kind": "Component",
         "metadata": {"name": "store"},
         "spec": {"type": "state.in-memory", "version": "v1", "metadata": [{"name": "note", "value": value}]},
     }
-    wanted = {"selector": {"runtime": selected} if selected else {}, "resources": [component], **spec}
-    return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": wanted}
+    contents = {"selector": {"runtime": selected} if selected else {}, "resources": [component], **spec}
+    return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": contents}

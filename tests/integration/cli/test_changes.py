@@ -1,4 +1,4 @@
-"""``apply``, ``diff`` and ``delete`` with the real server: what is refused, accepted, followed and said."""
+"""``apply``, ``diff`` and ``delete`` with the real server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
-    """One server for this file; each test has runtimes and profiles of its own names."""
+    """Run one server for this file; each test uses its own names of runtimes and profiles."""
     async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -28,12 +28,12 @@ def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) ->
     return CommandLine(server, tmp_path)
 
 
-async def test_a_change_is_followed_until_every_runtime_verified_it(governor: CommandLine) -> None:
+async def test_a_change_is_followed_until_every_runtime_has_verified_it(governor: CommandLine) -> None:
     first, second = await governed(governor, "follow-1"), await governed(governor, "follow-2")
     governor.write("all/runtimes.yaml", runtime("follow-1"), runtime("follow-2"))
     governor.write("all/below/profiles.yml", profile("follow-1", "follow-1"), profile("follow-2", "follow-2"))
     states = State.RECEIVED, State.APPLIED, State.VERIFIED
-    async with first.saying(*states), second.saying(*states):
+    async with first.reporting(*states), second.reporting(*states):
         done = await governor.run("apply", "-f", "all", "-m", "first")
     assert (done.code, done.err) == (DONE, "")
     assert done.lines[:2] == ["Profile/follow-1: created (version 1)", "Profile/follow-2: created (version 1)"]
@@ -46,11 +46,11 @@ async def test_applying_the_same_again_changes_nothing(governor: CommandLine) ->
     governor.write("r.yaml", runtime("same"))
     await governor.run("apply", "-f", "r.yaml", "--no-wait")
     done = await governor.run("apply", "-f", "r.yaml")
-    assert (done.code, done.lines) == (DONE, ["nothing to change: every document is as it should be"])
+    assert (done.code, done.lines) == (DONE, ["no changes: every document is up to date"])
     assert "revision" in (await governor.run("history", "Runtime/same")).out
 
 
-async def test_a_runtime_without_an_agent_is_not_waited_for_but_told(governor: CommandLine) -> None:
+async def test_a_runtime_without_an_agent_is_reported_and_not_waited_for(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("alone"), profile("alone", "alone"))
     done = await governor.run("apply", "-f", "all.yaml")
     assert done.code == DONE
@@ -58,10 +58,10 @@ async def test_a_runtime_without_an_agent_is_not_waited_for_but_told(governor: C
     assert "governor token join alone" in done.err
 
 
-async def test_a_failed_runtime_ends_with_no_and_the_next_command(governor: CommandLine) -> None:
+async def test_a_failed_runtime_exits_with_one_and_names_the_next_command(governor: CommandLine) -> None:
     agent = await governed(governor, "fails")
     governor.write("p.yaml", profile("fails", "fails"))
-    async with agent.saying(State.FAILED):
+    async with agent.reporting(State.FAILED):
         done = await governor.run("apply", "-f", "p.yaml")
     assert done.code == NO
     assert done.lines[-1].endswith("verified on 0/1 runtimes")
@@ -69,21 +69,21 @@ async def test_a_failed_runtime_ends_with_no_and_the_next_command(governor: Comm
     assert "the change stays accepted; see `governor describe runtime fails`" in done.err
 
 
-async def test_a_runtime_that_takes_too_long_ends_with_its_own_code(governor: CommandLine) -> None:
+async def test_a_wait_that_times_out_has_its_exit_code(governor: CommandLine) -> None:
     agent = await governed(governor, "slow")
     governor.write("p.yaml", profile("slow", "slow"))
-    async with agent.saying(State.APPLIED):
-        # On a busy machine it must have seen where the runtime is before its time is over.
+    async with agent.reporting(State.APPLIED):
+        # Long enough for the first status to arrive on a busy machine.
         done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "5s")
     assert done.code == EXIT_CODE[Kind.DEADLINE]
     assert done.lines[-1].endswith("verified on 0/1 runtimes after 5 s")
     assert "stays accepted" in done.err
 
 
-async def test_an_interrupted_wait_says_that_the_change_stays_accepted(governor: CommandLine) -> None:
+async def test_an_interrupted_wait_states_that_the_change_stays_accepted(governor: CommandLine) -> None:
     agent = await governed(governor, "stop")
     governor.write("p.yaml", profile("stop", "stop"))
-    async with agent.saying(State.APPLIED):
+    async with agent.reporting(State.APPLIED):
         waiting = await governor.start("apply", "-f", "p.yaml")
         await waiting.said("stop: Applied")
         waiting.interrupt()
@@ -95,24 +95,24 @@ async def test_an_interrupted_wait_says_that_the_change_stays_accepted(governor:
     assert (await governor.run("get", "profile", "stop")).code == DONE
 
 
-async def test_quiet_says_nothing_but_errors(governor: CommandLine) -> None:
+async def test_quiet_prints_errors_only(governor: CommandLine) -> None:
     agent = await governed(governor, "quiet")
     governor.write("p.yaml", profile("quiet", "quiet"))
-    async with agent.saying(State.VERIFIED):
+    async with agent.reporting(State.VERIFIED):
         done = await governor.run("apply", "-q", "-f", "p.yaml")
     assert (done.code, done.out, done.err) == (DONE, "", "")
 
 
-async def test_a_dry_run_shows_the_change_and_makes_none(governor: CommandLine) -> None:
+async def test_a_dry_run_shows_the_change_without_making_it(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("dry"), profile("dry", "dry"))
     done = await governor.run("apply", "--dry-run", "-f", "all.yaml")
     assert done.code == DONE
-    assert "runtime dry: its resources change" in done.lines
+    assert "runtime dry: resources change" in done.lines
     assert done.lines[-1] == "dry run: nothing was changed"
     assert (await governor.run("get", "runtimes", "dry")).code == EXIT_CODE[Kind.NOT_FOUND]
 
 
-async def test_diff_answers_with_its_exit_code(governor: CommandLine) -> None:
+async def test_diff_exits_with_one_if_something_differs(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("diff"), profile("diff", "diff"))
     assert (await governor.run("diff", "-f", "all.yaml")).code == NO
     await governor.run("apply", "-f", "all.yaml", "--no-wait")
@@ -126,14 +126,14 @@ async def test_diff_answers_with_its_exit_code(governor: CommandLine) -> None:
     assert (await governor.run("diff", "-f", "all.yaml")).code == EXIT_CODE[Kind.INVALID]
 
 
-async def test_what_the_server_refuses_is_told_at_file_and_line_and_changes_nothing(governor: CommandLine) -> None:
+async def test_a_rejected_document_is_reported_at_file_and_line_and_changes_nothing(governor: CommandLine) -> None:
     governor.write("a-good.yaml", runtime("refused"))
     bad = governor.write("b-bad.yaml", runtime("refused-2"), profile("refused", "refused", priority="high"))
     line = next(n for n, text in enumerate(bad.read_text().splitlines(), 1) if "priority" in text)
     done = await governor.run("apply", "-f", ".")
     assert done.code == EXIT_CODE[Kind.INVALID]
     assert done.out == ""
-    assert any(said.startswith(f"b-bad.yaml:{line}: Profile/refused spec.priority: ") for said in done.err.splitlines())
+    assert any(each.startswith(f"b-bad.yaml:{line}: Profile/refused spec.priority: ") for each in done.err.splitlines())
     assert "nothing was changed" in done.err
     assert (await governor.run("get", "runtimes", "refused")).code == EXIT_CODE[Kind.NOT_FOUND]
 
@@ -147,14 +147,14 @@ async def test_what_the_server_refuses_is_told_at_file_and_line_and_changes_noth
         ("- 1\n", "x.yaml:1", "map"),
     ],
 )
-async def test_bad_input_is_told_at_its_place(governor: CommandLine, text: str, place: str, reason: str) -> None:
+async def test_bad_input_is_reported_at_its_place(governor: CommandLine, text: str, place: str, reason: str) -> None:
     (governor.directory / "x.yaml").write_text(text)
     done = await governor.run("apply", "-f", "x.yaml")
     assert done.code == EXIT_CODE[Kind.INVALID]
     assert any(line.startswith(place) and reason in line for line in done.err.splitlines()), done.err
 
 
-async def test_profiles_of_equal_priority_that_disagree_are_a_conflict(governor: CommandLine) -> None:
+async def test_conflicting_profiles_of_equal_priority_are_rejected(governor: CommandLine) -> None:
     documents = runtime("clash"), profile("clash-1", "clash", "one"), profile("clash-2", "clash", "two")
     governor.write("all.yaml", *documents)
     done = await governor.run("apply", "-f", "all.yaml")
@@ -166,26 +166,26 @@ async def test_profiles_of_equal_priority_that_disagree_are_a_conflict(governor:
 async def test_documents_are_deleted_by_name_as_one_change(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("gone"), profile("gone", "gone"))
     await governor.run("apply", "-f", "all.yaml", "--no-wait")
-    refused = await governor.run("delete", "Runtime/gone", "Profile/gone")
-    assert refused.code == EXIT_CODE[Kind.PRECONDITION]
-    assert "--allow-deletions" in refused.err
+    rejected = await governor.run("delete", "Runtime/gone", "Profile/gone")
+    assert rejected.code == EXIT_CODE[Kind.PRECONDITION]
+    assert "--allow-deletions" in rejected.err
     done = await governor.run("delete", "--allow-deletions", "runtime/gone", "profile/gone")
     assert done.code == DONE
     assert set(done.lines[:2]) == {"Runtime/gone: deleted (was version 1)", "Profile/gone: deleted (was version 1)"}
     assert (await governor.run("get", "profile", "gone")).code == EXIT_CODE[Kind.NOT_FOUND]
 
 
-async def test_waiting_outlives_a_restart_of_the_server(governor: CommandLine, tmp_path: Path) -> None:
+async def test_waiting_survives_a_restart_of_the_server(governor: CommandLine, tmp_path: Path) -> None:
     async with GovernorServer(tmp_path / "own") as own:
         mine = CommandLine(own, governor.directory)
         agent = await governed(mine, "restart")
         mine.write("p.yaml", profile("restart", "restart"))
-        async with agent.saying(State.APPLIED):
+        async with agent.reporting(State.APPLIED):
             waiting = await mine.start("apply", "-f", "p.yaml")
             await waiting.said("restart: Applied")
         await own.stop()
         await own.start()
-        async with agent.saying(State.VERIFIED):
+        async with agent.reporting(State.VERIFIED):
             done = await waiting.ended()
     assert done.code == DONE
     assert " verified on 1/1 runtimes in " in done.lines[-1]
@@ -194,7 +194,7 @@ async def test_waiting_outlives_a_restart_of_the_server(governor: CommandLine, t
 async def test_on_a_terminal_the_progress_is_a_table(governor: CommandLine) -> None:
     agent = await governed(governor, "screen")
     governor.write("p.yaml", profile("screen", "screen"))
-    async with agent.saying(State.VERIFIED):
+    async with agent.reporting(State.VERIFIED):
         code, shown = await governor.run_on_terminal("apply", "-f", "p.yaml")
     assert code == DONE
     assert "RUNTIME" in shown

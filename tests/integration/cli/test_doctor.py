@@ -1,4 +1,4 @@
-"""``doctor`` on real installations, well and not."""
+"""``doctor`` on real installations, with and without problems."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.process.exit_codes import DONE, NO
 from testbed.commands import Outcome
-from tests.integration.cli.bed import NOBODY, CommandLine, governed, profile, runtime
+from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
-    """One server for this file; it is healthy and has no runtimes but those of the one test that makes them."""
+    """Run one healthy server for this file; only one test creates runtimes, and deletes them."""
     async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -35,41 +35,41 @@ def reasons(done: Outcome) -> dict[str, str]:
     return {each["subject"]: each["condition"]["reason"] for each in found if each["condition"]["status"] != "True"}
 
 
-async def test_each_runtime_in_trouble_is_named_with_its_next_command(governor: CommandLine) -> None:
+async def test_each_runtime_with_a_problem_is_named_with_its_next_command(governor: CommandLine) -> None:
     agent = await governed(governor, "ill")
     governor.write("all.yaml", profile("ill", "ill"), runtime("new"))
-    async with agent.saying(State.FAILED):
+    async with agent.reporting(State.FAILED):
         await governor.run("apply", "-f", "all.yaml")
         done = await governor.run("doctor", "-o", "json")
-        told = await governor.run("doctor")
+        text = await governor.run("doctor")
         assert (done.code, reasons(done)) == (NO, {"runtime ill": "Failed", "runtime new": "NotEnrolled"})
-    assert told.lines[-1] == "2 problems found"
-    assert any(line.startswith("next: runtime new: governor token join new") for line in told.lines)
+    assert text.lines[-1] == "2 problems found"
+    assert any(line.startswith("next: runtime new: governor token join new") for line in text.lines)
     await governor.run("delete", "--allow-deletions", "Profile/ill", "Runtime/ill", "Runtime/new", "--no-wait")
 
 
-async def test_an_installation_without_trouble_ends_with_zero(governor: CommandLine) -> None:
+async def test_an_installation_without_problems_exits_with_zero(governor: CommandLine) -> None:
     done = await governor.run("doctor", "--data-dir", str(governor.server.data_dir))
-    assert (done.code, done.lines[-1]) == (DONE, "all is well"), done.out
+    assert (done.code, done.lines[-1]) == (DONE, "no problems found"), done.out
 
 
-async def test_a_missing_server_a_bad_token_and_an_open_directory_are_problems(
+async def test_an_unreachable_server_a_bad_token_and_an_exposed_directory_are_problems(
     governor: CommandLine,
 ) -> None:
-    missing = await governor.run("doctor", "-o", "json", "--server", NOBODY)
+    missing = await governor.run("doctor", "-o", "json", "--server", UNREACHABLE)
     (governor.directory / "bad.token").write_text("rgt1.no.such")
-    refused = await governor.run("doctor", "-o", "json", GOVERNOR_TOKEN_FILE="bad.token")
+    rejected = await governor.run("doctor", "-o", "json", GOVERNOR_TOKEN_FILE="bad.token")
     absent = await governor.run("doctor", "-o", "json", GOVERNOR_TOKEN_FILE="absent.token")
     governor.server.data_dir.chmod(0o755)
     exposed = await governor.run("doctor", "-o", "json", "--data-dir", str(governor.server.data_dir))
     governor.server.data_dir.chmod(0o700)
-    assert {each.code for each in (missing, refused, absent, exposed)} == {NO}
+    assert {each.code for each in (missing, rejected, absent, exposed)} == {NO}
     assert set(reasons(missing).values()) == {"Unreachable"}
-    assert (reasons(refused), reasons(absent)) == ({"token": "TokenRefused"}, {"token": "TokenFile"})
+    assert (reasons(rejected), reasons(absent)) == ({"token": "TokenRefused"}, {"token": "TokenFile"})
     assert reasons(exposed) == {str(governor.server.data_dir): "Exposed"}
-    assert "no.such" not in refused.out + refused.err
+    assert "no.such" not in rejected.out + rejected.err
 
 
-async def test_a_data_directory_that_is_not_there_is_told(governor: CommandLine) -> None:
+async def test_a_missing_data_directory_is_a_problem(governor: CommandLine) -> None:
     done = await governor.run("doctor", "-o", "json", "--data-dir", "nowhere")
     assert (done.code, reasons(done)) == (NO, {"nowhere": "DataDir"})

@@ -1,4 +1,4 @@
-"""``runtime`` and ``rollback`` with the real server: what an operator does when something went wrong."""
+"""``runtime``, ``rollback``, ``explain`` and ``import`` with the real server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
-    """One server for this file; each test has runtimes and profiles of its own names."""
+    """Run one server for this file; each test uses its own names of runtimes and profiles."""
     async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -28,14 +28,14 @@ def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) ->
     return CommandLine(server, tmp_path)
 
 
-async def test_a_retry_is_followed_on_its_runtime_alone(governor: CommandLine) -> None:
+async def test_a_retry_is_followed_on_its_runtime_only(governor: CommandLine) -> None:
     first, second = await governed(governor, "retry-1"), await governed(governor, "retry-2")
     governor.write("all.yaml", profile("retry-1", "retry-1"), profile("retry-2", "retry-2"))
-    async with first.saying(State.FAILED), second.saying(State.FAILED):
+    async with first.reporting(State.FAILED), second.reporting(State.FAILED):
         failed = await governor.run("apply", "-f", "all.yaml")
     assert failed.code == NO
     assert "`governor runtime retry retry-1`" in failed.err
-    async with first.saying(State.APPLIED, State.VERIFIED, after=1):
+    async with first.reporting(State.APPLIED, State.VERIFIED, after=1):
         done = await governor.run("runtime", "retry", "retry-1")
     assert (done.code, done.err) == (DONE, "")
     assert done.lines[0].startswith("retry-1: delivery 2, attempt 2 at revision ")
@@ -43,28 +43,28 @@ async def test_a_retry_is_followed_on_its_runtime_alone(governor: CommandLine) -
     assert not any("retry-2" in line for line in done.lines)
 
 
-async def test_a_retry_that_fails_again_ends_with_no(governor: CommandLine) -> None:
+async def test_a_retry_that_fails_again_exits_with_one(governor: CommandLine) -> None:
     agent = await governed(governor, "fails")
     governor.write("p.yaml", profile("fails", "fails"))
-    async with agent.saying(State.FAILED):
+    async with agent.reporting(State.FAILED):
         await governor.run("apply", "-f", "p.yaml")
         done = await governor.run("runtime", "retry", "fails")
     assert done.code == NO
     assert "seen as failed" in done.err
 
 
-async def test_a_retry_of_nothing_is_refused(governor: CommandLine) -> None:
+async def test_a_retry_without_a_delivery_is_rejected(governor: CommandLine) -> None:
     await governed(governor, "nothing")
-    refused = await governor.run("runtime", "retry", "nothing")
-    assert refused.code == EXIT_CODE[Kind.PRECONDITION]
-    assert "nothing was ever sent to runtime 'nothing'" in refused.err
+    rejected = await governor.run("runtime", "retry", "nothing")
+    assert rejected.code == EXIT_CODE[Kind.PRECONDITION]
+    assert "runtime 'nothing' has no delivery yet" in rejected.err
     assert (await governor.run("runtime", "retry", "nobody")).code == EXIT_CODE[Kind.NOT_FOUND]
 
 
-async def test_a_rollback_is_shown_first_and_then_followed(governor: CommandLine) -> None:
+async def test_a_rollback_is_previewed_and_followed(governor: CommandLine) -> None:
     agent = await governed(governor, "back")
     governor.write("p.yaml", profile("back", "back", "one"))
-    async with agent.saying(State.VERIFIED):
+    async with agent.reporting(State.VERIFIED):
         first = await governor.run("apply", "-f", "p.yaml")
         governor.write("p.yaml", profile("back", "back", "two"))
         await governor.run("apply", "-f", "p.yaml")
@@ -79,17 +79,17 @@ async def test_a_rollback_is_shown_first_and_then_followed(governor: CommandLine
     assert f"rollback to revision {revision}" in (await governor.run("history", "Profile/back")).out
 
 
-async def test_a_rollback_to_no_revision_is_refused(governor: CommandLine) -> None:
-    refused = await governor.run("rollback", "99999")
-    assert refused.code == EXIT_CODE[Kind.NOT_FOUND]
-    assert "there is no revision 99999" in refused.err
+async def test_a_rollback_to_an_unknown_revision_is_rejected(governor: CommandLine) -> None:
+    rejected = await governor.run("rollback", "99999")
+    assert rejected.code == EXIT_CODE[Kind.NOT_FOUND]
+    assert "there is no revision 99999" in rejected.err
     assert (await governor.run("rollback", "orders")).code == USAGE
 
 
-async def test_a_revoked_runtime_is_shown_and_can_be_invited_again(governor: CommandLine) -> None:
+async def test_a_revoked_runtime_is_shown_with_the_next_step(governor: CommandLine) -> None:
     await governed(governor, "revoked")
     done = await governor.run("runtime", "revoke", "revoked")
-    assert (done.code, done.lines) == (DONE, ["revoked: its agent's key is revoked"])
+    assert (done.code, done.lines) == (DONE, ["revoked: agent key revoked"])
     assert "governor token join revoked" in done.err
     assert "Revoked" in (await governor.run("describe", "runtime", "revoked")).out
     again = await governor.run("runtime", "revoke", "revoked")
@@ -121,6 +121,6 @@ async def test_the_file_of_the_proof_of_concept_is_imported_as_one_change(govern
     assert "runtime 'old-1': component 'store' has no spec.version; v1 is taken" in done.err
     created = {f"Profile/poc-old-{n}: created (version 1)" for n in (1, 2)}
     assert created | {f"Runtime/old-{n}: created (version 1)" for n in (1, 2)} == set(done.lines[:4])
-    assert again.lines == ["nothing to change: every document is as it should be"]
+    assert again.lines == ["no changes: every document is up to date"]
     governor.write("other.yaml", runtime("old-1"))
     assert (await governor.run("import", "--poc", "other.yaml")).code == EXIT_CODE[Kind.INVALID]

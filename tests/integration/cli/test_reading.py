@@ -1,4 +1,4 @@
-"""``get``, ``describe``, ``history`` and ``token`` with the real server, and who may do what."""
+"""``get``, ``describe``, ``history`` and ``token`` with the real server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,14 +16,14 @@ from governor.process.exit_codes import DONE, EXIT_CODE
 from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
 from governor.wire.rest import RuntimeView, TokenView
-from tests.integration.cli.bed import NOBODY, CommandLine, governed, profile, runtime
+from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
-    """One server for this file; each test has runtimes and profiles of its own names."""
+    """Run one server for this file; each test uses its own names of runtimes and profiles."""
     async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -34,7 +34,7 @@ def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) ->
     return CommandLine(server, tmp_path)
 
 
-async def test_things_are_read_back_as_wire_structs(governor: CommandLine) -> None:
+async def test_json_output_decodes_to_the_rest_bodies(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("read"), profile("read", "read"))
     await governor.run("apply", "-f", "all.yaml", "--no-wait", "-m", "to be read")
     runtimes = await governor.run("get", "runtimes", "-o", "json")
@@ -46,7 +46,7 @@ async def test_things_are_read_back_as_wire_structs(governor: CommandLine) -> No
     assert newest.message == "to be read"
 
 
-async def test_a_profile_is_read_back_as_it_may_be_applied_again(governor: CommandLine) -> None:
+async def test_a_printed_profile_can_be_applied_again(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("again"), profile("again", "again"))
     await governor.run("apply", "-f", "all.yaml", "--no-wait")
     document = await governor.run("get", "profile", "again", "-o", "yaml")
@@ -58,14 +58,14 @@ async def test_a_profile_is_read_back_as_it_may_be_applied_again(governor: Comma
 async def test_a_described_runtime_shows_the_evidence(governor: CommandLine) -> None:
     agent = await governed(governor, "shown")
     governor.write("p.yaml", profile("shown", "shown"))
-    async with agent.saying(State.VERIFIED):
+    async with agent.reporting(State.VERIFIED):
         assert (await governor.run("apply", "-f", "p.yaml")).code == DONE
         described = await governor.run("describe", "runtime", "shown")
     assert described.code == DONE
     assert any(line.startswith("  Verified: True for ") for line in described.lines)
     assert any(line.startswith("  Connected: True for ") for line in described.lines)
     assert "  Component/default/store: verified" in described.lines
-    assert any(line.startswith("    played sidecar, ") and "seen as verified" in line for line in described.lines)
+    assert any(line.startswith("    scripted sidecar, ") and "seen as verified" in line for line in described.lines)
 
 
 async def test_the_history_of_a_document_shows_each_change_newest_first(governor: CommandLine) -> None:
@@ -75,8 +75,8 @@ async def test_the_history_of_a_document_shows_each_change_newest_first(governor
         governor.write("p.yaml", profile("story", "story", priority=priority))
         await governor.run("apply", "-f", "p.yaml", "--no-wait", "-m", f"priority {priority}")
     await governor.run("delete", "Profile/story", "--no-wait", "-m", "over")
-    told = [line.strip() for line in (await governor.run("history", "profile/story")).lines if line.startswith("  ")]
-    assert told == [
+    lines = [line.strip() for line in (await governor.run("history", "profile/story")).lines if line.startswith("  ")]
+    assert lines == [
         *("over", "Profile/story version 3", "deleted"),
         *("priority 2", "Profile/story version 2", "~ spec.priority: 1 -> 2"),
         *("priority 1", "Profile/story version 1", "created"),
@@ -85,11 +85,11 @@ async def test_the_history_of_a_document_shows_each_change_newest_first(governor
     assert [line.strip() for line in newest.lines[1:]] == ["over", "Profile/story version 3", "deleted"]
 
 
-async def test_a_document_that_never_was_has_no_history(governor: CommandLine) -> None:
+async def test_a_document_that_never_existed_has_no_history(governor: CommandLine) -> None:
     assert (await governor.run("history", "Profile/never")).code == EXIT_CODE[Kind.NOT_FOUND]
 
 
-async def test_a_secret_is_masked_in_everything_that_is_shown(governor: CommandLine) -> None:
+async def test_a_secret_is_masked_in_all_output(governor: CommandLine) -> None:
     hidden = "correct-horse"
     document = profile("masked", "masked")
     component = document["spec"]["resources"][0]
@@ -112,48 +112,48 @@ async def test_a_secret_is_masked_in_everything_that_is_shown(governor: CommandL
     assert "only masked values changed" in shown[-1].out
 
 
-async def test_a_token_does_what_its_role_allows_until_it_is_revoked(governor: CommandLine) -> None:
-    made = await governor.run("token", "create", "--name", "reader", "--role", "viewer", "--ttl", "1h")
-    assert len(made.lines) == 1
-    assert made.out.strip() not in made.err
+async def test_a_token_permits_what_its_role_allows_until_it_is_revoked(governor: CommandLine) -> None:
+    created = await governor.run("token", "create", "--name", "reader", "--role", "viewer", "--ttl", "1h")
+    assert len(created.lines) == 1
+    assert created.out.strip() not in created.err
     reader = CommandLine(governor.server, governor.directory)
     reader.token_file = governor.directory / "reader.token"
-    reader.token_file.write_text(made.out)
+    reader.token_file.write_text(created.out)
     assert (await reader.run("get", "runtimes")).code == DONE
     reader.write("r.yaml", runtime("denied"))
-    refused = await reader.run("apply", "-f", "r.yaml")
-    assert refused.code == EXIT_CODE[Kind.DENIED]
-    assert "nothing was changed" in refused.err
+    rejected = await reader.run("apply", "-f", "r.yaml")
+    assert rejected.code == EXIT_CODE[Kind.DENIED]
+    assert "nothing was changed" in rejected.err
     listed = msgspec.json.decode((await governor.run("token", "list", "-o", "json")).out, type=list[TokenView])
     (token,) = [each for each in listed if each.name == "reader"]
     assert (await governor.run("token", "revoke", token.id)).code == DONE
     ended = await reader.run("get", "runtimes")
     assert ended.code == EXIT_CODE[Kind.UNAUTHENTICATED]
-    assert made.out.strip() not in ended.err
+    assert created.out.strip() not in ended.err
 
 
-async def test_a_join_token_is_printed_alone_and_names_the_server(governor: CommandLine) -> None:
+async def test_only_the_join_token_is_printed_and_it_names_the_server(governor: CommandLine) -> None:
     governor.write("r.yaml", runtime("joins"))
     await governor.run("apply", "-f", "r.yaml", "--no-wait")
-    made = await governor.run("token", "join", "joins")
-    join = read_join_token(Secret(made.out))
+    created = await governor.run("token", "join", "joins")
+    join = read_join_token(Secret(created.out))
     assert (join.runtime, join.server) == ("joins", governor.server.url)
     assert (await governor.run("token", "join", "nobody")).code == EXIT_CODE[Kind.NOT_FOUND]
 
 
-async def test_without_a_token_the_next_step_is_named(governor: CommandLine) -> None:
-    refused = await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")
-    assert refused.code == EXIT_CODE[Kind.UNAUTHENTICATED]
-    assert "--token-file" in refused.err
+async def test_a_missing_token_names_the_next_step(governor: CommandLine) -> None:
+    rejected = await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")
+    assert rejected.code == EXIT_CODE[Kind.UNAUTHENTICATED]
+    assert "--token-file" in rejected.err
 
 
-async def test_the_admin_token_of_a_server_in_its_default_directory_is_found(governor: CommandLine) -> None:
+async def test_the_admin_token_in_the_default_directory_is_found(governor: CommandLine) -> None:
     (governor.directory / "governor-data").symlink_to(governor.server.data_dir)
     assert (await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")).code == DONE
 
 
-async def test_a_server_that_is_not_there_is_named(governor: CommandLine) -> None:
-    refused = await governor.run("get", "runtimes", "--server", NOBODY)
-    assert refused.code == EXIT_CODE[Kind.UNAVAILABLE]
-    assert NOBODY in refused.err
-    assert "Traceback" not in refused.err
+async def test_an_unreachable_server_is_named(governor: CommandLine) -> None:
+    rejected = await governor.run("get", "runtimes", "--server", UNREACHABLE)
+    assert rejected.code == EXIT_CODE[Kind.UNAVAILABLE]
+    assert UNREACHABLE in rejected.err
+    assert "Traceback" not in rejected.err

@@ -1,4 +1,4 @@
-"""The root of the command line: what it imports, how it fails, and what it is told by options."""
+"""The root command: its imports, its exit codes and its global options."""
 
 import os
 import shlex
@@ -12,9 +12,9 @@ import pytest
 
 from governor.cli import main
 from governor.cli.connection import read_token
-from governor.cli.lazy import Entry
+from governor.cli.groups import Entry
 from governor.cli.main import COMMANDS, cli, run
-from governor.cli.options import connection_options, given
+from governor.cli.options import connection_options, global_option
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, USAGE
 
@@ -23,13 +23,13 @@ SLOW = ("aiohttp", "asyncio", "rich", "yaml", "sqlalchemy", "governor.server", "
 
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Adds the commands ``probe`` (remembers the global options) and ``fail`` and returns what was remembered."""
+    """Add the commands ``probe`` (records the global options) and ``fail``, and return what was recorded."""
     seen: list[object] = []
 
     @click.command()
     @connection_options()
     def probe() -> int:
-        seen.append((given("server"), given("token_file"), given("ca_file")))
+        seen.append((global_option("server"), global_option("token_file"), global_option("ca_file")))
         return 42
 
     @click.command()
@@ -72,22 +72,22 @@ def test_the_module_is_a_program_too() -> None:
     assert done.stdout.startswith("governor, version ")
 
 
-def test_a_typing_error_names_what_was_probably_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_suggests_the_closest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["aply"]) == USAGE
     assert "did you mean 'apply'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["apply"], ["--no-such-option"], ["get", "nothing"], ["delete", "orders"]])
-def test_a_wrong_command_line_ends_with_two(arguments: list[str]) -> None:
+def test_a_usage_error_exits_with_two(arguments: list[str]) -> None:
     assert run(arguments) == USAGE
 
 
-def test_a_command_decides_its_exit_code(probe: list[object]) -> None:
+def test_a_command_returns_its_exit_code(probe: list[object]) -> None:
     assert run(["probe"]) == 42
     assert probe == [(None, None, None)]
 
 
-def test_global_options_are_taken_before_and_after_the_command(
+def test_global_options_are_accepted_before_and_after_the_command(
     probe: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOVERNOR_SERVER", "http://environment")
@@ -102,7 +102,9 @@ def test_global_options_are_taken_before_and_after_the_command(
     ]
 
 
-def test_an_error_becomes_its_exit_code_and_its_words(probe: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_sets_the_exit_code_and_is_printed_on_stderr(
+    probe: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["fail", "denied"]) == EXIT_CODE[Kind.DENIED]
     out, err = capsys.readouterr()
     assert out == ""
@@ -113,12 +115,14 @@ def test_an_interrupt_has_its_exit_code(probe: list[object]) -> None:
     assert run(["fail", "interrupt"]) == INTERRUPTED
 
 
-def test_a_defect_is_no_answer(probe: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_exception_exits_as_internal_with_its_traceback(
+    probe: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["fail", "defect"]) == EXIT_CODE[Kind.INTERNAL]
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_reader_that_left_is_no_defect() -> None:
+def test_a_broken_pipe_has_its_exit_code_and_prints_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "governor.cli.main", "--help"]
@@ -142,32 +146,32 @@ def in_shell(arguments: Sequence[str], redirection: str, **variables: str) -> "s
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"], LINT, [*LINT, "-o", "json"]])
-def test_an_output_that_is_full_is_no_defect(arguments: list[str]) -> None:
+def test_a_full_output_device_is_reported(arguments: list[str]) -> None:
     done = in_shell(arguments, "> /dev/full")
     assert done.returncode == EXIT_CODE[Kind.EXHAUSTED]
-    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+    assert done.stderr == "error: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-"])
-def test_an_error_that_nobody_can_be_told_has_its_exit_code(redirection: str) -> None:
+def test_an_error_keeps_its_exit_code_when_stderr_is_unusable(redirection: str) -> None:
     assert in_shell(["aply"], redirection).returncode == USAGE
     assert in_shell(["runtime-proxy", "--control-endpoint=/nowhere", "explain", "x"], redirection).returncode == 11
 
 
-def test_a_path_is_judged_where_it_is_used_and_not_where_it_is_given(
+def test_a_path_is_checked_when_it_is_used_and_not_when_it_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A setting must mean the same as a flag and as a variable."""
-    monkeypatch.setattr(os, "access", lambda *_given, **_more: False)
+    """A setting must behave the same as a flag and as an environment variable."""
+    monkeypatch.setattr(os, "access", lambda *_args, **_kwargs: False)
     assert run(["runtime-proxy", f"--hook-server-dir={tmp_path}", "lint"]) == 0
 
 
-def test_who_closes_the_output_gets_none() -> None:
+def test_a_closed_output_is_no_error() -> None:
     done = in_shell(LINT, ">&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_text_that_the_output_cannot_take_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_text_that_the_output_encoding_lacks_is_escaped(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"\xff\xd0\xb6")
     odd.mkdir()
     done = in_shell([*LINT, str(odd)], "< /dev/null", PYTHONIOENCODING="latin-1")
@@ -176,7 +180,7 @@ def test_a_text_that_the_output_cannot_take_is_shown_all_the_same(tmp_path: Path
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_calls_us(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_has_a_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert "_GOVERNOR_COMPLETE" in capsys.readouterr().out
 
@@ -196,7 +200,7 @@ def test_a_token_file_is_read_without_its_line_break(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff\xfe", "schlüssel".encode()])
-def test_a_file_without_a_token_is_refused_by_name_only(content: bytes, tmp_path: Path) -> None:
+def test_a_file_without_a_token_is_rejected_without_repeating_its_contents(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(GovernorError) as raised:

@@ -1,1 +1,1 @@
-"""The commands that people use daily, one module per command or noun."""
+"""The commands of everyday use, one module per command or noun."""

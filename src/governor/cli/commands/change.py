@@ -1,21 +1,22 @@
-"""``apply``, ``diff``, ``delete``, ``rollback``: one change request each, sent once, followed until it is in use.
+"""``apply``, ``diff``, ``delete``, ``rollback`` and ``import``: each sends one change request and follows the change.
 
-What is wrong is told at file and line, wherever it was found: here or by the server.
+Problems are reported at file and line, whether they were found here or by the server.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
 from governor.cli import files
-from governor.cli.commands.follow import Patience, end, follow, patience_options, say, warn
-from governor.cli.connection import ask
+from governor.cli.commands.follow import WaitOptions, follow, print_lines, print_result, wait_options, warn
+from governor.cli.connection import call_server
 from governor.cli.options import connection_options
 from governor.cli.output.diff import change_lines, document_title
-from governor.cli.output.progress import Ending
-from governor.cli.parameters import DocumentName
+from governor.cli.output.progress import CommandResult
+from governor.cli.param_types import DocumentName
 from governor.domain.changes import Change
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
@@ -23,13 +24,16 @@ from governor.process.exit_codes import DONE, NO
 from governor.wire.rest import ChangeRequest, Rollback
 from governor.yamltext import Parsed
 
+if TYPE_CHECKING:
+    from governor.client import Client
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNKNOWN: Final = "it is not known whether the change was accepted; see `governor history`"
+_UNKNOWN: Final = "the change may have been accepted; check `governor history`"
 
 
-class Wish(Patience, frozen=True):
-    """What the person wants besides the change itself."""
+class ChangeOptions(WaitOptions, frozen=True):
+    """The options of every command that changes documents."""
 
     message: str
     dry_run: bool
@@ -37,16 +41,17 @@ class Wish(Patience, frozen=True):
 
 
 def change_options(function: F) -> F:
-    """The options of every command that changes something; together they are a ``Wish``."""
+    """Add the options that make up ``ChangeOptions``."""
     for option in _CHANGE_OPTIONS:
         function = option(function)
-    return patience_options(function)
+    return wait_options(function)
 
 
+_allow_deletions_option: Final = click.option("--allow-deletions", is_flag=True, help="Allow large deletions.")
 _CHANGE_OPTIONS: Final = (
-    click.option("--allow-deletions", is_flag=True, help="Accept that the change removes much."),
-    click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
-    click.option("-m", "--message", default="", help="Why; stands in the history."),
+    _allow_deletions_option,
+    click.option("--dry-run", is_flag=True, help="Show what would change, without changing it."),
+    click.option("-m", "--message", default="", help="Reason for the change; recorded in the history."),
 )
 _files_option: Final = click.option(
     "-f",
@@ -64,93 +69,121 @@ _files_option: Final = click.option(
 @_files_option
 @change_options
 @connection_options()
-def apply(sources: Sequence[str], **wish: Any) -> int:
-    """Put documents and follow the change until it is verified in use.
+def apply(sources: Sequence[str], **options: Any) -> int:
+    """Apply documents and wait until the change is verified.
 
-    All documents travel as one change: it is accepted whole or refused whole. A document replaces the one of its name;
-    documents that are not named stay as they are.
+    All documents form one change, which is accepted or rejected as a whole. A document replaces the one of the same
+    kind and name; other documents stay as they are.
     """
     parsed = files.read(sources)
-    return carry_out(ChangeRequest(documents=_trees(parsed)), parsed, Wish(**wish))
+    return submit(ChangeRequest(documents=_trees(parsed)), parsed, ChangeOptions(**options))
 
 
 @click.command()
 @click.argument("documents", nargs=-1, required=True, type=DocumentName(), metavar="KIND/NAME...")
 @change_options
 @connection_options()
-def delete(documents: Sequence[DocumentRef], **wish: Any) -> int:
-    """Delete documents, as one change, and follow it until it is verified in use."""
-    return carry_out(ChangeRequest(deletions=tuple(documents)), (), Wish(**wish))
+def delete(documents: Sequence[DocumentRef], **options: Any) -> int:
+    """Delete documents, as one change, and wait until the change is verified."""
+    return submit(ChangeRequest(deletions=tuple(documents)), (), ChangeOptions(**options))
 
 
 @click.command()
 @click.argument("target", nargs=-1, metavar="[REVISION] [KIND/NAME...]")
 @change_options
 @connection_options()
-def rollback(target: Sequence[str], **wish: Any) -> int:
-    """Make documents what they were at a revision, and follow that change until it is verified in use.
+def rollback(target: Sequence[str], **options: Any) -> int:
+    """Restore documents to an earlier revision and wait until the change is verified.
 
-    Without REVISION that is the one before the newest. Without KIND/NAME all documents go back; those that came later
-    are deleted. History stays: the old contents become new versions in a new revision. `--dry-run` shows the change.
+    REVISION defaults to the one before the newest. Without KIND/NAME all documents are restored, and those created
+    later are deleted. The history is kept: the old contents become new versions in a new revision. Use `--dry-run` to
+    see the change first.
     """
     first, names = (target[0], target[1:]) if target and target[0].isdecimal() else (None, target)
     documents = tuple(DocumentName().convert(name, None, click.get_current_context()) for name in names)
-    asked = Rollback(revision=None if first is None else int(first), documents=documents)
-    return carry_out(ChangeRequest(rollback=asked), (), Wish(**wish))
+    requested = Rollback(revision=None if first is None else int(first), documents=documents)
+    return submit(ChangeRequest(rollback=requested), (), ChangeOptions(**options))
+
+
+@click.command("import")
+@click.option(
+    "--poc", "file", required=True, type=click.Path(path_type=Path), metavar="FILE", help="YAML file with `runtimes:`."
+)
+@change_options
+@connection_options()
+def import_documents(file: Path, **options: Any) -> int:
+    """Import the file of the proof of concept, as one change.
+
+    Each entry becomes a Runtime named by its id, unless that exists already, and a Profile `poc-<id>` with its
+    Component.
+    """
+    from governor.server.sources import poc_format  # noqa: PLC0415 - only the import reads the old format
+
+    imported = poc_format.read(files.read([str(file)]))
+    warn(imported.warnings)
+    known = call_server(_runtime_names)
+    return submit(ChangeRequest(documents=imported.documents(known)), (), ChangeOptions(**options))
 
 
 @click.command()
 @_files_option
-@click.option("--allow-deletions", is_flag=True, help="Accept that the change removes much.")
+@_allow_deletions_option
 @connection_options()
 def diff(sources: Sequence[str], allow_deletions: bool) -> int:
-    """Show what `apply` would change, for documents and for runtimes.
+    """Show what `apply` would change in documents and runtimes.
 
-    Ends with 0 when nothing differs, with 1 when something does, and with more when it failed.
+    Exits with 0 if nothing differs, with 1 if something does, and with a higher code on an error.
     """
     parsed = files.read(sources)
     change = _send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
-    say(change_lines(change))
+    print_lines(change_lines(change))
     warn(change.warnings)
     return NO if change.documents else DONE
 
 
-def carry_out(asked: ChangeRequest, parsed: Sequence[Parsed], wish: Wish) -> int:
-    """Send one change as a person wishes, and follow it; the exit code. ``parsed`` are the texts that it came from."""
+def submit(request: ChangeRequest, parsed: Sequence[Parsed], options: ChangeOptions) -> int:
+    """Send one change, follow it as the options say, and return the exit code.
+
+    ``parsed`` are the texts that the documents were read from.
+    """
     request = msgspec.structs.replace(
-        asked, message=wish.message, dry_run=wish.dry_run, allow_deletions=wish.allow_deletions
+        request, message=options.message, dry_run=options.dry_run, allow_deletions=options.allow_deletions
     )
     change = _send(request, parsed)
     warn(change.warnings)
-    if wish.dry_run:
-        say([*change_lines(change), "dry run: nothing was changed"])
+    if options.dry_run:
+        print_lines([*change_lines(change), "dry run: nothing was changed"])
         return DONE
-    if not wish.quiet:
-        say(map(document_title, change.documents))
+    if not options.quiet:
+        print_lines(map(document_title, change.documents))
     if change.revision is None:
-        return end(Ending(DONE, "nothing to change: every document is as it should be"), wish)
-    if not wish.wait:
-        return end(Ending(DONE, f"revision {change.revision} accepted"), wish)
-    return end(follow(change.revision, wish), wish)
+        return print_result(CommandResult(DONE, "no changes: every document is up to date"), options)
+    if not options.wait:
+        return print_result(CommandResult(DONE, f"revision {change.revision} accepted"), options)
+    return print_result(follow(change.revision, options), options)
 
 
 def _trees(parsed: Sequence[Parsed]) -> tuple[dict[str, Any], ...]:
     return tuple(item.value for item in parsed if isinstance(item.value, dict))
 
 
+async def _runtime_names(client: "Client") -> list[str]:
+    return [each.name for each in await client.documents("Runtime")]
+
+
 def _send(request: ChangeRequest, parsed: Sequence[Parsed]) -> Change:
     try:
-        return ask(lambda client: client.change(request))
+        return call_server(lambda client: client.change(request))
     except GovernorError as error:
-        said = _UNKNOWN if _may_have_arrived(error) and not request.dry_run else "nothing was changed"
+        effect = _UNKNOWN if _may_be_accepted(error) and not request.dry_run else "nothing was changed"
         raise GovernorError(
-            error.kind, error.code, f"{error.message}; {said}", locate(error.details, parsed)
+            error.kind, error.code, f"{error.message}; {effect}", locate(error.details, parsed)
         ) from error
     except KeyboardInterrupt:
         warn(["nothing was changed" if request.dry_run else _UNKNOWN])
         raise
 
 
-def _may_have_arrived(error: GovernorError) -> bool:
-    """Whether the answer was lost rather than the question."""
+def _may_be_accepted(error: GovernorError) -> bool:
+    """Whether the server may have accepted the change although its response was lost."""
     return error.kind in (Kind.DEADLINE, Kind.INTERNAL) or error.code in ("connection-lost", "gateway")

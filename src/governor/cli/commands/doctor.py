@@ -1,4 +1,4 @@
-"""``doctor``: look at an installation from here and say what is wrong and what to do."""
+"""``doctor``: check an installation and print what to do about each problem."""
 
 import os
 import stat
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from governor.cli.commands.diagnosis import (
-    Answers,
+    CheckResult,
+    DataDirectory,
     Diagnosis,
-    Directory,
-    Finding,
-    about_answers,
-    about_directory,
-    about_failure,
+    ServerReply,
+    check_directory,
+    check_server,
     diagnose,
     diagnosis_text,
+    failure,
 )
-from governor.cli.connection import ask, is_here, server_address
+from governor.cli.connection import call_server, is_local, server_url
 from governor.cli.options import connection_options
 from governor.errors import GovernorError, invalid
 from governor.process.exit_codes import DONE, NO
@@ -35,54 +35,54 @@ if TYPE_CHECKING:
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The data directory of a server on this machine.  [default: governor-data, if it is there]",
+    help="Data directory of a server on this machine.  [default: governor-data, if it exists]",
 )
 @output_option
 @connection_options()
 def doctor(data_dir: Path | None, output: Format) -> int:
-    """Find out what is wrong with this installation, and the next command.
+    """Check this installation and show how to fix problems.
 
-    Looks at the server (reachable, trusted, ready, version, clock), the token, every runtime, and the data directory
-    of a server on this machine. Ends with 0 when all is well and with 1 when it found a problem.
+    Checks the server (reachable, trusted, ready, version, clock), the token, every runtime, and the data directory of
+    a server on this machine. Exits with 0 if there is no problem and with 1 if there is one.
     """
-    diagnosis = diagnose([*_about_server(), *_about_data(data_dir)])
+    diagnosis = diagnose([*_check_server(), *_check_data_directory(data_dir)])
     click.echo(diagnosis_text(diagnosis) if output == "table" else machine_text(diagnosis, output))
-    return _code(diagnosis)
+    return _exit_code(diagnosis)
 
 
-def _code(diagnosis: Diagnosis) -> int:
+def _exit_code(diagnosis: Diagnosis) -> int:
     return NO if any(each.is_problem for each in diagnosis.findings) else DONE
 
 
-def _about_server() -> list[Finding]:
-    server = server_address()
+def _check_server() -> list[CheckResult]:
+    server = server_url()
     try:
-        return list(about_answers(server, ask(_questions)))
+        return list(check_server(server, call_server(_fetch)))
     except GovernorError as error:
-        return [about_failure(server, error)]
+        return [failure(server, error)]
 
 
-async def _questions(client: "Client") -> Answers:
+async def _fetch(client: "Client") -> ServerReply:
     status = await client.status()
     time = datetime.now(UTC)
-    return Answers(status, await client.runtimes(), time)
+    return ServerReply(status, await client.runtimes(), time)
 
 
-def _about_data(given: Path | None) -> Iterator[Finding]:
-    from governor.server.settings import Settings  # noqa: PLC0415 - most people ask another machine
+def _check_data_directory(given: Path | None) -> Iterator[CheckResult]:
+    from governor.server.settings import Settings  # noqa: PLC0415 - most servers are on another machine
 
     path = given or Settings().data_dir
-    if given is None and not (is_here(server_address()) and path.is_dir()):
+    if given is None and not (is_local(server_url()) and path.is_dir()):
         return
     try:
-        yield from about_directory(_look_at(path))
+        yield from check_directory(_read_directory(path))
     except OSError as error:
-        message = f"cannot look at {path}: {error.strerror or error}"
-        yield about_failure(str(path), invalid("data-dir", message))
+        message = f"cannot read {path}: {error.strerror or error}"
+        yield failure(str(path), invalid("data-dir", message))
 
 
-def _look_at(path: Path) -> Directory:
-    """See a data directory. Files that a person may read anyway are left out. Blocking."""
+def _read_directory(path: Path) -> DataDirectory:
+    """Return modes and free space of a data directory; world-readable ``.url`` files are skipped. Blocking."""
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.iterdir() if each.suffix != ".url"}
     space = os.statvfs(path)
-    return Directory(path, {".": stat.S_IMODE(path.stat().st_mode), **modes}, space.f_bavail * space.f_frsize)
+    return DataDirectory(path, {".": stat.S_IMODE(path.stat().st_mode), **modes}, space.f_bavail * space.f_frsize)

@@ -1,11 +1,11 @@
-"""``explain``: one line for each field of what a runtime gets, with its value and the profile that decided it."""
+"""``explain``: one line for each field of a runtime's configuration, with its value and the profile that set it."""
 
 from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
 
-from governor.cli.connection import ask
+from governor.cli.connection import call_server
 from governor.cli.options import connection_options
 from governor.errors import GovernorError, Kind
 from governor.process.options import output_option
@@ -19,23 +19,23 @@ from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExp
 @output_option
 @connection_options()
 def explain(runtime: str, resource: str | None, output: Format) -> None:
-    """Show which profile decided each field of what RUNTIME gets, or of one of its resources.
+    """Show which profile set each field of RUNTIME's configuration, or of one of its resources.
 
-    A field that a profile took away is shown as removed; sensitive values stay masked.
+    Fields that a profile removed are shown as removed; sensitive values are masked.
     """
-    found = ask(lambda client: client.explain(runtime))
-    shown = found if resource is None else narrowed(found, resource)
+    found = call_server(lambda client: client.explain(runtime))
+    shown = found if resource is None else select_resource(found, resource)
     click.echo(explanation_text(shown) if output == "table" else machine_text(shown, output))
 
 
-def narrowed(found: RuntimeExplanation, resource: str) -> RuntimeExplanation:
-    """Only one resource, named KIND/NAME or KIND/NAMESPACE/NAME, the kind in any case; without the apply policy."""
-    meant = tuple(each for each in found.resources if resource.lower() in _names(each))
-    if not meant:
+def select_resource(found: RuntimeExplanation, resource: str) -> RuntimeExplanation:
+    """Return one resource, named KIND/NAME or KIND/NAMESPACE/NAME ignoring case, without the apply policy."""
+    selected = tuple(each for each in found.resources if resource.lower() in _names(each))
+    if not selected:
         known = ", ".join(str(each.resource) for each in found.resources) or "none"
-        message = f"runtime {found.runtime!r} gets no resource {resource!r}; its resources: {known}"
+        message = f"runtime {found.runtime!r} has no resource {resource!r}; its resources: {known}"
         raise GovernorError(Kind.NOT_FOUND, "not-found", message)
-    return msgspec.structs.replace(found, resources=meant, apply=())
+    return msgspec.structs.replace(found, resources=selected, apply=())
 
 
 def _names(each: ResourceExplanation) -> tuple[str, str]:
@@ -44,8 +44,8 @@ def _names(each: ResourceExplanation) -> tuple[str, str]:
 
 
 def explanation_text(found: RuntimeExplanation) -> str:
-    """For people: a table for each resource, and one for the apply policy."""
-    return "\n\n".join(_parts(found)) or f"nothing is meant for runtime {found.runtime!r}"
+    """Return a table for each resource and one for the apply policy."""
+    return "\n\n".join(_parts(found)) or f"runtime {found.runtime!r} has no configuration"
 
 
 def _parts(found: RuntimeExplanation) -> Iterator[str]:

@@ -1,73 +1,143 @@
-"""Following what was asked for until it is in use, and saying how it ended; for every command that waits."""
+"""Waiting for a revision: the options, the watch that reconnects, and the printed result.
 
+What a step means and how it looks are ``output.progress`` and ``output.display``.
+"""
+
+import asyncio
+import random
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
-from governor.cli.connection import ask
-from governor.cli.output.display import choose
-from governor.cli.output.progress import STAYS, Ending, Follower, ending
-from governor.cli.parameters import Duration
-from governor.errors import GovernorError
+from governor.cli.connection import call_server
+from governor.cli.output.display import open_display
+from governor.cli.output.progress import STILL_ACCEPTED, CommandResult, Phase, RevisionStatus, follow_result
+from governor.cli.param_types import Duration
+from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import INTERRUPTED
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.wire.rest import RevisionProgress, RuntimeView
+
+if TYPE_CHECKING:
+    from governor.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_RECONNECT: Final = Backoff(initial_s=0.2, max_s=2.0)
 
-class Patience(msgspec.Struct, frozen=True):
-    """Whether and how long a person waits, and how much they want to read meanwhile."""
+
+class WaitOptions(msgspec.Struct, frozen=True):
+    """The options of every command that waits for runtimes."""
 
     wait: bool
     wait_timeout_s: int
     quiet: bool
 
 
-def patience_options(function: F) -> F:
-    """The options that together are a ``Patience``."""
-    for option in _PATIENCE_OPTIONS:
+def wait_options(function: F) -> F:
+    """Add the options that make up ``WaitOptions``."""
+    for option in _WAIT_OPTIONS:
         function = option(function)
     return function
 
 
-_PATIENCE_OPTIONS: Final = (
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+_WAIT_OPTIONS: Final = (
+    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
     click.option(
-        "--wait-timeout", "wait_timeout_s", type=Duration(), default="60s", show_default=True, help="How long to wait."
+        "--wait-timeout",
+        "wait_timeout_s",
+        type=Duration(),
+        default="60s",
+        show_default=True,
+        help="Maximum time to wait.",
     ),
-    click.option("--wait/--no-wait", default=True, help="Wait until the change is verified in use (the default)."),
+    click.option("--wait/--no-wait", default=True, help="Wait until the change is verified (the default)."),
 )
 
 
-def follow(revision: int, patience: Patience, only: str | None = None) -> Ending:
-    """Follow a revision on all its runtimes, or on one, until it is in use there or cannot be."""
-    with choose(quiet=patience.quiet) as display:
+def follow(revision: int, options: WaitOptions, only: str | None = None) -> CommandResult:
+    """Follow a revision until every runtime, or ``only`` one, has verified it or cannot."""
+    with open_display(quiet=options.quiet) as display:
         follower = Follower(revision, display.show, only)
         try:
-            ask(lambda client: follower.follow(client, patience.wait_timeout_s))
+            call_server(lambda client: follower.follow(client, options.wait_timeout_s))
         except KeyboardInterrupt:
-            return Ending(INTERRUPTED, f"interrupted: revision {revision} accepted", (STAYS,))
+            return CommandResult(INTERRUPTED, f"interrupted: revision {revision} accepted", (STILL_ACCEPTED,))
         except GovernorError as error:
-            raise GovernorError(error.kind, error.code, f"{error.message}; {STAYS}", error.details) from error
-    return ending(revision, follower.last, patience.wait_timeout_s)
+            raise GovernorError(error.kind, error.code, f"{error.message}; {STILL_ACCEPTED}", error.details) from error
+    return follow_result(revision, follower.status, options.wait_timeout_s)
 
 
-def end(ending: Ending, patience: Patience) -> int:
-    """Say how it ended; the exit code."""
-    if not patience.quiet:
-        say([ending.result])
-    warn(ending.remarks)
-    return ending.code
+class Follower:
+    """Follows one revision over as many connections as it takes; ``status`` is the last one received."""
+
+    def __init__(self, revision: int, show: Callable[[RevisionStatus], None], only: str | None = None) -> None:
+        """Follow all runtimes of the revision, or ``only`` the one of this name."""
+        self._revision = revision
+        self._show = show
+        self._only = only
+        self._retries = Retries(_RECONNECT, random.Random())  # noqa: S311 - jitter, not a secret
+        self.status: RevisionStatus | None = None
+
+    async def follow(self, client: "Client", timeout_s: float) -> None:
+        """Show each status until no runtime is pending or the timeout expires."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._is_pending():
+                    await self._follow_once(client)
+        except TimeoutError:
+            return
+
+    async def _follow_once(self, client: "Client") -> None:
+        try:
+            without_agent = frozenset(each.name for each in await client.runtimes() if _has_no_agent(each))
+            async with aclosing(client.progress(self._revision)) as steps:
+                async for progress in steps:
+                    self._update(RevisionStatus(self._select(progress), without_agent))
+                    if not self._is_pending():
+                        return
+        except GovernorError as error:
+            if error.kind is not Kind.UNAVAILABLE:
+                raise
+            await asyncio.sleep(self._retries.next_delay_s())
+
+    def _is_pending(self) -> bool:
+        return self.status is None or bool(self.status.in_phase(Phase.PENDING))
+
+    def _select(self, progress: RevisionProgress) -> RevisionProgress:
+        if self._only is None:
+            return progress
+        selected = tuple(each for each in progress.runtimes if each.runtime == self._only)
+        return msgspec.structs.replace(progress, runtimes=selected)
+
+    def _update(self, status: RevisionStatus) -> None:
+        self.status = status
+        self._retries.reset()
+        self._show(status)
 
 
-def say(lines: Iterable[str]) -> None:
-    """Lines of the answer."""
+def _has_no_agent(runtime: RuntimeView) -> bool:
+    return any(each.type == "Connected" and each.reason in ("NotEnrolled", "Revoked") for each in runtime.conditions)
+
+
+def print_result(result: CommandResult, options: WaitOptions) -> int:
+    """Print the result of a command and return its exit code."""
+    if not options.quiet:
+        print_lines([result.summary])
+    warn(result.notes)
+    return result.exit_code
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on the standard output."""
     for line in lines:
         click.echo(line)
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Lines beside the answer."""
+    """Print lines on stderr."""
     for line in lines:
         click.echo(line, err=True)

@@ -1,13 +1,13 @@
-"""``runtime``: what a person does to one runtime, besides changing its documents."""
+"""``runtime``: operations on one runtime that change no documents."""
 
 from typing import Any
 
 import click
 
-from governor.cli.commands.follow import Patience, end, follow, patience_options, say, warn
-from governor.cli.connection import ask
+from governor.cli.commands.follow import WaitOptions, follow, print_lines, print_result, wait_options, warn
+from governor.cli.connection import call_server
 from governor.cli.options import connection_options
-from governor.cli.output.progress import Ending
+from governor.cli.output.progress import CommandResult
 from governor.process.exit_codes import DONE
 
 
@@ -18,31 +18,31 @@ def runtime() -> None:
 
 @runtime.command("retry")
 @click.argument("name", metavar="ID")
-@patience_options
+@wait_options
 @connection_options()
-def retry(name: str, **patience: Any) -> int:
-    """Have a runtime try its newest delivery once more, and follow it until it is verified or failed.
+def retry(name: str, **options: Any) -> int:
+    """Retry a runtime's newest delivery and wait until it is verified or has failed.
 
-    For a runtime that refused a change whose cause is gone meanwhile, such as a server that was down. A delivery that
-    is verified already is not retried.
+    Use it when the cause of a failure is gone, for example after a database is up again. A verified delivery is not
+    retried.
     """
-    wish = Patience(**patience)
-    runtime = ask(lambda client: client.retry(name))
-    if not wish.quiet:
-        say([f"{name}: delivery {runtime.sequence}, attempt {runtime.attempt} at revision {runtime.revision}"])
-    if not wish.wait:
-        return end(Ending(DONE, f"revision {runtime.revision} is tried again"), wish)
-    return end(follow(runtime.revision, wish, only=name), wish)
+    wait = WaitOptions(**options)
+    runtime = call_server(lambda client: client.retry(name))
+    if not wait.quiet:
+        print_lines([f"{name}: delivery {runtime.sequence}, attempt {runtime.attempt} at revision {runtime.revision}"])
+    if not wait.wait:
+        return print_result(CommandResult(DONE, f"revision {runtime.revision}: retry accepted"), wait)
+    return print_result(follow(runtime.revision, wait, only=name), wait)
 
 
 @runtime.command("revoke")
 @click.argument("name", metavar="ID")
 @connection_options()
 def revoke(name: str) -> None:
-    """Refuse the key of a runtime's agent from now on, also on open connections.
+    """Revoke the key of a runtime's agent, including on open connections.
 
-    What the runtime runs stays as it is. Join tokens made for it and not used yet end too.
+    The runtime keeps what it runs. Unused join tokens of the runtime are revoked as well.
     """
-    ask(lambda client: client.revoke_runtime(name))
-    say([f"{name}: its agent's key is revoked"])
+    call_server(lambda client: client.revoke_runtime(name))
+    print_lines([f"{name}: agent key revoked"])
     warn([f"to govern it again: `governor token join {name}`, for an agent with an empty state directory"])

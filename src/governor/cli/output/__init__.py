@@ -1,1 +1,1 @@
-"""Text for people: tables, descriptions, diffs, history, and progress. Pure, except for the live display."""
+"""Text output for users: tables, descriptions, diffs and progress. Pure, except for the displays."""

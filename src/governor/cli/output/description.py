@@ -1,9 +1,9 @@
-"""One runtime in full: its conditions with their evidence, its delivery, and what its agent reported. Pure."""
+"""The text of ``describe runtime``: conditions with their evidence, delivery and report. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from governor.cli.output.tables import age, moment
+from governor.cli.output.tables import age, timestamp
 from governor.domain.conditions import Actor, Condition
 from governor.domain.reports import Evidence, Finding, Report
 from governor.values.printing import one_line
@@ -11,7 +11,7 @@ from governor.wire.rest import RuntimeView
 
 
 def runtime_text(runtime: RuntimeView, now: datetime) -> str:
-    """Everything that the server knows about a runtime."""
+    """Return everything that the server knows about a runtime."""
     parts = [_identity(runtime), _conditions(runtime, now), _delivery(runtime), _report(runtime.report, now)]
     return "\n\n".join("\n".join(part) for part in parts)
 
@@ -23,7 +23,7 @@ def _identity(runtime: RuntimeView) -> Iterator[str]:
     yield f"Labels:    {labels or '-'}"
     yield f"State:     {runtime.summary.state}: {one_line(runtime.summary.message)}"
     if runtime.summary.actor is not Actor.NOBODY:
-        yield f"Who acts:  {runtime.summary.actor}"
+        yield f"Action by: {runtime.summary.actor}"
 
 
 def _conditions(runtime: RuntimeView, now: datetime) -> Iterator[str]:
@@ -42,7 +42,7 @@ def _condition(condition: Condition, now: datetime) -> Iterator[str]:
 def _delivery(runtime: RuntimeView) -> Iterator[str]:
     yield "Delivery:"
     if not runtime.sequence:
-        yield "  nothing was meant for this runtime yet"
+        yield "  no delivery yet"
         return
     yield f"  sequence {runtime.sequence}, attempt {runtime.attempt}, from revision {runtime.revision}"
     yield f"  {runtime.digest}"
@@ -53,8 +53,8 @@ def _report(report: Report | None, now: datetime) -> Iterator[str]:
     if report is None:
         yield "  the agent has not reported yet"
         return
-    told = f"number {report.n} by agent {report.agent}, {age(report.time, now)} ago ({moment(report.time)})"
-    yield f"  of sequence {report.sequence}, attempt {report.attempt}: {told}"
+    source = f"report {report.n} from agent {report.agent}, {age(report.time, now)} ago ({timestamp(report.time)})"
+    yield f"  sequence {report.sequence}, attempt {report.attempt}: {source}"
     for resource in report.resources:
         yield from _finding(str(resource.resource), resource, now)
     for workload in report.workloads:

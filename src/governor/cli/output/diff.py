@@ -1,4 +1,4 @@
-"""Changes as text: what happened to each document and what follows for each runtime. Pure."""
+"""Changes as text: the differences of each document and of each runtime's resources. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,14 +13,14 @@ _SIGN: Final = {Operation.ADDED: "+", Operation.REMOVED: "-", Operation.CHANGED:
 
 
 def change_lines(change: Change) -> list[str]:
-    """Each document and each runtime with its differences; nothing when nothing differs."""
+    """Return each document and each runtime with its differences; empty if nothing differs."""
     documents = (line for document in change.documents for line in _document_lines(document))
     runtimes = (line for runtime in change.runtimes for line in _runtime_lines(runtime))
     return [*documents, *runtimes]
 
 
 def document_title(document: DocumentChange) -> str:
-    """One line that says what becomes of a document."""
+    """Return one line on the effect of a change on a document."""
     if any(each.path == "kind" and each.operation is Operation.REMOVED for each in document.differences):
         return f"{document.document}: deleted (was version {document.old_version})"
     if document.old_version == 0:
@@ -29,15 +29,15 @@ def document_title(document: DocumentChange) -> str:
 
 
 def difference_lines(difference: Difference) -> list[str]:
-    """One difference: short values on its line, larger ones as YAML below it."""
+    """Return one difference: scalars on its line, maps and lists as YAML below it."""
     sign, path = _SIGN[difference.operation], difference.path or "(all)"
     old, new = difference.old, difference.new
     if difference.operation is Operation.CHANGED:
-        if _is_short(old) and _is_short(new):
-            return [f"{sign} {path}: {_short(old)} -> {_short(new)}"]
+        if _is_scalar(old) and _is_scalar(new):
+            return [f"{sign} {path}: {_scalar_text(old)} -> {_scalar_text(new)}"]
         return [f"{sign} {path}:", *_block("-", old), *_block("+", new)]
     value = new if difference.operation is Operation.ADDED else old
-    return [f"{sign} {path}: {_short(value)}"] if _is_short(value) else [f"{sign} {path}:", *_block(sign, value)]
+    return [f"{sign} {path}: {_scalar_text(value)}"] if _is_scalar(value) else [f"{sign} {path}:", *_block(sign, value)]
 
 
 def _document_lines(document: DocumentChange) -> Iterator[str]:
@@ -47,10 +47,10 @@ def _document_lines(document: DocumentChange) -> Iterator[str]:
 
 def _runtime_lines(runtime: RuntimeChange) -> Iterator[str]:
     if runtime.differences:
-        yield f"runtime {runtime.runtime}: its resources change"
+        yield f"runtime {runtime.runtime}: resources change"
         yield from _indented(runtime.differences)
     else:
-        yield f"runtime {runtime.runtime}: gets a delivery with the same resources"
+        yield f"runtime {runtime.runtime}: new delivery with the same resources"
 
 
 def _indented(differences: tuple[Difference, ...]) -> Iterator[str]:
@@ -58,11 +58,11 @@ def _indented(differences: tuple[Difference, ...]) -> Iterator[str]:
         yield from (f"  {line}" for line in difference_lines(difference))
 
 
-def _is_short(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     return not isinstance(value, (dict, list)) or not value
 
 
-def _short(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 

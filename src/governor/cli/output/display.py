@@ -1,4 +1,4 @@
-"""How progress looks: a live table on a terminal, one line per step elsewhere, nothing when quiet."""
+"""Displays of progress: a live table on a terminal, one line per change elsewhere, nothing when quiet."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import click
 
-from governor.cli.output.progress import Standing, step_lines
+from governor.cli.output.progress import RevisionStatus, step_lines
 from governor.values.printing import one_line
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Display(Protocol):
-    """Shows the steps of a change while it is open."""
+    """A context manager that shows the progress of a revision."""
 
     def __enter__(self) -> Self: ...
 
@@ -23,19 +23,19 @@ class Display(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def show(self, standing: Standing) -> None:
-        """Show one step."""
+    def show(self, status: RevisionStatus) -> None:
+        """Show one status."""
 
 
-def choose(*, quiet: bool) -> Display:
-    """The display that fits to where the output goes."""
+def open_display(*, quiet: bool) -> Display:
+    """Return the display for the standard output of this process."""
     if quiet:
-        return Silent()
-    return Live() if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" else Lines()
+        return NoDisplay()
+    return LiveDisplay() if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" else LineDisplay()
 
 
-class Silent:
-    """Shows nothing."""
+class NoDisplay:
+    """A display that shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -45,28 +45,28 @@ class Silent:
     ) -> None:
         return None
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: RevisionStatus) -> None:
         """Show nothing."""
 
 
-class Lines(Silent):
-    """One line for each runtime that moved; readable in a log."""
+class LineDisplay(NoDisplay):
+    """One line for each runtime that changed; readable in a log."""
 
     def __init__(self) -> None:
-        self._last: Standing | None = None
+        self._last: RevisionStatus | None = None
 
-    def show(self, standing: Standing) -> None:
-        """Print what moved since the last step."""
-        for line in step_lines(self._last, standing):
+    def show(self, status: RevisionStatus) -> None:
+        """Print what changed since the last status."""
+        for line in step_lines(self._last, status):
             click.echo(line)
-        self._last = standing
+        self._last = status
 
 
-class Live:
-    """A table that follows the runtimes in place."""
+class LiveDisplay:
+    """A table that is updated in place."""
 
     def __init__(self) -> None:
-        # Only a terminal pays for rich.
+        # Imported only where it is needed, because it is slow to import.
         from rich.live import Live as RichLive  # noqa: PLC0415
 
         self._live = RichLive(auto_refresh=False)
@@ -80,18 +80,18 @@ class Live:
     ) -> None:
         self._live.__exit__(kind, error, traceback)
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: RevisionStatus) -> None:
         """Replace the table."""
-        self._live.update(progress_table(standing), refresh=True)
+        self._live.update(progress_table(status), refresh=True)
 
 
-def progress_table(standing: Standing) -> "Table":
-    """All runtimes of a change; states are words, colour only repeats them."""
+def progress_table(status: RevisionStatus) -> "Table":
+    """Return a table of all runtimes of a revision; colour only repeats what the state says."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table("RUNTIME", "STATE", "SECONDS", "MESSAGE", box=None, pad_edge=False)
-    for each in standing.progress.runtimes:
+    for each in status.progress.runtimes:
         style = "green" if each.done else "yellow"
         state = Text(each.summary.state, style=style)
         table.add_row(each.runtime, state, f"{each.seconds:.2f}", Text(one_line(each.summary.message)))

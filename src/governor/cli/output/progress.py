@@ -1,151 +1,93 @@
-"""Following an accepted change across runtimes: where it stands, when waiting ends, and in which words.
+"""Progress of an accepted revision over its runtimes, and the result of waiting for it. Pure.
 
-A change that was accepted stays accepted, whatever happens to whoever waits for it. How it looks on a terminal is
-``display``'s business.
+An accepted change stays accepted even if waiting for it fails. The watch is ``commands.follow``, the terminal
+``output.display``.
 """
 
-import asyncio
 import enum
-import random
-from collections.abc import Callable
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from governor.domain.conditions import STALLED_REASONS
-from governor.errors import GovernorError, Kind
+from governor.errors import Kind
 from governor.process.exit_codes import DONE, EXIT_CODE, NO
-from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.values.printing import one_line
-from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
+from governor.wire.rest import RevisionProgress, RuntimeProgress
 
-if TYPE_CHECKING:
-    from governor.client import Client
-
-STAYS: Final = "the change stays accepted and goes out without you; see `governor get runtimes`"
-
-_RECONNECT: Final = Backoff(initial_s=0.2, max_s=2.0)
+STILL_ACCEPTED: Final = "the change stays accepted and continues in the background; check `governor get runtimes`"
 
 
-class Place(enum.Enum):
-    """Where a runtime stands with a revision. An absent one has no agent at all, so nobody can wait for it."""
+class Phase(enum.Enum):
+    """How far a runtime is with a revision; one without an agent cannot be waited for."""
 
     VERIFIED = enum.auto()
-    REFUSED = enum.auto()
-    ABSENT = enum.auto()
-    AWAITED = enum.auto()
+    STALLED = enum.auto()
+    WITHOUT_AGENT = enum.auto()
+    PENDING = enum.auto()
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How far one revision is out, and which runtimes have no agent."""
+class RevisionStatus(msgspec.Struct, frozen=True):
+    """Progress of one revision, and the runtimes that have no agent."""
 
     progress: RevisionProgress
-    absent: frozenset[str] = frozenset()
+    without_agent: frozenset[str] = frozenset()
 
-    def at(self, place: Place) -> list[RuntimeProgress]:
-        """The runtimes that stand there."""
-        return [each for each in self.progress.runtimes if self._place(each) is place]
+    def in_phase(self, phase: Phase) -> list[RuntimeProgress]:
+        """Return the runtimes in a phase."""
+        return [each for each in self.progress.runtimes if self._phase(each) is phase]
 
-    def _place(self, runtime: RuntimeProgress) -> Place:
+    def _phase(self, runtime: RuntimeProgress) -> Phase:
         if runtime.done:
-            return Place.VERIFIED
+            return Phase.VERIFIED
         if runtime.summary.state in STALLED_REASONS:
-            return Place.REFUSED
-        return Place.ABSENT if runtime.runtime in self.absent else Place.AWAITED
+            return Phase.STALLED
+        return Phase.WITHOUT_AGENT if runtime.runtime in self.without_agent else Phase.PENDING
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """What is said at the end: ``result`` in one line, and what a person should know besides."""
+class CommandResult(msgspec.Struct, frozen=True):
+    """What a command prints when it ends: a summary line, and notes for stderr."""
 
-    code: int
-    result: str
-    remarks: tuple[str, ...] = ()
-
-
-class Follower:
-    """Follows one revision on as many connections as it takes, and keeps the last step that was seen."""
-
-    def __init__(self, revision: int, show: Callable[[Standing], None], only: str | None = None) -> None:
-        """Follow all runtimes of the revision, or ``only`` the one of this name."""
-        self._revision = revision
-        self._show = show
-        self._only = only
-        self._retries = Retries(_RECONNECT, random.Random())  # noqa: S311 - spreads load, keeps no secret
-        self.last: Standing | None = None
-
-    async def follow(self, client: "Client", timeout_s: float) -> None:
-        """Show each step until no runtime is awaited any more or the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self.last is None or self.last.at(Place.AWAITED):
-                    await self._connect(client)
-        except TimeoutError:
-            return
-
-    async def _connect(self, client: "Client") -> None:
-        try:
-            absent = frozenset(each.name for each in await client.runtimes() if _has_no_agent(each))
-            async with aclosing(client.progress(self._revision)) as steps:
-                async for progress in steps:
-                    self._see(Standing(self._narrowed(progress), absent))
-                    if not self.last or not self.last.at(Place.AWAITED):
-                        return
-        except GovernorError as error:
-            if error.kind is not Kind.UNAVAILABLE:
-                raise
-            await asyncio.sleep(self._retries.next_delay_s())
-
-    def _narrowed(self, progress: RevisionProgress) -> RevisionProgress:
-        if self._only is None:
-            return progress
-        meant = tuple(each for each in progress.runtimes if each.runtime == self._only)
-        return msgspec.structs.replace(progress, runtimes=meant)
-
-    def _see(self, standing: Standing) -> None:
-        self.last = standing
-        self._retries.reset()
-        self._show(standing)
+    exit_code: int
+    summary: str
+    notes: tuple[str, ...] = ()
 
 
-def step_lines(old: Standing | None, new: Standing) -> list[str]:
-    """One line for each runtime that moved."""
+def step_lines(old: RevisionStatus | None, new: RevisionStatus) -> list[str]:
+    """Return one line for each runtime whose summary changed."""
     before = {each.runtime: each.summary for each in old.progress.runtimes} if old else {}
-    moved = (each for each in new.progress.runtimes if before.get(each.runtime) != each.summary)
-    return [f"{told(each)} ({each.seconds:.2f} s)" for each in moved]
+    changed = (each for each in new.progress.runtimes if before.get(each.runtime) != each.summary)
+    return [f"{runtime_line(each)} ({each.seconds:.2f} s)" for each in changed]
 
 
-def told(runtime: RuntimeProgress) -> str:
-    """A runtime's state in one line."""
+def runtime_line(runtime: RuntimeProgress) -> str:
+    """Return a runtime's state and message on one line."""
     return f"{runtime.runtime}: {runtime.summary.state}: {one_line(runtime.summary.message)}"
 
 
-def ending(revision: int, standing: Standing | None, timeout_s: float) -> Ending:
-    """What the last step means for the person who waited."""
-    if standing is None:
-        result = f"revision {revision} accepted, but its progress could not be followed for {timeout_s:g} s"
-        return Ending(EXIT_CODE[Kind.UNAVAILABLE], result, (STAYS,))
-    if not standing.progress.runtimes:
-        return Ending(DONE, f"revision {revision} accepted; it changes no runtime")
-    verified, refused, awaited = (standing.at(place) for place in (Place.VERIFIED, Place.REFUSED, Place.AWAITED))
-    result = f"revision {revision} verified on {len(verified)}/{len(standing.progress.runtimes)} runtimes"
-    if refused:
-        name = refused[0].runtime
+def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float) -> CommandResult:
+    """Return the result of waiting for a revision, from the last status received."""
+    if status is None:
+        summary = f"revision {revision} accepted, but its progress was unavailable for {timeout_s:g} s"
+        return CommandResult(EXIT_CODE[Kind.UNAVAILABLE], summary, (STILL_ACCEPTED,))
+    if not status.progress.runtimes:
+        return CommandResult(DONE, f"revision {revision} accepted; it changes no runtime")
+    verified, stalled, pending = (status.in_phase(each) for each in (Phase.VERIFIED, Phase.STALLED, Phase.PENDING))
+    summary = f"revision {revision} verified on {len(verified)}/{len(status.progress.runtimes)} runtimes"
+    if stalled:
+        name = stalled[0].runtime
         advice = (
-            f"the change stays accepted; see `governor describe runtime {name}`, then correct it, "
-            f"or try it again with `governor runtime retry {name}`"
+            f"the change stays accepted; see `governor describe runtime {name}`, then correct the change, "
+            f"or retry it with `governor runtime retry {name}`"
         )
-        return Ending(NO, result, (*map(told, (*refused, *awaited)), advice))
-    if awaited:
-        return Ending(EXIT_CODE[Kind.DEADLINE], f"{result} after {timeout_s:g} s", (*map(told, awaited), STAYS))
+        return CommandResult(NO, summary, (*map(runtime_line, (*stalled, *pending)), advice))
+    if pending:
+        notes = (*map(runtime_line, pending), STILL_ACCEPTED)
+        return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary} after {timeout_s:g} s", notes)
     took = f" in {max(each.seconds for each in verified):.2f} s" if verified else ""
-    return Ending(DONE, result + took, tuple(map(_invitation, standing.at(Place.ABSENT))))
+    return CommandResult(DONE, summary + took, tuple(map(_join_hint, status.in_phase(Phase.WITHOUT_AGENT))))
 
 
-def _invitation(runtime: RuntimeProgress) -> str:
+def _join_hint(runtime: RuntimeProgress) -> str:
     name = runtime.runtime
-    return f"{name}: no agent is enrolled; make a token for it with `governor token join {name}`"
-
-
-def _has_no_agent(runtime: RuntimeView) -> bool:
-    return any(each.type == "Connected" and each.reason in ("NotEnrolled", "Revoked") for each in runtime.conditions)
+    return f"{name}: no agent is enrolled; create a join token with `governor token join {name}`"

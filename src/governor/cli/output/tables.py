@@ -1,4 +1,4 @@
-"""Wire structs as tables and paragraphs for people. Pure; the time is handed in."""
+"""REST bodies as tables for users. Pure; the current time is a parameter."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,20 +14,20 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """How long ago, in the largest unit that fits; a moment ahead of us counts as now."""
+    """Return the time since then in the largest unit of which it has at least two; a time in the future is ``0s``."""
     if since is None:
         return NONE
     seconds = max(0.0, (now - since).total_seconds())
     return next((f"{seconds / size:.0f}{unit}" for size, unit in _UNITS if seconds >= 2 * size), f"{seconds:.0f}s")
 
 
-def moment(time: datetime | None) -> str:
-    """A moment in UTC, to the second."""
+def timestamp(time: datetime | None) -> str:
+    """Return a time in UTC, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else NONE
 
 
 def runtimes_table(runtimes: Iterable[RuntimeView], now: datetime) -> str:
-    """One line per runtime: its state and since when."""
+    """Return one line per runtime, with its state and since when."""
     rows = [
         (each.name, each.platform, each.summary.state, each.revision or NONE, _since(each, now), each.summary.message)
         for each in runtimes
@@ -36,13 +36,13 @@ def runtimes_table(runtimes: Iterable[RuntimeView], now: datetime) -> str:
 
 
 def profiles_table(profiles: Iterable[DocumentView]) -> str:
-    """One line per profile: for whom it is and how much it says."""
+    """Return one line per profile, with its selector and the number of its resources."""
     rows = [(each.name, each.version, each.revision, *_profile_cells(each.document or {})) for each in profiles]
     return table(("NAME", "VERSION", "REVISION", "PRIORITY", "RESOURCES", "SELECTOR"), rows)
 
 
 def revisions_table(revisions: Iterable[Revision], now: datetime) -> str:
-    """One line per revision: who, when, what, why."""
+    """Return one line per revision, with author, age, documents and message."""
     rows = [
         (each.number, age(each.time, now), each.author, ", ".join(map(str, each.documents)), each.message)
         for each in revisions
@@ -51,27 +51,34 @@ def revisions_table(revisions: Iterable[Revision], now: datetime) -> str:
 
 
 def tokens_table(tokens: Iterable[TokenView], now: datetime) -> str:
-    """One line per token, without its text."""
+    """Return one line per token, without its secret."""
     rows = [
-        (each.id, each.name, _allows(each), _token_state(each, now), age(each.created, now), moment(each.expires))
+        (
+            each.id,
+            each.name,
+            _role(each),
+            _token_state(each, now),
+            age(each.created, now),
+            timestamp(each.expires),
+        )
         for each in tokens
     ]
-    return table(("ID", "NAME", "ALLOWS", "STATE", "AGE", "EXPIRES"), rows)
+    return table(("ID", "NAME", "ROLE", "STATE", "AGE", "EXPIRES"), rows)
 
 
 def _since(runtime: RuntimeView, now: datetime) -> str:
-    told = next((each for each in runtime.conditions if each.reason == runtime.summary.reason), None)
-    return age(told.since if told else None, now)
+    deciding = next((each for each in runtime.conditions if each.reason == runtime.summary.reason), None)
+    return age(deciding.since if deciding else None, now)
 
 
 def _profile_cells(document: dict[str, Any]) -> tuple[object, ...]:
     spec = document.get("spec", {})
     selector = spec.get("selector")
-    told = msgspec.json.encode(selector).decode() if selector else "all runtimes"
-    return spec.get("priority", 0), len(spec.get("resources", ())), told
+    selected = msgspec.json.encode(selector).decode() if selector else "all runtimes"
+    return spec.get("priority", 0), len(spec.get("resources", ())), selected
 
 
-def _allows(token: TokenView) -> str:
+def _role(token: TokenView) -> str:
     return f"join {token.runtime}" if token.runtime else str(token.role or NONE)
 
 

@@ -26,7 +26,9 @@ def change(documents: tuple[DocumentChange, ...], runtimes: tuple[RuntimeChange,
         (Difference("", Operation.REMOVED, old={"b": 1}), ["- (all):", "-   b: 1"]),
     ],
 )
-def test_a_difference_is_short_on_its_line_or_yaml_below_it(difference: Difference, lines: list[str]) -> None:
+def test_a_scalar_difference_takes_one_line_and_a_larger_one_is_yaml_below_it(
+    difference: Difference, lines: list[str]
+) -> None:
     assert difference_lines(difference) == lines
 
 
@@ -38,13 +40,13 @@ def test_a_difference_is_short_on_its_line_or_yaml_below_it(difference: Differen
         ({"kind": "Profile"}, {}, (3, 4), "Profile/orders: deleted (was version 3)"),
     ],
 )
-def test_the_title_says_what_becomes_of_a_document(
+def test_the_title_states_the_effect_on_a_document(
     old: dict[str, object], new: dict[str, object], versions: tuple[int, int], title: str
 ) -> None:
     assert document_title(DocumentChange(REF, *versions, diff(old, new))) == title
 
 
-def test_a_change_shows_documents_and_what_follows_for_runtimes() -> None:
+def test_a_change_shows_its_documents_and_runtimes() -> None:
     difference = Difference("spec.priority", Operation.CHANGED, 1, 2)
     resource = Difference("Component/default/store", Operation.REMOVED, old="gone")
     shown = change_lines(
@@ -56,11 +58,11 @@ def test_a_change_shows_documents_and_what_follows_for_runtimes() -> None:
     assert shown == [
         "Profile/orders: changed (version 1 -> 2)",
         "  ~ spec.priority: 1 -> 2",
-        "runtime r1: its resources change",
+        "runtime r1: resources change",
         '  - Component/default/store: "gone"',
-        "runtime r2: gets a delivery with the same resources",
+        "runtime r2: new delivery with the same resources",
     ]
 
 
-def test_a_change_of_nothing_shows_nothing() -> None:
+def test_an_empty_change_shows_nothing() -> None:
     assert change_lines(change(())) == []

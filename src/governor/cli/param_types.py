@@ -1,4 +1,4 @@
-"""Words of the command line that several commands take: durations, names of documents, the form of the output."""
+"""Click parameter types that several commands share: durations and document names."""
 
 import re
 from typing import Final
@@ -12,36 +12,35 @@ _DURATION: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 
 
 class Duration(click.ParamType[int]):
-    """``90s``, ``15m``, ``12h`` or ``30d``, as seconds."""
+    """``90s``, ``15m``, ``12h`` or ``30d``, in seconds."""
 
     name = "duration"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number and its unit."""
+        """Parse a number and its unit."""
         if isinstance(value, int):
             return value
         match = _DURATION.fullmatch(value)
         if match is None:
-            self.fail(f"{value!r} is not a duration: write for example 90s, 15m, 12h or 30d", param, ctx)
+            self.fail(f"{value!r} is not a duration; write for example 90s, 15m, 12h or 30d", param, ctx)
         return int(match[1]) * _SECONDS[match[2]]
 
 
 class DocumentName(click.ParamType[DocumentRef]):
-    """``Profile/orders``; the kind in any case."""
+    """``KIND/NAME``, for example ``Profile/orders``; the kind is case-insensitive."""
 
     name = "KIND/NAME"
 
     def convert(
         self, value: str | DocumentRef, param: click.Parameter | None, ctx: click.Context | None
     ) -> DocumentRef:
-        """Read kind and name."""
+        """Parse kind and name."""
         if isinstance(value, DocumentRef):
             return value
         kind, _, name = value.partition("/")
         known = {each.lower(): each for each in DOCUMENT_TYPES}
         if kind.lower() not in known or not name or "/" in name:
             kinds = ", ".join(DOCUMENT_TYPES)
-            self.fail(
-                f"{value!r} is not a document: write KIND/NAME, for example Profile/orders; kinds: {kinds}", param, ctx
-            )
+            reason = f"{value!r} is not a document name; write KIND/NAME, for example Profile/orders; kinds: {kinds}"
+            self.fail(reason, param, ctx)
         return DocumentRef(known[kind.lower()], name)
