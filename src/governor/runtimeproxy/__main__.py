@@ -1,14 +1,39 @@
-"""The runtime proxy in a process of its own; the command ``governor runtime-proxy`` becomes this."""
+"""The runtime proxy's own process; the command ``governor runtime-proxy`` executes this module.
+
+The proxy uses Unix sockets only, but uvloop and asyncio import ``ssl`` unconditionally, which costs 4 MiB of resident
+memory for OpenSSL. A placeholder module takes its place; it is installed before either of them is imported.
+"""
 
 import sys
+import types
+from typing import Any, NoReturn
 
-from governor.runtimeproxy import without_tls
+
+class _Unavailable(Exception):  # noqa: N818 - stands for classes and exceptions alike
+    """Any class of ``ssl``: can be named, compared and caught, but not instantiated."""
+
+    def __new__(cls, *_args: object, **_options: object) -> NoReturn:
+        raise RuntimeError("this process has no TLS")
+
+
+class _SslPlaceholder(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return 0 if name.isupper() else _Unavailable
+
+
+def _block_ssl() -> None:
+    """Replace ``ssl`` with a placeholder; raise if it is imported already."""
+    if "ssl" in sys.modules:
+        raise RuntimeError("ssl was imported before it could be blocked")
+    sys.modules["ssl"] = _SslPlaceholder("ssl")
 
 
 def run() -> int:
-    """Run to the end; the exit code."""
-    without_tls.install()
-    # Everything else may import ssl.
+    """Run the proxy until it ends and return the exit code."""
+    _block_ssl()
+    # Every other import may import ssl.
     from governor.errors import GovernorError  # noqa: PLC0415
     from governor.process.child.exec import settings_from  # noqa: PLC0415
     from governor.process.exit_codes import EXIT_CODE, describe  # noqa: PLC0415

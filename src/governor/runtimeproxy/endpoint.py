@@ -1,4 +1,4 @@
-"""The Unix socket on which the proxy serves: taken only if nobody else serves on it, and removed by who took it."""
+"""A listening Unix socket: claimed only if no other process serves on its path, and removed on shutdown."""
 
 import contextlib
 import errno
@@ -14,11 +14,11 @@ from governor.errors import GovernorError, Kind
 
 _MODE: Final = 0o660
 _BACKLOG: Final = 128
-_PROBE_S: Final = 5.0
+_PROBE_TIMEOUT_S: Final = 5.0
 
 
 class Endpoint:
-    """A listening socket and the file by which it is found."""
+    """A listening socket and its path."""
 
     def __init__(self, path: Path, listener: socket.socket) -> None:
         self.path = path
@@ -26,17 +26,17 @@ class Endpoint:
         self._identity: tuple[int, int] | None = _identity(path)
 
     def lost(self) -> str:
-        """Why nobody finds the socket by its file, or nothing; nothing too once it was removed by us."""
+        """Return why clients cannot reach the socket by its path, or "" if they can or we removed it."""
         try:
             is_ours = self._identity in (None, _identity(self.path))
         except OSError as error:
             return f"{self.path}: {error.strerror or error}" if self._identity is not None else ""
-        return "" if is_ours else f"{self.path} is another program's by now"
+        return "" if is_ours else f"{self.path} was replaced by another program"
 
     def remove(self) -> None:
-        """Remove the file, unless it is somebody else's by now; before the listener is closed, and only once.
+        """Remove the file unless another process replaced it. Call it before closing the listener.
 
-        While the socket is open nobody else's file can have its number.
+        While the listener is open, no other file can have the same inode number.
         """
         identity, self._identity = self._identity, None
         with contextlib.suppress(FileNotFoundError):
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def claim(path: Path, mode: int = _MODE) -> Endpoint:
-    """Serve on ``path``: a file that nobody serves on is replaced, PRECONDITION ``socket-in-use`` if somebody does."""
+    """Listen on ``path``, replacing a stale socket; PRECONDITION ``socket-in-use`` if another process serves on it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent):
@@ -58,7 +58,7 @@ def claim(path: Path, mode: int = _MODE) -> Endpoint:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One at a time: of two that start, one must find the other's socket."""
+    """Hold an exclusive lock: of two processes that start at once, one must find the other's socket."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -73,7 +73,7 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        message = f"{path} is no socket; move it away or choose another path"
+        message = f"{path} is not a socket; move it away or choose another path"
         raise GovernorError(Kind.PRECONDITION, "socket-in-use", message)
     if _is_served(path):
         message = f"another program serves on {path}; stop it first or choose another path"
@@ -83,10 +83,10 @@ def _remove_stale(path: Path) -> None:
 
 def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PROBE_S)
-        found = probe.connect_ex(str(path))
-    # Anything but this may be a program that is busy.
-    return found not in (errno.ECONNREFUSED, errno.ENOENT)
+        probe.settimeout(_PROBE_TIMEOUT_S)
+        error = probe.connect_ex(str(path))
+    # Any other error may come from a busy program.
+    return error not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def _bind(path: Path, mode: int) -> Endpoint:

@@ -82,7 +82,7 @@ async def _components(
         hooks.tap_changed()
         return splice.hooks_changed()
 
-    plugins.changed, tap.changed, upstreams.returned = plugins_changed, tap_changed, store.doubt
+    plugins.changed, tap.changed, upstreams.recovered = plugins_changed, tap_changed, store.doubt
     directory = HookDirectory(settings.hook_server_dir, plugins, clock)
     # Before the first call is taken, so that none passes a plugin that is registered.
     await directory.look()

@@ -73,11 +73,11 @@ def _observe_windows(registry: Registry, splice: Splice) -> None:
     windows = Gauge("governor_proxy_window_bytes", "Windows of relayed connections.", labels, registry=registry)
     unread = Gauge("governor_proxy_unread_bytes", "Bytes that were not passed on yet.", ["peer"], registry=registry)
 
-    def total(side: Peer, of: Callable[[FlowControl], int]) -> Callable[[], int]:
-        return lambda: sum(of(each) for each in splice.flow_controls(side))
+    def total(peer: Peer, of: Callable[[FlowControl], int]) -> Callable[[], int]:
+        return lambda: sum(of(each) for each in splice.flow_controls(peer))
 
-    for side in Peer:
-        peer = side.name.lower()
-        windows.labels(peer, "send").set_function(total(side, lambda ledger: ledger.send))
-        windows.labels(peer, "receive").set_function(total(side, lambda ledger: ledger.receivable))
-        unread.labels(peer).set_function(total(side, lambda ledger: ledger.outstanding))
+    for peer in Peer:
+        name = peer.name.lower()
+        windows.labels(name, "send").set_function(total(peer, lambda each: each.send_window))
+        windows.labels(name, "receive").set_function(total(peer, lambda each: each.receivable))
+        unread.labels(name).set_function(total(peer, lambda each: each.unread_bytes))

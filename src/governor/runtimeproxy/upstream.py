@@ -1,4 +1,4 @@
-"""The runtime and the image service: connecting to them, and whether they can be reached."""
+"""The upstream sockets, runtime and image service: connects to them and tracks whether they can be reached."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,76 +10,78 @@ from governor.runtimeproxy.http2.streams import Peer
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-_TRY_EVERY_S: Final = 0.5
-_CONNECT_S: Final = 5.0
-_UNTRIED: Final = "nobody has tried it yet"
+_PROBE_INTERVAL_S: Final = 0.5
+_CONNECT_TIMEOUT_S: Final = 5.0
+_NOT_PROBED: Final = "not connected yet"
 
 _log = logging.get_logger(__name__)
 
 
 class Upstreams:
-    """Where each upstream is, and why it cannot be reached if so; one endpoint has one entry."""
+    """The upstreams' socket paths, and for each the reason why it cannot be reached, if so."""
 
     def __init__(self, paths: Mapping[Peer, str], clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
-        self.returned: Callable[[], None] = lambda: None
-        """Called when an upstream that was lost is there again."""
-        self._reasons = dict.fromkeys(paths, _UNTRIED)
-        self._away = asyncio.Event()
-        self._away.set()
+        self.recovered: Callable[[], None] = lambda: None
+        """Called when a lost upstream can be reached again."""
+        self._reasons = dict.fromkeys(paths, _NOT_PROBED)
+        self._any_unreachable = asyncio.Event()
+        self._any_unreachable.set()
 
     @property
     def has_image_service(self) -> bool:
-        """Whether images have an upstream of their own."""
+        """Whether the image service has its own socket."""
         return Peer.IMAGES in self._paths
 
-    def unreachable(self, side: Peer) -> str:
-        """Why an upstream cannot be reached; nothing when it can. Fits ``Checks.ready``."""
-        return self._reasons[side]
+    def unreachable(self, peer: Peer) -> str:
+        """Return why an upstream cannot be reached, or "" if it can. A check for ``Checks.ready``."""
+        return self._reasons[peer]
 
-    async def connect(self, side: Peer, protocol: Callable[[], P]) -> P:
-        """A new connection; OSError if there is none to be had now."""
-        path = self._paths[side]
+    async def connect(self, peer: Peer, protocol: Callable[[], P]) -> P:
+        """Open a connection; raise OSError if the upstream cannot be reached."""
+        path = self._paths[peer]
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                _, made = await asyncio.get_running_loop().create_unix_connection(protocol, path)
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                _, connected = await asyncio.get_running_loop().create_unix_connection(protocol, path)
         except OSError as error:
-            self._note(side, f"{path}: {error.strerror or error}")
+            self._set_reason(peer, f"{path}: {error.strerror or error}")
             raise
-        self._note(side, "")
-        return made
+        self._set_reason(peer, "")
+        return connected
 
-    def lost(self, side: Peer) -> None:
-        """A connection with an upstream was lost, so it may be gone."""
-        self._note(side, f"{self._paths[side]}: a connection was lost")
+    def connection_lost(self, peer: Peer) -> None:
+        """Count an upstream as unreachable until a probe succeeds, because it closed a connection."""
+        self._set_reason(peer, f"{self._paths[peer]}: a connection was lost")
 
     async def run(self) -> None:
-        """Find out when upstreams that are away come back; says so in the log."""
+        """Probe unreachable upstreams until they recover."""
         while True:
-            await self._away.wait()
-            for side in [side for side, reason in self._reasons.items() if reason]:
-                await self._probe(side)
+            await self._any_unreachable.wait()
+            for peer in [peer for peer, reason in self._reasons.items() if reason]:
+                await self._probe(peer)
             if any(self._reasons.values()):
-                await self._clock.sleep(_TRY_EVERY_S)
+                await self._clock.sleep(_PROBE_INTERVAL_S)
             else:
-                self._away.clear()
+                self._any_unreachable.clear()
 
-    async def _probe(self, side: Peer) -> None:
+    async def _probe(self, peer: Peer) -> None:
         try:
-            probe = await self.connect(side, _Probe)
+            probe = await self.connect(peer, _Probe)
         except OSError:
             return
         probe.close()
 
-    def _note(self, side: Peer, reason: str) -> None:
-        before, self._reasons[side] = self._reasons[side], reason
+    def _set_reason(self, peer: Peer, reason: str) -> None:
+        before, self._reasons[peer] = self._reasons[peer], reason
         if reason:
-            self._away.set()
-        if bool(before) != bool(reason) or before == _UNTRIED:
-            _log.info("upstream is away" if reason else "upstream is there", upstream=side.name.lower(), reason=reason)
-        if before not in ("", _UNTRIED) and not reason:
-            self.returned()
+            self._any_unreachable.set()
+        if bool(before) != bool(reason) or before == _NOT_PROBED:
+            _log.info(
+                "upstream unreachable" if reason else "upstream reachable", upstream=peer.name.lower(), reason=reason
+            )
+        if before not in ("", _NOT_PROBED) and not reason:
+            self.recovered()
 
 
 class _Probe(asyncio.Protocol):

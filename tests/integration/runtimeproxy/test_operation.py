@@ -38,7 +38,7 @@ async def test_d13_a_runtime_that_comes_later_is_served(
     assert "fake-runtime.sock" in why
     assert late["runtime_name"] == "fake"
     await until(is_ready)
-    assert [len(proxy.lines(event)) for event in ("upstream is away", "upstream is there")] == [1, 1]
+    assert [len(proxy.lines(event)) for event in ("upstream unreachable", "upstream reachable")] == [1, 1]
 
 
 async def test_d14_the_socket_is_removed_at_the_end(bed: Bed) -> None:

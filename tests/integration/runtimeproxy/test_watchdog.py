@@ -157,7 +157,7 @@ async def test_a_proxy_whose_socket_is_gone_is_neither_alive_nor_healthy(
     await until(has_told)
 
     assert status == 503
-    assert ("is another program's by now" if replaced else "No such file or directory") in why
+    assert ("was replaced by another program" if replaced else "No such file or directory") in why
     assert (await bed.proxy.get("/readyz"))[0] == 503
     before = manager.hear().count("WATCHDOG=1")
     await manager.hears_nothing_for(2 * PATIENCE_S)

@@ -1,12 +1,12 @@
-"""One gRPC message in the body of a unary call: a flag, four bytes of length, the message, perhaps compressed.
+"""The gRPC message in the body of a unary call: a compression flag, four bytes of length, the message.
 
 | the message is | read as |
 |---|---|
-| not compressed | it is |
-| compressed with gzip | unpacked, up to the size that kubelet and runtimes accept |
-| compressed otherwise, or announced as compressed without an encoding | UNIMPLEMENTED: nobody can be asked about it |
+| not compressed | itself |
+| compressed with gzip | decompressed, up to the size that kubelet and runtimes accept |
+| compressed with another encoding, or none announced | UNIMPLEMENTED: plugins cannot be called for it |
 
-What is written is never compressed: the flag of each message says so, whatever encoding the headers announced.
+Messages are written uncompressed, which the flag permits whatever encoding the headers announced.
 """
 
 import zlib
@@ -20,38 +20,38 @@ _GZIP_WINDOW: Final = 31
 
 
 def unwrap(body: bytes, encoding: str = "") -> bytes:
-    """The one message in ``body``; ``encoding`` is the header ``grpc-encoding`` that came with it."""
+    """Return the only message in ``body``; ``encoding`` is the grpc-encoding header."""
     if len(body) < _PREFIX_BYTES:
-        raise invalid("grpc-frame", f"a body of {len(body)} bytes holds no gRPC message")
+        raise invalid("grpc-frame", f"a body of {len(body)} bytes is too short for a gRPC message")
     flag, length, message = body[0], int.from_bytes(body[1:_PREFIX_BYTES]), body[_PREFIX_BYTES:]
     if length != len(message):
-        raise invalid("grpc-frame", f"a gRPC message of {length} bytes came in {len(message)} bytes: not one message")
+        raise invalid("grpc-frame", f"expected one gRPC message of {length} bytes, got {len(message)} bytes")
     match flag:
         case 0:
             return message
         case 1:
-            return _unpack(message, encoding)
+            return _decompress(message, encoding)
         case _:
-            raise invalid("grpc-frame", f"a gRPC message begins with {flag}, which is neither 0 nor 1")
+            raise invalid("grpc-frame", f"the compression flag of a gRPC message is {flag}, expected 0 or 1")
 
 
 def wrap(message: bytes) -> bytes:
-    """The body of a call with this one message, not compressed."""
+    """Return a body with one uncompressed message."""
     return b"\0" + len(message).to_bytes(_PREFIX_BYTES - 1) + message
 
 
-def _unpack(message: bytes, encoding: str) -> bytes:
+def _decompress(message: bytes, encoding: str) -> bytes:
     if encoding != "gzip":
-        complaint = f"a gRPC message compressed with encoding {encoding!r} cannot be read"
-        raise GovernorError(Kind.UNIMPLEMENTED, "grpc-encoding", complaint)
-    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        text = f"a gRPC message compressed with encoding {encoding!r} is not supported"
+        raise GovernorError(Kind.UNIMPLEMENTED, "grpc-encoding", text)
+    decompressor = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        unpacked = unpacker.decompress(message, MESSAGE_LIMIT_BYTES + 1)
+        decompressed = decompressor.decompress(message, MESSAGE_LIMIT_BYTES + 1)
     except zlib.error as error:
-        raise invalid("grpc-frame", f"a gRPC message is not the gzip it is said to be: {error}") from error
-    if len(unpacked) > MESSAGE_LIMIT_BYTES:
-        complaint = f"a gRPC message unpacks to more than {MESSAGE_LIMIT_BYTES} bytes"
-        raise GovernorError(Kind.EXHAUSTED, "grpc-message-size", complaint)
-    if not unpacker.eof:
-        raise invalid("grpc-frame", "a gRPC message in gzip ends too early")
-    return unpacked
+        raise invalid("grpc-frame", f"a gRPC message is not valid gzip: {error}") from error
+    if len(decompressed) > MESSAGE_LIMIT_BYTES:
+        text = f"a gRPC message decompresses to more than {MESSAGE_LIMIT_BYTES} bytes"
+        raise GovernorError(Kind.EXHAUSTED, "grpc-message-size", text)
+    if not decompressor.eof:
+        raise invalid("grpc-frame", "a gRPC message in gzip is truncated")
+    return decompressed

@@ -1,4 +1,4 @@
-"""The edge between our errors and gRPC's status codes, in both directions."""
+"""Error kinds and gRPC status codes, mapped in both directions."""
 
 from typing import Final
 
@@ -18,13 +18,13 @@ CODE: Final[dict[Kind, int]] = {
     Kind.DENIED: 7,
     Kind.EXHAUSTED: 8,
     Kind.UNAVAILABLE: 14,
-    # To kubelet DEADLINE_EXCEEDED means that the runtime may still be at work; it is told so only by its own clock.
+    # kubelet takes DEADLINE_EXCEEDED to mean that the runtime may still be working; only its own timer may raise that.
     Kind.DEADLINE: 14,
-    # UNIMPLEMENTED would tell kubelet that the runtime lacks the method.
+    # kubelet takes UNIMPLEMENTED to mean that the runtime lacks the method.
     Kind.UNIMPLEMENTED: INTERNAL,
     Kind.INTERNAL: INTERNAL,
 }
-"""What kubelet is answered."""
+"""The status sent to kubelet for each kind of error."""
 
 _KIND: Final = {
     3: Kind.INVALID,
@@ -42,7 +42,7 @@ _KIND: Final = {
 
 
 def kind_of(code: int) -> Kind:
-    """What sort of failure a peer reported."""
+    """Return the error kind of a peer's status code."""
     return _KIND.get(code, Kind.INTERNAL)
 
 
@@ -67,15 +67,15 @@ _NAMES: Final = (
 )
 
 
-_DIGITS_MOST: Final = 9
+_MAX_DIGITS: Final = 9
 
 
-def number_in(status: bytes) -> int | None:
-    """A status as a response carries it; None if that is none, as peers may write what they like."""
-    return int(status) if status.isdigit() and len(status) <= _DIGITS_MOST else None
+def parse(status: bytes) -> int | None:
+    """Return the code in a grpc-status field, or None if it is malformed."""
+    return int(status) if status.isdigit() and len(status) <= _MAX_DIGITS else None
 
 
 def name_of(status: bytes) -> str:
-    """A status, as a response carries it, by its name; nothing if there is none, itself if it has no name."""
-    number = number_in(status)
-    return _NAMES[number] if number is not None and number < len(_NAMES) else status.decode(errors="replace")
+    """Return the name of the code in a grpc-status field; the field itself if the code is unknown or malformed."""
+    code = parse(status)
+    return _NAMES[code] if code is not None and code < len(_NAMES) else status.decode(errors="replace")

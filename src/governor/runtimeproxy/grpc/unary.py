@@ -1,7 +1,7 @@
-"""Unary gRPC calls over one Unix socket: a kept connection, made anew at once when the server was restarted.
+"""Unary gRPC calls over one Unix socket, on one persistent connection that is re-established as soon as it is lost.
 
-For plugins, and for what we ask the runtime ourselves. No streaming, no load balancing, no waiting between attempts.
-HTTP/2 is ``http2.connection``'s, as for relayed calls.
+Used for plugins and for the proxy's own calls to the runtime. No streaming, load balancing or backoff. HTTP/2 is
+handled by ``http2.connection``, as for relayed calls.
 """
 
 import asyncio
@@ -25,71 +25,74 @@ from governor.runtimeproxy.http2.events import (
     StreamReset,
     WindowUpdated,
 )
-from governor.runtimeproxy.http2.frames import LARGEST_STREAM, Frame
+from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
 from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
 
 Metadata = Sequence[tuple[bytes, bytes]]
 
-_LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, header_list=64 * 1024)
-_NO_RELAY: Final = Exchange(0, b"", Peer.RUNTIME, hooked=False)
-"""The stream of lanes that nothing is relayed to."""
+_LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, max_header_list=64 * 1024)
+_NOT_RELAYED: Final = Exchange(0, b"", Peer.RUNTIME, hooked=False)
+"""The exchange of streams that are not relayed."""
 _BODY_LIMIT_BYTES: Final = MESSAGE_LIMIT_BYTES + 64 * 1024
 
 
 class UnaryClient:
-    """Calls methods of the server at ``path``; ``name`` names it for people."""
+    """Client of the server at ``path``; error messages call the server ``name``."""
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
         self._name = name
-        self._connection: _Connection | None = None
+        self._connection: _ClientConnection | None = None
         self._connecting = asyncio.Lock()
 
     @property
     def connected(self) -> bool:
-        """Whether the connection of the last call is still there."""
+        """Whether the connection of the last call is still usable."""
         return self._connection is not None and self._connection.usable
 
     def close(self) -> None:
-        """Let go of the connection; calls that are under way fail."""
+        """Close the connection; calls in flight fail."""
         if self._connection is not None:
             self._connection.close()
 
     async def call(self, method: str, message: bytes, *, timeout_s: float, metadata: Metadata = ()) -> bytes:
-        """The answer; UNAVAILABLE or DEADLINE if there is none, otherwise of the kind that the server's status has."""
+        """Return the response message.
+
+        Raise UNAVAILABLE or DEADLINE if there is no response, otherwise the kind that matches the server's status.
+        """
         headers, body = _headers(method, timeout_s, metadata), wrap(message)
-        until = asyncio.get_running_loop().time() + timeout_s
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             if self._connection is not None and self._connection.usable:
-                # It may end just before the call is written to it: then nobody heard of it.
-                with contextlib.suppress(_GoneError):
-                    return await self._connection.call(headers, body, until)
-            async with asyncio.timeout_at(until):
-                connection = await self._connected()
-            return await connection.call(headers, body, until)
+                # The connection may close just before the call is written: such a call is safe to retry.
+                with contextlib.suppress(_ConnectionLostError):
+                    return await self._connection.call(headers, body, deadline)
+            async with asyncio.timeout_at(deadline):
+                connection = await self._ensure_connected()
+            return await connection.call(headers, body, deadline)
         except TimeoutError as error:
             message_ = f"{self._name} did not answer within {timeout_s:.3g} s"
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
-        except _GoneError as error:
-            message_ = f"{self._name} ended the connection without an answer: {error}"
+        except _ConnectionLostError as error:
+            message_ = f"{self._name} closed the connection without an answer: {error}"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message_) from error
 
-    async def _connected(self) -> "_Connection":
+    async def _ensure_connected(self) -> "_ClientConnection":
         async with self._connecting:
             if self._connection is None or not self._connection.usable:
                 self._connection = await self._connect()
             return self._connection
 
-    async def _connect(self) -> "_Connection":
+    async def _connect(self) -> "_ClientConnection":
         try:
             loop = asyncio.get_running_loop()
-            _, made = await loop.create_unix_connection(lambda: _Connection(self._name), self._path)
+            _, connection = await loop.create_unix_connection(lambda: _ClientConnection(self._name), self._path)
         except OSError as error:
             message = f"{self._name} cannot be reached at {self._path}: {error.strerror or error}"
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
-        return made
+        return connection
 
 
 def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
@@ -106,65 +109,64 @@ def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
     ]
 
 
-class _GoneError(Exception):
-    """The connection ended before the server had answered anything."""
+class _ConnectionLostError(Exception):
+    """The connection closed, or the stream was refused, before the server processed the call."""
 
 
 class _Call:
-    """One call: the lane on which it is sent, and what came."""
+    """One call: its stream, and the response received so far."""
 
-    __slots__ = ("answer", "body", "fields", "lane")
+    __slots__ = ("body", "done", "fields", "stream")
 
-    def __init__(self, headers: Fields, body: bytes, answer: "asyncio.Future[None]") -> None:
-        self.lane = Stream(_NO_RELAY)
-        self.lane.heads.append(headers)
-        self.lane.put(body)
-        self.lane.ending = True
+    def __init__(self, headers: Fields, body: bytes, done: "asyncio.Future[None]") -> None:
+        self.stream = Stream(_NOT_RELAYED)
+        self.stream.queued_headers.append(headers)
+        self.stream.enqueue(body)
+        self.stream.end_queued = True
         self.body = bytearray()
         self.fields: Mapping[bytes, bytes] = {}
-        """Those of the response, and its trailers."""
-        self.answer = answer
+        """Headers and trailers of the response."""
+        self.done = done
 
-    def take_headers(self, read: HeadersReceived) -> None:
-        fields = dict(read.fields)
-        if self.lane.got_head:
-            if not read.ended:
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "HEADERS within a message")
+    def add_headers(self, event: HeadersReceived) -> None:
+        fields = dict(event.fields)
+        if self.stream.headers_received:
+            if not event.end_stream:
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "trailers without END_STREAM")
             self.fields = {**self.fields, **fields}
         else:
-            self.lane.got_head = not fields.get(b":status", b"").startswith(b"1")
+            self.stream.headers_received = not fields.get(b":status", b"").startswith(b"1")
             self.fields = fields
 
     def succeed(self) -> None:
-        if not self.answer.done():
-            self.answer.set_result(None)
+        if not self.done.done():
+            self.done.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Without effect after a whole answer: a server may reset the stream, or go, right behind it."""
-        if not self.answer.done():
-            # The error, and with it what knows this exchange, lives until garbage is collected, which may take minutes.
+        """Fail the call unless its response is complete: a server may reset the stream or close right after it."""
+        if not self.done.done():
+            # The error refers to this call and lives until garbage is collected, which can take minutes.
             self.body.clear()
-            self.answer.set_exception(error)
+            self.done.set_exception(error)
 
 
-class _Connection(asyncio.Protocol):
-    """One HTTP/2 connection. A call waits until the server has said how many it takes at once, and for its turn."""
+class _ClientConnection(asyncio.Protocol):
+    """One HTTP/2 connection. Calls queue until the server's SETTINGS are known and allow another stream."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._transport: asyncio.Transport | None = None
-        self._peer = Connection(_LIMITS, serving=False)
-        self._waiting: deque[_Call] = deque()
-        self._exchanges: dict[int, _Call] = {}
-        self._leaving = False
-        self._flushing = False
-        """Flushing is due."""
-        self._late_due = False
+        self._http2 = Connection(_LIMITS, server_side=False)
+        self._queue: deque[_Call] = deque()
+        self._calls: dict[int, _Call] = {}
+        self._draining = False
+        self._flush_scheduled = False
+        self._deferred_scheduled = False
 
     @property
     def usable(self) -> bool:
-        """Whether it takes another call."""
-        return self._transport is not None and not self._leaving and not self._transport.is_closing()
+        """Whether another call can be started."""
+        return self._transport is not None and not self._draining and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -172,164 +174,165 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail_all(_GoneError(str(exc or "closed")))
+        self._fail_all(_ConnectionLostError(str(exc or "closed")))
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    async def call(self, headers: Fields, body: bytes, until: float) -> bytes:
+    async def call(self, headers: Fields, body: bytes, deadline: float) -> bytes:
         if not self.usable:
-            raise _GoneError("closed")
+            raise _ConnectionLostError("closed")
         loop = asyncio.get_running_loop()
-        exchange = _Call(headers, body, loop.create_future())
-        self._waiting.append(exchange)
+        call = _Call(headers, body, loop.create_future())
+        self._queue.append(call)
         self._flush_soon()
-        # Cheaper than a timeout of asyncio, which must be able to break off anything.
-        timer = loop.call_at(until, exchange.fail, TimeoutError())
+        # Cheaper than asyncio.timeout, which must be able to cancel any awaitable.
+        timer = loop.call_at(deadline, call.fail, TimeoutError())
         try:
-            await exchange.answer
+            await call.done
         finally:
             timer.cancel()
-            self._end(exchange)
-        return self._answer(exchange)
+            self._end(call)
+        return self._response(call)
 
-    def _end(self, exchange: _Call) -> None:
-        """The call is over; if the server does not know yet, nobody waits for it any more."""
-        lane = exchange.lane
-        if self._exchanges.pop(lane.id, None) is None:
-            if exchange in self._waiting:
-                self._waiting.remove(exchange)
+    def _end(self, call: _Call) -> None:
+        """Close a call's stream; reset it if the server has not ended it."""
+        stream = call.stream
+        if self._calls.pop(stream.id, None) is None:
+            if call in self._queue:
+                self._queue.remove(call)
             return
-        if not (lane.got_end and lane.sent_end):
-            self._peer.reset(lane.id, ErrorCode.CANCEL)
-        self._peer.close(lane)
-        if self._waiting or self._leaving or (self._peer.writer.pending and not self._peer.writer.can_defer):
+        if not (stream.end_received and stream.end_sent):
+            self._http2.reset_stream(stream.id, ErrorCode.CANCEL)
+        self._http2.close_stream(stream)
+        if self._queue or self._draining or (self._http2.writer.pending and not self._http2.writer.can_defer):
             self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Flush, with several calls when all that is ready now has been done: what begins together is one write."""
-        if len(self._waiting) + len(self._exchanges) <= 1:
+        """Flush; with several calls, after all ready callbacks, so that their output is one write."""
+        if len(self._queue) + len(self._calls) <= 1:
             self._flush()
-        elif not self._flushing:
-            self._flushing = True
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush_later(self) -> None:
-        if not self._late_due:
-            self._late_due = True
-            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._flush_late)
+        if not self._deferred_scheduled:
+            self._deferred_scheduled = True
+            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._flush_deferred)
 
-    def _flush_late(self) -> None:
-        self._late_due = False
+    def _flush_deferred(self) -> None:
+        self._deferred_scheduled = False
         self._flush()
 
     def _flush(self) -> None:
-        """Begin calls whose turn it is, write, and close when there is nothing left to be said."""
-        self._flushing = False
-        while self._waiting and self._peer.room and not self._leaving:
-            self._begin(self._waiting.popleft())
-        if self._leaving:
-            for exchange in self._waiting:
-                exchange.fail(_GoneError("the server goes away"))
-        data = self._peer.writer.outgoing()
+        """Start queued calls, write, and close the connection once it is drained."""
+        self._flush_scheduled = False
+        while self._queue and self._http2.can_open_stream and not self._draining:
+            self._start(self._queue.popleft())
+        if self._draining:
+            for call in self._queue:
+                call.fail(_ConnectionLostError("the server goes away"))
+        data = self._http2.writer.data_to_send()
         if self._transport is not None:
             if data:
                 self._transport.write(data)
-            if self._leaving and not self._exchanges:
+            if self._draining and not self._calls:
                 self._transport.close()
 
-    def _begin(self, exchange: _Call) -> None:
-        peer = self._peer
-        peer.open(exchange.lane, peer.last + 2)
-        self._leaving = peer.last + 2 > LARGEST_STREAM
-        self._exchanges[exchange.lane.id] = exchange
-        peer.writer.flush(exchange.lane)
+    def _start(self, call: _Call) -> None:
+        http2 = self._http2
+        http2.open_stream(call.stream, http2.last_stream_id + 2)
+        self._draining = http2.last_stream_id + 2 > MAX_STREAM_ID
+        self._calls[call.stream.id] = call
+        http2.writer.flush(call.stream)
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._peer.cut(data):
-            self._read(frame)
-        self._peer.check_rest()
-        if self._peer.failure:
-            self._leaving = True
-            message = f"{self._name} does not speak HTTP/2: {self._peer.failure}"
+        for frame in self._http2.feed(data):
+            self._process(frame)
+        self._http2.check_frame_error()
+        if self._http2.error:
+            self._draining = True
+            message = f"{self._name} does not speak HTTP/2: {self._http2.error}"
             self._fail_all(GovernorError(Kind.INTERNAL, "http2", message))
-        if self._peer.writer.can_defer and not (self._waiting or self._leaving):
+        if self._http2.writer.can_defer and not (self._queue or self._draining):
             self._flush_later()
         else:
             self._flush()
 
-    def _read(self, frame: Frame) -> None:
+    def _process(self, frame: Frame) -> None:
         try:
-            read = self._peer.read(frame)
-            if read is not None:
-                self._handle(read)
-        except Http2StreamError as fault:
-            if exchange := self._exchanges.get(frame[2]):
-                message = f"{self._name} does not speak HTTP/2: {fault.message}"
-                exchange.fail(GovernorError(Kind.INTERNAL, "http2", message))
-        except Http2ConnectionError as fault:
-            self._peer.fail(fault)
+            event = self._http2.process(frame)
+            if event is not None:
+                self._handle(event)
+        except Http2StreamError as error:
+            if call := self._calls.get(frame[2]):
+                message = f"{self._name} does not speak HTTP/2: {error.message}"
+                call.fail(GovernorError(Kind.INTERNAL, "http2", message))
+        except Http2ConnectionError as error:
+            self._http2.fail(error)
 
-    def _handle(self, read: ConnectionEvent) -> None:
-        match read:
-            case HeadersReceived(lane=Stream() as lane):
-                self._exchanges[lane.id].take_headers(read)
-                self._passed(lane, ended=read.ended)
+    def _handle(self, event: ConnectionEvent) -> None:
+        match event:
+            case HeadersReceived(stream=Stream() as stream):
+                self._calls[stream.id].add_headers(event)
+                self._received(stream, end_stream=event.end_stream)
             case DataReceived():
-                self._data(self._exchanges[read.lane.id], read)
-            case WindowUpdated(lane=None):
-                for _ in self._peer.writer.share():
+                self._on_data(self._calls[event.stream.id], event)
+            case WindowUpdated(stream=None):
+                for _ in self._http2.writer.flush_blocked():
                     pass
-            case WindowUpdated(lane=Stream() as lane):
-                self._peer.writer.flush(lane)
+            case WindowUpdated(stream=Stream() as stream):
+                self._http2.writer.flush(stream)
             case StreamReset():
-                self._reset(self._exchanges[read.lane.id], read.code)
+                self._on_reset(self._calls[event.stream.id], event.code)
             case GoawayReceived():
-                self._goaway(read.last)
+                self._on_goaway(event.last_stream_id)
 
-    def _data(self, exchange: _Call, read: DataReceived) -> None:
-        if not exchange.lane.got_head:
+    def _on_data(self, call: _Call, event: DataReceived) -> None:
+        if not call.stream.headers_received:
             raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
-        exchange.body += read.payload
-        self._peer.credit(read.lane, len(read.payload))
-        if len(exchange.body) > _BODY_LIMIT_BYTES:
+        call.body += event.payload
+        self._http2.credit(event.stream, len(event.payload))
+        if len(call.body) > _BODY_LIMIT_BYTES:
             message = f"{self._name} answered with more than {MESSAGE_LIMIT_BYTES} bytes"
-            exchange.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
-        self._passed(read.lane, ended=read.ended)
+            call.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
+        self._received(event.stream, end_stream=event.end_stream)
 
-    def _passed(self, lane: Stream, *, ended: bool) -> None:
-        if ended:
-            lane.got_end = True
-            self._exchanges[lane.id].succeed()
+    def _received(self, stream: Stream, *, end_stream: bool) -> None:
+        if end_stream:
+            stream.end_received = True
+            self._calls[stream.id].succeed()
 
-    def _reset(self, exchange: _Call, code: int) -> None:
-        exchange.lane.got_end = exchange.lane.sent_end = True
+    def _on_reset(self, call: _Call, code: int) -> None:
+        call.stream.end_received = call.stream.end_sent = True
         if code == ErrorCode.REFUSED_STREAM:
-            exchange.fail(_GoneError("refused"))
+            call.fail(_ConnectionLostError("refused"))
         else:
-            message = f"{self._name} broke off the call with code {code}"
-            exchange.fail(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
+            message = f"{self._name} reset the call with HTTP/2 error code {code}"
+            call.fail(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
 
-    def _goaway(self, last: int) -> None:
-        self._leaving = True
-        for stream, exchange in self._exchanges.items():
-            if stream > last:
-                exchange.fail(_GoneError("the server goes away"))
+    def _on_goaway(self, last_stream_id: int) -> None:
+        self._draining = True
+        for stream_id, call in self._calls.items():
+            if stream_id > last_stream_id:
+                call.fail(_ConnectionLostError("the server goes away"))
 
     def _fail_all(self, error: Exception) -> None:
-        for exchange in [*self._waiting, *self._exchanges.values()]:
-            exchange.fail(error)
+        for call in [*self._queue, *self._calls.values()]:
+            call.fail(error)
 
-    def _answer(self, exchange: _Call) -> bytes:
-        fields = exchange.fields
+    def _response(self, call: _Call) -> bytes:
+        """Return the message of a complete response; raise its error status."""
+        fields = call.fields
         if fields.get(b":status") != b"200":
             status = fields.get(b":status", b"?").decode(errors="replace")
             raise GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} answered with HTTP status {status}")
-        code = status_codes.number_in(fields.get(b"grpc-status", b""))
+        code = status_codes.parse(fields.get(b"grpc-status", b""))
         if code is None:
             raise GovernorError(Kind.INTERNAL, "no-status", f"{self._name} answered without a gRPC status")
         if code != status_codes.OK:
             text = urllib.parse.unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
             raise GovernorError(status_codes.kind_of(code), "grpc-status", text or f"gRPC status {code}")
-        return unwrap(bytes(exchange.body), fields.get(b"grpc-encoding", b"").decode(errors="replace"))
+        return unwrap(bytes(call.body), fields.get(b"grpc-encoding", b"").decode(errors="replace"))

@@ -23,7 +23,7 @@ from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.ops.tap import Tap, Watch
 from governor.runtimeproxy.plugins.plugin import Plugins
-from governor.runtimeproxy.splice import Pump, Spawn
+from governor.runtimeproxy.session import Pump, Spawn
 from governor.runtimeproxy.store.records import Known
 from governor.wire.hooks.points import Hook
 
@@ -99,10 +99,10 @@ class HeldCalls:
         """Something happened to a stream."""
         match event:
             case RequestHeld():
-                held = self._held[event.stream] = Held(_PATHS[event.path], event.fields)
-                self._work(event.stream, held, partial(self._ask, event, held))
+                held = self._held[event.stream_id] = Held(_PATHS[event.path], event.fields)
+                self._work(event.stream_id, held, partial(self._ask, event, held))
             case ResponseHeld():
-                self._responded(event, self._held[event.stream])
+                self._responded(event, self._held[event.stream_id])
             case StreamClosed():
                 self._end(event)
             case StreamOpened():
@@ -142,24 +142,24 @@ class HeldCalls:
 
     async def _ask(self, requested: RequestHeld, held: Held) -> Callable[[], None] | None:
         await self._dispatch.before(held, requested.body)
-        is_released = self.relay.release(requested.stream, held.body, hold_response=True)
+        is_released = self.relay.release(requested.stream_id, held.body, hold_response=True)
         # So the runtime does not wait for the log, nor the log for the runtime.
         return partial(audit.record, held.consultation) if is_released and held.consultation is not None else None
 
     def _responded(self, event: ResponseHeld, held: Held) -> None:
         hook = self._dispatch.done(held, event.fields, event.body, event.trailers)
         if hook is None:
-            self.relay.release_response(event.stream)
+            self.relay.release_response(event.stream_id)
         else:
-            self._work(event.stream, held, partial(self._tell, event.stream, held, hook))
+            self._work(event.stream_id, held, partial(self._tell, event.stream_id, held, hook))
 
     async def _tell(self, stream: int, held: Held, hook: Hook) -> None:
         await self._dispatch.after(held, hook)
         self.relay.release_response(stream)
 
     def _end(self, event: StreamClosed) -> None:
-        held = self._held.pop(event.stream, None)
-        task = self._tasks.pop(event.stream, None)
+        held = self._held.pop(event.stream_id, None)
+        task = self._tasks.pop(event.stream_id, None)
         if task is not None:
             task.cancel()
             # Until then plugins may still be asked.

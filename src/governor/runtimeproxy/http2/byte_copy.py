@@ -1,246 +1,252 @@
-"""Copies the bytes of a client and its runtime, each to the other, and looks only where frames begin.
+"""Copies bytes between a client and its runtime, parsing frame headers only.
 
-Used while nothing is hooked: bytes are identical in both directions and no header block is decoded. When that has to
-end, ``drain`` tells the client between two frames to come again, refuses its newer streams in a way that is safe to
-retry, and lets the older ones go on to their end. It has the same methods for moving bytes as a relay; a peer must not
-be read while the other one does not take what it is sent, since nothing here limits that.
+Used while nothing is hooked: bytes are identical in both directions and no header block is decoded. ``drain`` ends
+that: it inserts a GOAWAY between two frames, refuses newer streams so that they are safe to retry, and lets older ones
+end. The methods that move bytes are those of a relay, but nothing is bounded here: the caller must not read from a peer
+while the other one does not read.
 """
 
 from collections.abc import Iterator
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.errors import ErrorCode
-from governor.runtimeproxy.http2.frames import END_HEADERS, END_STREAM, HEADER, HEADER_SIZE, LARGEST_STREAM, FrameReader
+from governor.runtimeproxy.http2.frames import END_HEADERS, END_STREAM, HEADER, HEADER_SIZE, MAX_STREAM_ID, FrameReader
 from governor.runtimeproxy.http2.streams import Peer
 
 
 class ByteCopy:
-    """One client's connection and the runtime's."""
+    """One client connection and its runtime connection."""
 
     def __init__(self) -> None:
         self._to_client: list[frames.Payload] = []
         self._to_runtime: list[frames.Payload] = []
-        self._requests = _Course(len(frames.PREFACE))
-        self._responses = _Course(0)
+        self._requests = _FrameTracker(len(frames.PREFACE))
+        self._responses = _FrameTracker(0)
         self._open: set[int] = set()
-        self._last = 0
-        self._greeted = False
-        self._retiring = False
-        self._refusals: _Refusals | None = None
-        self._ending: FrameReader | None = None
-        self._over = False
+        self._last_stream_id = 0
+        self._preface_received = False
+        self._draining = False
+        self._late_streams: _LateStreams | None = None
+        self._response_reader: FrameReader | None = None
+        """Set once GOAWAY is sent; responses then pass frame by frame."""
+        self._closed = False
 
     @property
     def streams(self) -> int:
-        """How many streams are open; one that the runtime answered in full is not."""
+        """Number of open streams; one with a complete response is not open."""
         return len(self._open)
 
-    def receive(self, side: Peer, data: bytes) -> None:
-        """Bytes of a peer."""
-        if side is not Peer.CLIENT:
+    def receive(self, peer: Peer, data: bytes) -> None:
+        """Process bytes received from a peer."""
+        if peer is not Peer.CLIENT:
             self._receive_responses(data)
-        elif self._refusals is None:
+        elif self._late_streams is None:
             self._receive_requests(data)
         else:
-            self._refuse_newer(self._refusals, data)
+            self._refuse_late_streams(self._late_streams, data)
 
-    def outgoing(self, side: Peer) -> bytes:
-        """What is to be written to a peer; take it only when it can be."""
-        out = self._to_client if side is Peer.CLIENT else self._to_runtime
+    def data_to_send(self, peer: Peer) -> bytes:
+        """Return and remove the bytes for a peer. Call only while it reads."""
+        out = self._to_client if peer is Peer.CLIENT else self._to_runtime
         if len(out) == 1:
             return bytes(out.pop())
         data = b"".join(out)
         out.clear()
         return data
 
-    def should_close(self, side: Peer) -> bool:
-        """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
+    def should_close(self, peer: Peer) -> bool:
+        """Whether the caller should close the connection with a peer.
 
-        A client that has not spoken yet is waited for: it would take the end for a failure to connect.
+        A client's preface is awaited: a client that has not sent it would report a failure to connect.
         """
-        out = self._to_client if side is Peer.CLIENT else self._to_runtime
-        told = self._ending is not None and self._greeted
-        return not out and (self._over or (told and not self._open and not self._responses.in_block))
+        out = self._to_client if peer is Peer.CLIENT else self._to_runtime
+        goaway_sent = self._response_reader is not None and self._preface_received
+        return not out and (self._closed or (goaway_sent and not self._open and not self._responses.in_block))
 
-    def lost(self, side: Peer) -> None:
-        """A peer is gone; the other one still gets what it was sent."""
-        (self._to_client if side is Peer.CLIENT else self._to_runtime).clear()
-        self._over = True
+    def connection_lost(self, peer: Peer) -> None:
+        """Close after the other peer got what was sent to it."""
+        (self._to_client if peer is Peer.CLIENT else self._to_runtime).clear()
+        self._closed = True
 
     def drain(self) -> None:
-        """Take no more streams; those there are go on to their end."""
-        self._retiring = True
+        """Refuse new streams; open ones continue until they end."""
+        self._draining = True
         self._begin_refusing()
 
     def _receive_requests(self, data: bytes) -> None:
-        for _, kind, _, stream in self._requests.heads(data):
-            self._greeted = True
-            if kind == frames.HEADERS and stream > self._last:
-                self._last = stream
-                self._open.add(stream)
+        for _, kind, _, stream_id in self._requests.frame_headers(data):
+            self._preface_received = True
+            if kind == frames.HEADERS and stream_id > self._last_stream_id:
+                self._last_stream_id = stream_id
+                self._open.add(stream_id)
             elif kind == frames.RST_STREAM:
-                self._open.discard(stream)
+                self._open.discard(stream_id)
         self._to_runtime.append(data)
-        if self._retiring:
+        if self._draining:
             self._begin_refusing()
 
     def _receive_responses(self, data: bytes) -> None:
-        if self._ending is not None:
-            self._end_responses(self._ending, data)
+        if self._response_reader is not None:
+            self._forward_responses(self._response_reader, data)
             return
-        course = self._responses
-        for start, kind, flags, stream in course.heads(data):
-            if self._refusals is not None and start >= 0 and course.may_insert:
+        tracker = self._responses
+        for start, kind, flags, stream_id in tracker.frame_headers(data):
+            if self._late_streams is not None and start >= 0 and tracker.can_insert:
                 self._to_client.append(data[:start])
-                self._end_responses(self._tell(self._refusals), data[start:])
+                self._forward_responses(self._send_goaway(self._late_streams), data[start:])
                 return
-            self._watch_response(kind, flags, stream)
+            self._track_response(kind, flags, stream_id)
         self._to_client.append(data)
-        if self._refusals is not None and course.between_frames and course.may_insert:
-            self._tell(self._refusals)
+        if self._late_streams is not None and tracker.between_frames and tracker.can_insert:
+            self._send_goaway(self._late_streams)
 
-    def _watch_response(self, kind: int, flags: int, stream: int) -> None:
-        self._responses.pass_frame(kind, flags)
+    def _track_response(self, kind: int, flags: int, stream_id: int) -> None:
+        self._responses.frame_passed(kind, flags)
         if (kind <= frames.HEADERS and flags & END_STREAM) or kind == frames.RST_STREAM:
-            self._open.discard(stream)
+            self._open.discard(stream_id)
 
     def _begin_refusing(self) -> None:
-        """From a known place in the client's bytes on, newer streams are refused; the client must hear of that."""
-        if self._refusals is not None or self._requests.in_head:
+        """Refuse newer streams from the next frame boundary in the requests on, and send GOAWAY."""
+        if self._late_streams is not None or self._requests.in_frame_header:
             return
-        self._refusals = _Refusals(self._last, self._requests.left)
-        if self._responses.between_frames and self._responses.may_insert:
-            self._tell(self._refusals)
+        self._late_streams = _LateStreams(self._last_stream_id, self._requests.remaining)
+        if self._responses.between_frames and self._responses.can_insert:
+            self._send_goaway(self._late_streams)
 
-    def _tell(self, refusals: "_Refusals") -> FrameReader:
-        """Here, between two frames, the client learns which streams are its last; then frames pass one by one."""
-        self._to_client.append(frames.goaway(refusals.last, ErrorCode.NO_ERROR))
-        self._ending = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
-        self._insert(refusals)
-        return self._ending
+    def _send_goaway(self, late_streams: "_LateStreams") -> FrameReader:
+        """Insert GOAWAY between two frames; from here on responses pass frame by frame."""
+        self._to_client.append(frames.goaway(late_streams.last_stream_id, ErrorCode.NO_ERROR))
+        self._response_reader = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
+        self._insert_refusals(late_streams)
+        return self._response_reader
 
-    def _insert(self, refusals: "_Refusals") -> None:
-        if self._ending is not None and not self._responses.in_block:
-            self._to_client += refusals.for_client
-            refusals.for_client.clear()
+    def _insert_refusals(self, late_streams: "_LateStreams") -> None:
+        if self._response_reader is not None and not self._responses.in_block:
+            self._to_client += late_streams.to_client
+            late_streams.to_client.clear()
 
-    def _refuse_newer(self, refusals: "_Refusals", data: bytes) -> None:
-        self._to_runtime += refusals.older(data, self._open)
-        self._greeted = self._greeted or refusals.read_any
-        self._insert(refusals)
+    def _refuse_late_streams(self, late_streams: "_LateStreams", data: bytes) -> None:
+        self._to_runtime += late_streams.forwarded(data, self._open)
+        self._preface_received = self._preface_received or late_streams.frames_read
+        self._insert_refusals(late_streams)
 
-    def _end_responses(self, reader: FrameReader, data: bytes) -> None:
-        """Pass frames on; the runtime, too, may say which streams are the last, but not more of them than we did."""
-        for kind, flags, stream, payload in reader.feed(data):
-            self._watch_response(kind, flags, stream)
+    def _forward_responses(self, reader: FrameReader, data: bytes) -> None:
+        """Forward frames one by one. The last stream id of the runtime's own GOAWAY must not exceed ours."""
+        for kind, flags, stream_id, payload in reader.feed(data):
+            self._track_response(kind, flags, stream_id)
             if kind == frames.GOAWAY:
-                payload = _with_last(payload, self._last)  # noqa: PLW2901
-            self._to_client += (frames.head(kind, flags, stream, len(payload)), payload)
-            if self._refusals is not None:
-                self._insert(self._refusals)
+                payload = _limit_last_stream_id(payload, self._last_stream_id)  # noqa: PLW2901
+            self._to_client += (frames.frame_header(kind, flags, stream_id, len(payload)), payload)
+            if self._late_streams is not None:
+                self._insert_refusals(self._late_streams)
 
 
-def _with_last(goaway: frames.Payload, most: int) -> bytes:
-    """A GOAWAY frame's payload that names no later stream than ``most``."""
-    last = int.from_bytes(goaway[:4]) & LARGEST_STREAM
-    return min(last, most).to_bytes(4) + bytes(goaway[4:])
+def _limit_last_stream_id(goaway: frames.Payload, limit: int) -> bytes:
+    """Return a GOAWAY payload whose last stream id is at most ``limit``."""
+    last_stream_id = int.from_bytes(goaway[:4]) & MAX_STREAM_ID
+    return min(last_stream_id, limit).to_bytes(4) + bytes(goaway[4:])
 
 
-class _Course:
-    """Where one direction is: within a frame's head, or so many bytes before the next."""
+class _FrameTracker:
+    """Position of one direction: within a frame header, or a number of bytes before the next one."""
 
-    __slots__ = ("_begun", "_greeted", "in_block", "left")
+    __slots__ = ("_any_frame_passed", "_partial_header", "in_block", "remaining")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self._begun = b""
-        self._greeted = False
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
+        """Bytes before the next frame header."""
+        self._partial_header = b""
+        self._any_frame_passed = False
         self.in_block = False
-        """A header block has begun and goes on with the next frame."""
+        """A header block is continued in the next frame."""
 
     @property
-    def in_head(self) -> bool:
-        """Whether a frame has begun of which nothing is known yet."""
-        return bool(self._begun)
+    def in_frame_header(self) -> bool:
+        """Whether part of a frame header was received."""
+        return bool(self._partial_header)
 
     @property
     def between_frames(self) -> bool:
-        """Whether what comes next is a frame."""
-        return not self.left and not self._begun
+        """Whether the next byte starts a frame."""
+        return not self.remaining and not self._partial_header
 
     @property
-    def may_insert(self) -> bool:
-        """Whether between the frame that passed last and the next there can be another."""
-        return self._greeted and not self.in_block
+    def can_insert(self) -> bool:
+        """Whether a frame may be inserted after the last one: SETTINGS passed, and no header block is open."""
+        return self._any_frame_passed and not self.in_block
 
-    def pass_frame(self, kind: int, flags: int) -> None:
-        """A frame passes."""
-        self._greeted = True
+    def frame_passed(self, kind: int, flags: int) -> None:
+        """Record a frame."""
+        self._any_frame_passed = True
         if kind in (frames.HEADERS, frames.PUSH_PROMISE, frames.CONTINUATION):
             self.in_block = not flags & END_HEADERS
 
-    def heads(self, data: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """The frames that begin in ``data`` or just before it: where, type, flags and stream."""
-        shift = len(self._begun)
+    def frame_headers(self, data: bytes) -> Iterator[tuple[int, int, int, int]]:
+        """Yield offset, type, flags and stream id of each frame whose header ``data`` completes.
+
+        The offset is negative if the header began in earlier data.
+        """
+        shift = len(self._partial_header)
         if shift:
-            data = self._begun + data
-        at, end = self.left, len(data)
+            data = self._partial_header + data
+        at, end = self.remaining, len(data)
         while at + HEADER_SIZE <= end:
-            first, flags, stream = HEADER.unpack_from(data, at)
-            yield at - shift, first & 0xFF, flags, stream & LARGEST_STREAM
-            at += HEADER_SIZE + (first >> 8)
-        self._begun = data[at:]
-        self.left = max(at - end, 0)
+            length_and_type, flags, stream_id = HEADER.unpack_from(data, at)
+            yield at - shift, length_and_type & 0xFF, flags, stream_id & MAX_STREAM_ID
+            at += HEADER_SIZE + (length_and_type >> 8)
+        self._partial_header = data[at:]
+        self.remaining = max(at - end, 0)
 
 
-class _Refusals:
-    """What of a client's bytes still goes to the runtime after the last stream that is taken."""
+class _LateStreams:
+    """Filter of a draining client's requests: forwards frames of older streams and refuses newer ones."""
 
-    def __init__(self, last: int, left: int) -> None:
-        self.last = last
-        self.for_client: list[bytes] = []
-        """Frames that the client is to get when one can be put between two others."""
-        self._left = left
+    def __init__(self, last_stream_id: int, remaining: int) -> None:
+        self.last_stream_id = last_stream_id
+        self.to_client: list[bytes] = []
+        """Frames to be inserted into the responses."""
+        self.frames_read = False
+        self._remaining = remaining
+        """Bytes of the frame that was being copied."""
         self._reader = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
-        self.read_any = False
-        self._refused = 0
+        self._newest_refused = 0
         self._dropping_block = False
 
-    def older(self, data: bytes, still_open: set[int]) -> Iterator[frames.Payload]:
-        """The rest of the frame that was passing, and the frames of streams that were there in time."""
-        rest, data = data[: self._left], data[self._left :]
-        self._left -= len(rest)
+    def forwarded(self, data: bytes, open_streams: set[int]) -> Iterator[frames.Payload]:
+        """Yield what the runtime still gets: the rest of the current frame, and frames of older streams."""
+        rest, data = data[: self._remaining], data[self._remaining :]
+        self._remaining -= len(rest)
         if rest:
             yield rest
-        for kind, flags, stream, payload in self._reader.feed(data):
-            self.read_any = True
-            if stream > self.last:
-                self._refuse(kind, stream, payload)
-            elif self._is_lost_block(kind):
-                yield from self._break_off(kind, stream, still_open)
+        for kind, flags, stream_id, payload in self._reader.feed(data):
+            self.frames_read = True
+            if stream_id > self.last_stream_id:
+                self._refuse(kind, stream_id, payload)
+            elif self._is_undecodable(kind):
+                yield from self._reset(kind, stream_id, open_streams)
             else:
                 if kind == frames.RST_STREAM:
-                    still_open.discard(stream)
-                yield frames.head(kind, flags, stream, len(payload))
+                    open_streams.discard(stream_id)
+                yield frames.frame_header(kind, flags, stream_id, len(payload))
                 yield payload
 
-    def _refuse(self, kind: int, stream: int, payload: frames.Payload) -> None:
-        """The client may try the stream again elsewhere; what it spends on it, it gets back."""
-        if kind == frames.HEADERS and stream > self._refused:
-            self._refused = stream
-            self.for_client.append(frames.rst_stream(stream, ErrorCode.REFUSED_STREAM))
+    def _refuse(self, kind: int, stream_id: int, payload: frames.Payload) -> None:
+        """Reset a new stream with REFUSED_STREAM, and credit its DATA."""
+        if kind == frames.HEADERS and stream_id > self._newest_refused:
+            self._newest_refused = stream_id
+            self.to_client.append(frames.rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
         elif kind == frames.DATA and payload:
-            self.for_client.append(frames.window_update(0, len(payload)))
+            self.to_client.append(frames.window_update(0, len(payload)))
 
-    def _is_lost_block(self, kind: int) -> bool:
-        """A block after one that the runtime did not get cannot be decoded by it."""
+    def _is_undecodable(self, kind: int) -> bool:
+        """Whether a frame carries a header block that follows one which the runtime did not get."""
         if kind == frames.HEADERS:
-            self._dropping_block = bool(self._refused)
+            self._dropping_block = bool(self._newest_refused)
         return kind in (frames.HEADERS, frames.CONTINUATION) and self._dropping_block
 
-    def _break_off(self, kind: int, stream: int, still_open: set[int]) -> Iterator[frames.Payload]:
-        """Trailers of a request, which gRPC does not have: the stream ends for both."""
+    def _reset(self, kind: int, stream_id: int, open_streams: set[int]) -> Iterator[frames.Payload]:
+        """Reset a stream at both peers because of request trailers, which gRPC does not use."""
         if kind == frames.HEADERS:
-            still_open.discard(stream)
-            self.for_client.append(frames.rst_stream(stream, ErrorCode.INTERNAL_ERROR))
-            yield frames.rst_stream(stream, ErrorCode.CANCEL)
+            open_streams.discard(stream_id)
+            self.to_client.append(frames.rst_stream(stream_id, ErrorCode.INTERNAL_ERROR))
+            yield frames.rst_stream(stream_id, ErrorCode.CANCEL)

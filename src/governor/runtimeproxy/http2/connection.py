@@ -1,7 +1,7 @@
-"""One HTTP/2 connection with a peer: reads its frames, answers what concerns the connection alone, writes streams.
+"""One HTTP/2 connection: parses the peer's frames, handles connection-level ones, and writes streams.
 
-SETTINGS, PING and the connection's windows are settled here; what is read on streams is handed to the caller, who
-decides what is written. Which streams belong together is ``relay``'s.
+SETTINGS, PING and the connection's windows are handled here. Stream frames become events; the caller decides what is
+written. ``relay`` pairs the streams of connections.
 """
 
 from collections.abc import Callable
@@ -27,304 +27,304 @@ from governor.runtimeproxy.http2.writer import Writer
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
-_CONTINUATIONS_MOST: Final = 64
-_RESETS_KNOWN: Final = 1000
-"""Streams that we ended whose last frames may still be under way."""
+_MAX_CONTINUATIONS: Final = 64
+_MAX_RESET_IDS: Final = 1000
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Bytes and counts; beyond them a stream is refused or the connection of who went beyond them ends."""
+    """Limits of one relayed connection; beyond them a stream is refused or the offending connection is closed."""
 
     stream_window: int = 256 * _KIB
-    """What a peer may send on a stream before its bytes were passed on."""
+    """Initial receive window of a stream."""
     connection_window: int = _MIB
-    streams: int = 1000
-    """Streams that a client may have open at once."""
-    header_list: int = 256 * _KIB
-    """The size of a header list, encoded or decoded."""
-    held_body: int = 16 * _MIB + 64 * _KIB
-    """A held request or response: the 16 MiB that kubelet and containerd allow, and a margin for its frames."""
-    held_bodies: int = 128 * _MIB
-    """All of them together, on all connections."""
-    backlog: int = 4 * _MIB
-    """What waits to be written besides DATA, which windows limit, to a peer that does not read."""
-    resets: int = 10_000
-    """Streams that a client cancels without as many others coming to their end."""
-    interim_responses: int = 16
-    """Responses 1xx before the one that counts."""
+    max_streams: int = 1000
+    """Concurrent streams per client."""
+    max_header_list: int = 256 * _KIB
+    """Bytes of a header list, encoded or decoded."""
+    max_held_body: int = 16 * _MIB + 64 * _KIB
+    """Bytes of one held message: the 16 MiB that kubelet and containerd allow, and a margin for framing."""
+    max_held_total: int = 128 * _MIB
+    """Bytes of all held messages on all connections."""
+    max_backlog: int = 4 * _MIB
+    """Unwritten bytes, not counting DATA, which windows limit, for a peer that does not read."""
+    max_resets: int = 10_000
+    """Streams that a client resets, less those that completed."""
+    max_interim_responses: int = 16
+    """1xx responses per stream."""
 
 
-class _Block:
-    """A header block that has begun and is not yet complete."""
+class _PartialBlock:
+    """A header block whose CONTINUATION frames are not all received."""
 
-    __slots__ = ("continuations", "ended", "parts", "size", "stream")
+    __slots__ = ("continuations", "end_stream", "parts", "size", "stream_id")
 
-    def __init__(self, stream: int, first: Payload, *, ended: bool) -> None:
-        self.stream = stream
-        self.ended = ended
+    def __init__(self, stream_id: int, first: Payload, *, end_stream: bool) -> None:
+        self.stream_id = stream_id
+        self.end_stream = end_stream
         self.parts = [bytes(first)]
         self.size = len(first)
         self.continuations = 0
 
 
 class Connection:
-    """One peer. ``serving`` says that it opens the streams, otherwise we do."""
+    """The connection with one peer. With ``server_side`` the peer opens streams, otherwise we do."""
 
-    def __init__(self, limits: Limits, *, serving: bool) -> None:
-        self.ledger = FlowControl(connection_window=limits.connection_window, stream_window=limits.stream_window)
-        self.writer = Writer(self.ledger)
-        self.lanes: dict[int, Stream] = {}
-        self.last = 0 if serving else -1
-        """The newest stream, of whoever opens them."""
+    def __init__(self, limits: Limits, *, server_side: bool) -> None:
+        self.flow_control = FlowControl(connection_window=limits.connection_window, stream_window=limits.stream_window)
+        self.writer = Writer(self.flow_control)
+        self.streams: dict[int, Stream] = {}
+        self.last_stream_id = 0 if server_side else -1
+        """The newest stream that the client of this connection opened."""
         self.closed = False
-        """Nothing is read any more; what is to be written ends with GOAWAY."""
-        self.failure = ""
-        """What rule the peer broke, if that is why the connection ended."""
+        """Nothing more is read; GOAWAY is the last frame written."""
+        self.error = ""
+        """The connection error that closed the connection, if one did."""
+        self.settings_received = False
         self._limits = limits
-        self._serving = serving
-        self._streams_most = frames.LARGEST_STREAM
-        self._reader = FrameReader(preface=serving)
-        self._blocks = HeaderDecoder(limits.header_list)
-        self._block: _Block | None = None
-        self._reset: dict[int, None] = {}
-        """Streams that we ended before the peer did; the newest come last."""
-        self.greeted = False
-        """Whether the peer has said how it wants to be spoken to."""
-        self._greet()
+        self._server_side = server_side
+        self._max_concurrent_streams = frames.MAX_STREAM_ID
+        self._reader = FrameReader(preface=server_side)
+        self._decoder = HeaderDecoder(limits.max_header_list)
+        self._partial_block: _PartialBlock | None = None
+        self._reset_ids: dict[int, None] = {}
+        """Streams that we reset and whose frames may still be in flight, oldest first."""
+        self._send_preface()
 
-    def _greet(self) -> None:
+    def _send_preface(self) -> None:
         settings = [
             (frames.INITIAL_WINDOW_SIZE, self._limits.stream_window),
-            (frames.MAX_HEADER_LIST_SIZE, self._limits.header_list),
+            (frames.MAX_HEADER_LIST_SIZE, self._limits.max_header_list),
         ]
-        if self._serving:
-            settings.append((frames.MAX_CONCURRENT_STREAMS, self._limits.streams))
+        if self._server_side:
+            settings.append((frames.MAX_CONCURRENT_STREAMS, self._limits.max_streams))
         else:
             self.writer.write(frames.PREFACE)
             settings.append((frames.ENABLE_PUSH, 0))
         self.writer.write(frames.settings(settings))
-        opening = self.ledger.take_opening()
-        if opening:
-            self.writer.write(frames.window_update(0, opening))
+        credit = self.flow_control.take_initial_credit()
+        if credit:
+            self.writer.write(frames.window_update(0, credit))
 
     @property
-    def room(self) -> bool:
-        """Whether the peer lets us open another stream; it says first how many it takes."""
-        return self.greeted and len(self.lanes) < self._streams_most and not self.closed
+    def can_open_stream(self) -> bool:
+        """Whether we may open another stream: the peer's SETTINGS are known and allow it."""
+        return self.settings_received and len(self.streams) < self._max_concurrent_streams and not self.closed
 
-    def cut(self, data: bytes) -> list[Frame]:
-        """The frames in what arrived; ``check_rest`` after they were read."""
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the complete frames in the received bytes; call ``check_frame_error`` after processing them."""
         return [] if self.closed else self._reader.feed(data)
 
-    def check_rest(self) -> None:
-        """Whether more frames can follow."""
-        if self._reader.fault is not None:
-            self.fail(self._reader.fault)
+    def check_frame_error(self) -> None:
+        """Fail the connection if no frame can follow."""
+        if self._reader.error is not None:
+            self.fail(self._reader.error)
 
-    def read(self, frame: Frame) -> ConnectionEvent | None:
-        """What a frame tells of a stream, if it does. Raises what is wrong with it."""
-        kind, flags, stream, payload = frame
-        if self._block is not None and (kind != frames.CONTINUATION or stream != self._block.stream):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
-        if not self.greeted:
-            self._check_greeting(kind, flags)
+    def process(self, frame: Frame) -> ConnectionEvent | None:
+        """Process a frame and return its stream event, if any. Raise its connection or stream error."""
+        kind, flags, stream_id, payload = frame
+        if self._partial_block is not None and (
+            kind != frames.CONTINUATION or stream_id != self._partial_block.stream_id
+        ):
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "frame within a header block")
+        if not self.settings_received:
+            self._check_first_frame(kind, flags)
         handle = self._HANDLERS.get(kind)
-        return None if handle is None else handle(self, flags, stream, payload)
+        return None if handle is None else handle(self, flags, stream_id, payload)
 
-    def _check_greeting(self, kind: int, flags: int) -> None:
+    def _check_first_frame(self, kind: int, flags: int) -> None:
         if kind != frames.SETTINGS or flags & frames.ACK:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with SETTINGS")
-        self.greeted = True
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        self.settings_received = True
 
-    def _lane(self, stream: int) -> Stream | None:
-        """The lane of an open stream, None for one that is over; there must have been one."""
-        lane = self.lanes.get(stream)
-        if lane is None and (stream > self.last or not stream & 1):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"stream {stream} was never opened")
-        return lane
+    def _find_stream(self, stream_id: int) -> Stream | None:
+        """Return an open stream, or None for a closed one; raise for an idle one."""
+        stream = self.streams.get(stream_id)
+        if stream is None and (stream_id > self.last_stream_id or not stream_id & 1):
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was never opened")
+        return stream
 
-    def _check_late(self, code: ErrorCode, what: str, stream: int) -> None:
-        """A client sends nothing on a stream that it ended or never opened; of a server's connection others live."""
-        if self._serving and stream not in self._reset:
-            raise Http2ConnectionError(code, f"{what} of stream {stream}, which is over")
+    def _check_closed_stream(self, code: ErrorCode, kind: str, stream_id: int) -> None:
+        """Raise if a client sends on a stream that it closed. Late frames of an upstream are ignored."""
+        if self._server_side and stream_id not in self._reset_ids:
+            raise Http2ConnectionError(code, f"{kind} on closed stream {stream_id}")
 
-    def _data(self, flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
+    def _data(self, flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
         size = len(payload)
-        self.ledger.receive_bytes(size)
-        credit = self.ledger.take_credit()
+        self.flow_control.data_received(size)
+        credit = self.flow_control.take_connection_credit()
         if credit:
             self.writer.write(frames.window_update(0, credit))
         if flags & frames.PADDED:
-            payload = frames.unpadded(payload)
-        lane = self._lane(stream)
-        if lane is None:
-            self._check_late(ErrorCode.STREAM_CLOSED, "DATA", stream)
+            payload = frames.strip_padding(payload)
+        stream = self._find_stream(stream_id)
+        if stream is None:
+            self._check_closed_stream(ErrorCode.STREAM_CLOSED, "DATA", stream_id)
             return None
-        if lane.flow is None:
+        if stream.windows is None:
             return None
-        if lane.got_end:
-            raise Http2StreamError(ErrorCode.STREAM_CLOSED, "DATA after the end of a stream")
-        self.ledger.receive_on(lane.flow, size)
+        if stream.end_received:
+            raise Http2StreamError(ErrorCode.STREAM_CLOSED, "DATA after END_STREAM")
+        self.flow_control.stream_data_received(stream.windows, size)
         if size > len(payload):
-            self.credit(lane, size - len(payload))
-        return DataReceived(lane, payload, bool(flags & frames.END_STREAM))
+            self.credit(stream, size - len(payload))
+        return DataReceived(stream, payload, bool(flags & frames.END_STREAM))
 
-    def _headers(self, flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
-        if not stream & 1:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"HEADERS of stream {stream}")
+    def _headers(self, flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
+        if not stream_id & 1:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}")
         if flags & frames.PADDED:
-            payload = frames.unpadded(payload)
-        if flags & frames.PRIORITISED:
-            payload = frames.without_priority(stream, payload)
-        ended = bool(flags & frames.END_STREAM)
+            payload = frames.strip_padding(payload)
+        if flags & frames.PRIORITY_FLAG:
+            payload = frames.strip_priority(stream_id, payload)
+        end_stream = bool(flags & frames.END_STREAM)
         if flags & frames.END_HEADERS:
-            return self._complete(stream, bytes(payload), ended=ended)
-        self._block = _Block(stream, payload, ended=ended)
+            return self._headers_complete(stream_id, bytes(payload), end_stream=end_stream)
+        self._partial_block = _PartialBlock(stream_id, payload, end_stream=end_stream)
         return None
 
-    def _continuation(self, flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
-        block = self._block
+    def _continuation(self, flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
+        block = self._partial_block
         if block is None:
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         block.parts.append(bytes(payload))
         block.size += len(payload)
         block.continuations += 1
-        if block.size > self._limits.header_list or block.continuations > _CONTINUATIONS_MOST:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header block that does not end")
+        if block.size > self._limits.max_header_list or block.continuations > _MAX_CONTINUATIONS:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
         if not flags & frames.END_HEADERS:
             return None
-        self._block = None
-        return self._complete(stream, b"".join(block.parts), ended=block.ended)
+        self._partial_block = None
+        return self._headers_complete(stream_id, b"".join(block.parts), end_stream=block.end_stream)
 
-    def _complete(self, stream: int, block: bytes, *, ended: bool) -> ConnectionEvent | None:
-        """Every block is decoded, whatever becomes of it: the next ones may build on it."""
-        fields = self._blocks.read(block)
-        lane = self.lanes.get(stream)
-        if lane is not None:
-            if lane.got_end:
-                raise Http2StreamError(ErrorCode.STREAM_CLOSED, "HEADERS after the end of a stream")
-            return HeadersReceived(stream, lane, fields, ended)
-        if stream <= self.last:
-            self._check_late(ErrorCode.PROTOCOL_ERROR, "HEADERS", stream)
+    def _headers_complete(self, stream_id: int, block: bytes, *, end_stream: bool) -> ConnectionEvent | None:
+        # Decode even the blocks that are ignored: they update the dynamic table.
+        fields = self._decoder.decode(block)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            if stream.end_received:
+                raise Http2StreamError(ErrorCode.STREAM_CLOSED, "HEADERS after END_STREAM")
+            return HeadersReceived(stream_id, stream, fields, end_stream)
+        if stream_id <= self.last_stream_id:
+            self._check_closed_stream(ErrorCode.PROTOCOL_ERROR, "HEADERS", stream_id)
             return None
-        if not self._serving:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"HEADERS of stream {stream}, which we did not open")
-        self.last = stream
-        return HeadersReceived(stream, None, fields, ended)
+        if not self._server_side:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"HEADERS on idle stream {stream_id}")
+        self.last_stream_id = stream_id
+        return HeadersReceived(stream_id, None, fields, end_stream)
 
-    def _priority(self, _flags: int, stream: int, payload: Payload) -> None:
+    def _priority(self, _flags: int, stream_id: int, payload: Payload) -> None:
         frames.check_size(frames.PRIORITY, payload)
-        if not stream:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PRIORITY of the connection")
+        if not stream_id:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
 
-    def _rst_stream(self, _flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
+    def _rst_stream(self, _flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
         frames.check_size(frames.RST_STREAM, payload)
-        lane = self._lane(stream)
-        return None if lane is None else StreamReset(lane, frames.word(payload))
+        stream = self._find_stream(stream_id)
+        return None if stream is None else StreamReset(stream, frames.uint32_in(payload))
 
-    def _settings(self, flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
-        if stream:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
+    def _settings(self, flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
+        if stream_id:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"SETTINGS on stream {stream_id}")
         if flags & frames.ACK:
             if payload:
-                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS that acknowledge and set")
-            self.ledger.agree()
+                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ACK with a payload")
+            self.flow_control.settings_acknowledged()
             return None
         for setting, value in frames.settings_in(payload):
-            self._set(setting, value)
+            self._apply_setting(setting, value)
         self._reply(frames.SETTINGS_ACK)
         return WindowUpdated(None)
 
-    def _set(self, setting: int, value: int) -> None:
+    def _apply_setting(self, setting: int, value: int) -> None:
         if setting == frames.INITIAL_WINDOW_SIZE:
-            self.ledger.restart(value)
-            for lane in self.lanes.values():
-                if lane.waiting and not lane.held:
-                    self.writer.block(lane)
+            self.flow_control.set_initial_send_window(value)
+            for stream in self.streams.values():
+                if stream.queued_data and not stream.held:
+                    self.writer.mark_blocked(stream)
         elif setting == frames.MAX_FRAME_SIZE:
-            if not frames.SMALLEST_MAX_FRAME_SIZE <= value <= frames.LARGEST_MAX_FRAME_SIZE:
+            if not frames.DEFAULT_MAX_FRAME_SIZE <= value <= frames.LARGEST_MAX_FRAME_SIZE:
                 raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE of {value}")
             self.writer.max_frame_size = value
         elif setting == frames.MAX_CONCURRENT_STREAMS:
-            self._streams_most = value
-        elif setting == frames.ENABLE_PUSH and value > (1 if self._serving else 0):
+            self._max_concurrent_streams = value
+        elif setting == frames.ENABLE_PUSH and value > (1 if self._server_side else 0):
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH of {value}")
 
-    def _push_promise(self, _flags: int, _stream: int, _payload: Payload) -> None:
-        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which is not enabled")
+    def _push_promise(self, _flags: int, _stream_id: int, _payload: Payload) -> None:
+        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE although push is disabled")
 
-    def _ping(self, flags: int, stream: int, payload: Payload) -> None:
+    def _ping(self, flags: int, stream_id: int, payload: Payload) -> None:
         frames.check_size(frames.PING, payload)
-        if stream:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
+        if stream_id:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"PING on stream {stream_id}")
         if not flags & frames.ACK:
-            # Who measures bandwidth by them, as gRPC does, sends one with every message.
-            self._reply(frames.ping_ack(payload), can_wait=True)
+            # gRPC sends a PING with every message to estimate bandwidth.
+            self._reply(frames.ping_ack(payload), deferrable=True)
 
-    def _goaway(self, _flags: int, stream: int, payload: Payload) -> ConnectionEvent:
-        if stream:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "GOAWAY of a stream")
+    def _goaway(self, _flags: int, stream_id: int, payload: Payload) -> ConnectionEvent:
+        if stream_id:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"GOAWAY on stream {stream_id}")
         return GoawayReceived(*frames.goaway_in(payload))
 
-    def _window_update(self, _flags: int, stream: int, payload: Payload) -> ConnectionEvent | None:
+    def _window_update(self, _flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
         frames.check_size(frames.WINDOW_UPDATE, payload)
-        increment = frames.word(payload) & frames.LARGEST_STREAM
-        if not stream:
-            self.ledger.grant(increment)
+        increment = frames.uint32_in(payload) & frames.MAX_STREAM_ID
+        if not stream_id:
+            self.flow_control.window_update(increment)
             return WindowUpdated(None) if self.writer.blocked else None
-        lane = self._lane(stream)
-        if lane is None:
+        stream = self._find_stream(stream_id)
+        if stream is None:
             return None
-        self.ledger.grant_stream(stream, increment)
-        return WindowUpdated(lane) if lane.waiting and not lane.held else None
+        self.flow_control.stream_window_update(stream_id, increment)
+        return WindowUpdated(stream) if stream.queued_data and not stream.held else None
 
-    def open(self, lane: Stream, stream: int) -> None:
-        """A stream begins here, the peer's or ours."""
-        self.last = stream
-        lane.id = stream
-        lane.flow = self.ledger.open(stream)
-        self.lanes[stream] = lane
+    def open_stream(self, stream: Stream, stream_id: int) -> None:
+        """Open a stream, the peer's or ours."""
+        self.last_stream_id = stream_id
+        stream.id = stream_id
+        stream.windows = self.flow_control.open_stream(stream_id)
+        self.streams[stream_id] = stream
 
-    def close(self, lane: Stream) -> None:
-        """The stream is over here."""
-        lane.over = True
-        lane.clear()
-        self.writer.forget(lane)
-        self.lanes.pop(lane.id, None)
-        self.ledger.close(lane.id)
+    def close_stream(self, stream: Stream) -> None:
+        """Close a stream without telling the peer."""
+        stream.closed = True
+        stream.clear()
+        self.writer.discard(stream)
+        self.streams.pop(stream.id, None)
+        self.flow_control.close_stream(stream.id)
 
-    def reset(self, stream: int, code: int) -> None:
-        """Tell the peer that a stream is over."""
-        self.writer.write(frames.rst_stream(stream, code))
-        self._reset[stream] = None
-        if len(self._reset) > _RESETS_KNOWN:
-            del self._reset[next(iter(self._reset))]
+    def reset_stream(self, stream_id: int, code: int) -> None:
+        """Send RST_STREAM; frames that the peer sent before it arrives are ignored."""
+        self.writer.write(frames.rst_stream(stream_id, code))
+        self._reset_ids[stream_id] = None
+        if len(self._reset_ids) > _MAX_RESET_IDS:
+            del self._reset_ids[next(iter(self._reset_ids))]
 
-    def credit(self, lane: Stream, size: int) -> None:
-        """So much of what was read from the lane needs no room here any more."""
-        if lane.flow is None or lane.over:
+    def credit(self, stream: Stream, size: int) -> None:
+        """Credit the peer for bytes of a stream that are no longer buffered."""
+        if stream.windows is None or stream.closed:
             return
-        self.ledger.pass_on(lane.flow, size)
-        credit = 0 if lane.got_end else self.ledger.take_stream_credit(lane.flow)
+        self.flow_control.data_consumed(stream.windows, size)
+        credit = 0 if stream.end_received else self.flow_control.take_stream_credit(stream.windows)
         if credit:
-            self.writer.write(frames.window_update(lane.id, credit))
+            self.writer.write(frames.window_update(stream.id, credit))
 
     def goaway(self, code: int = ErrorCode.NO_ERROR, message: str = "") -> None:
-        """Tell the peer that we take no more of its streams."""
-        self.writer.write(frames.goaway(self.last if self._serving else 0, code, message))
+        """Send GOAWAY: no further streams of the peer are processed."""
+        self.writer.write(frames.goaway(self.last_stream_id if self._server_side else 0, code, message))
 
-    def fail(self, fault: Http2ConnectionError) -> None:
-        """The peer broke the rules: tell it how, and read no more."""
+    def fail(self, error: Http2ConnectionError) -> None:
+        """Send GOAWAY with the error and read no more."""
         if not self.closed:
-            self.goaway(fault.code, fault.message)
-            self.failure = fault.message
+            self.goaway(error.code, error.message)
+            self.error = error.message
             self.closed = True
 
-    def _reply(self, written: bytes, *, can_wait: bool = False) -> None:
-        """Write what the peer provokes; it must read, too."""
-        self.writer.write(written, can_wait=can_wait)
-        if self.writer.backlog > self._limits.backlog:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "much is asked and no answer is read")
+    def _reply(self, frame: bytes, *, deferrable: bool = False) -> None:
+        """Write a reply; raise if the peer requests replies and does not read them."""
+        self.writer.write(frame, deferrable=deferrable)
+        if self.writer.backlog > self._limits.max_backlog:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many unread replies")
 
     _HANDLERS: ClassVar[dict[int, Callable[["Connection", int, int, Payload], ConnectionEvent | None]]] = {
         frames.DATA: _data,

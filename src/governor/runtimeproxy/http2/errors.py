@@ -1,10 +1,10 @@
-"""What a peer did wrong, as RFC 9113 names it; raised and caught inside this package only."""
+"""Protocol errors of a peer, as RFC 9113 defines them; raised and caught inside the proxy's HTTP/2 code only."""
 
 import enum
 
 
 class ErrorCode(enum.IntEnum):
-    """The error codes of RFC 9113; numbers of peers are passed on as they are, also unknown ones."""
+    """Error codes of RFC 9113 that we send. Codes received from peers are forwarded unchanged, known or not."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -26,8 +26,8 @@ class _Http2Error(Exception):
 
 
 class Http2ConnectionError(_Http2Error):
-    """The peer broke a rule of the connection: it ends."""
+    """A connection error: the connection is closed with GOAWAY."""
 
 
 class Http2StreamError(_Http2Error):
-    """The peer broke a rule of one stream: that stream ends, the others go on."""
+    """A stream error: the stream is reset, the others continue."""

@@ -1,4 +1,4 @@
-"""What a relay tells its caller."""
+"""Events of a connection, and events that a relay emits to its caller."""
 
 from typing import TypeAlias
 
@@ -10,39 +10,39 @@ from governor.runtimeproxy.http2.streams import Outcome, Peer, Stream
 
 
 class HeadersReceived(msgspec.Struct, gc=False):
-    """A header block; ``lane`` is None for a new stream."""
+    """A complete header block; ``stream`` is None if it opens a new stream."""
 
-    stream: int
-    lane: Stream | None
+    stream_id: int
+    stream: Stream | None
     fields: Fields
-    ended: bool
+    end_stream: bool
 
 
 class DataReceived(msgspec.Struct, gc=False):
-    """DATA of an open stream, without its padding, and not yet credited."""
+    """DATA of an open stream without padding, not yet credited to the sender."""
 
-    lane: Stream
+    stream: Stream
     payload: Payload
-    ended: bool
+    end_stream: bool
 
 
 class StreamReset(msgspec.Struct, gc=False):
-    """The peer ended an open stream."""
+    """The peer reset an open stream."""
 
-    lane: Stream
+    stream: Stream
     code: int
 
 
 class WindowUpdated(msgspec.Struct, gc=False):
-    """More may be written: to one stream, or to all that wait if ``lane`` is None."""
+    """A send window grew: of one stream, or possibly of all if ``stream`` is None."""
 
-    lane: Stream | None
+    stream: Stream | None
 
 
 class GoawayReceived(msgspec.Struct, gc=False):
-    """The peer takes no streams after ``last``."""
+    """The peer does not process streams after ``last_stream_id``."""
 
-    last: int
+    last_stream_id: int
     code: int
 
 
@@ -50,39 +50,39 @@ ConnectionEvent: TypeAlias = HeadersReceived | DataReceived | StreamReset | Wind
 
 
 class UpstreamNeeded(msgspec.Struct, frozen=True):
-    """The first stream for an upstream came: attach it, or say that it is lost."""
+    """The first stream for an upstream was opened: attach the upstream, or report its connection lost."""
 
-    side: Peer
+    peer: Peer
 
 
 class StreamOpened(msgspec.Struct, frozen=True):
-    """The client opened a stream; told by a relay that is watched."""
+    """The client opened a stream; emitted by a tapped relay only."""
 
-    stream: int
+    stream_id: int
     path: bytes
     fields: Fields
 
 
 class RequestData(msgspec.Struct, frozen=True):
-    """A part of a request that is not held; told by a relay that is watched."""
+    """DATA of a request that is not held; emitted by a tapped relay only."""
 
-    stream: int
+    stream_id: int
     data: bytes
 
 
 class RequestHeld(msgspec.Struct, frozen=True):
     """A held request is complete: release or refuse it."""
 
-    stream: int
+    stream_id: int
     path: bytes
     fields: Fields
     body: bytes
 
 
 class ResponseHeld(msgspec.Struct, frozen=True):
-    """A held response is complete: release or refuse it. Without a body ``trailers`` are often the only fields."""
+    """A held response is complete: release or refuse it. In a Trailers-Only response ``trailers`` is empty."""
 
-    stream: int
+    stream_id: int
     path: bytes
     fields: Fields
     body: bytes
@@ -90,15 +90,15 @@ class ResponseHeld(msgspec.Struct, frozen=True):
 
 
 class StreamClosed(msgspec.Struct, frozen=True):
-    """A stream is over, at both ends; every stream's last event. A hook that still works for it works in vain."""
+    """A stream is closed at both peers: its last event. Work on it can be cancelled."""
 
-    stream: int
+    stream_id: int
     path: bytes
     hooked: bool
-    """Whether its request was held, or was to be."""
+    """Whether its request was held, or would have been once complete."""
     outcome: Outcome
-    status: bytes
-    """The gRPC status that the client was told; empty if none."""
+    grpc_status: bytes
+    """The gRPC status sent to the client; empty if none."""
 
 
 RelayEvent: TypeAlias = UpstreamNeeded | StreamOpened | RequestData | RequestHeld | ResponseHeld | StreamClosed

@@ -1,6 +1,6 @@
-"""Opens, writes and ends relayed streams at both of their connections, and remembers what is to be told of it.
+"""The exchanges of one relay: opens, writes and closes their streams at both connections, and queues events.
 
-What a peer's frames or the caller's commands mean is ``relay``'s.
+``relay`` decides what received frames and the caller's commands mean.
 """
 
 import base64
@@ -10,7 +10,7 @@ from typing import Final
 from governor.runtimeproxy.http2.connection import Connection, Limits
 from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.events import RelayEvent, RequestHeld, ResponseHeld, StreamClosed, UpstreamNeeded
-from governor.runtimeproxy.http2.frames import LARGEST_STREAM
+from governor.runtimeproxy.http2.frames import MAX_STREAM_ID
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
 
@@ -18,229 +18,233 @@ RESOURCE_EXHAUSTED: Final = 8
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 
-_ENCODED: Final = re.compile(rb"[^ -$&-~]")
+_PERCENT_ENCODED: Final = re.compile(rb"[^ -$&-~]")
 _NAMES: Final = {Peer.RUNTIME: "runtime", Peer.IMAGES: "image service"}
 
 
 class ExchangeTable:
-    """The streams of one client and the connections between which they pass."""
+    """The open exchanges of one client, and the connections between which they are relayed."""
 
     def __init__(self, limits: Limits) -> None:
-        self.client = Connection(limits, serving=True)
+        self.client = Connection(limits, server_side=True)
         self.upstreams: dict[Peer, Connection] = {}
-        self.streams: dict[int, Exchange] = {}
+        self.by_id: dict[int, Exchange] = {}
         self.events: list[RelayEvent] = []
-        self.retired = False
-        """The client opens no more streams."""
+        self.draining = False
+        """New streams of the client are refused."""
         self.held_bytes = 0
-        """Of held messages, until they were written or dropped."""
+        """Size of held messages until they are written or dropped."""
         self.resets = 0
-        """Streams that the client cancelled, less those that were completed."""
+        """Streams that the client reset, less those that completed."""
         self._limits = limits
-        self._lost: dict[Peer, str] = {}
-        self._leaving: set[Peer] = set()
+        self._unavailable: dict[Peer, str] = {}
+        self._going_away: set[Peer] = set()
         self._queues: dict[Peer, dict[int, Exchange]] = {}
 
-    def peer(self, side: Peer) -> Connection | None:
-        """The connection with a peer, if there is one."""
-        return self.client if side is Peer.CLIENT else self.upstreams.get(side)
+    def connection(self, peer: Peer) -> Connection | None:
+        """Return the connection with a peer, or None if not connected."""
+        return self.client if peer is Peer.CLIENT else self.upstreams.get(peer)
 
-    def attach(self, side: Peer) -> None:
-        """There is a connection with an upstream."""
-        self.upstreams[side] = Connection(self._limits, serving=False)
-        self._admit_queued(side)
+    def attach(self, peer: Peer) -> None:
+        """Add a connected upstream and open the streams queued for it."""
+        self.upstreams[peer] = Connection(self._limits, server_side=False)
+        self._open_queued(peer)
 
     def drain(self) -> None:
-        """Tell the client that no more streams are taken."""
-        if not self.retired:
-            self.retired = True
+        """Send GOAWAY to the client, once."""
+        if not self.draining:
+            self.draining = True
             self.client.goaway()
 
-    def lose(self, side: Peer, why: str) -> None:
-        """An upstream is gone: its streams are answered, and the client is to come again."""
-        self._lost[side] = f"the {_NAMES[side]} is not available: {why}"
-        for stream in self._streams_of(side):
-            self._miss(stream)
+    def fail_upstream(self, peer: Peer, reason: str) -> None:
+        """Respond UNAVAILABLE to the exchanges of a lost upstream, and make the client reconnect."""
+        self._unavailable[peer] = f"the {_NAMES[peer]} is not available: {reason}"
+        for exchange in self._open_at(peer):
+            if exchange.upstream.end_received:
+                self.close_upstream(exchange)
+                self.close_if_complete(exchange)
+            else:
+                self.respond(exchange, UNAVAILABLE, self._unavailable[peer])
         self.drain()
 
-    def let_go(self, side: Peer, last: int) -> None:
-        """An upstream takes no streams after ``last``: what it did not begin the client can try again elsewhere."""
-        self._leaving.add(side)
-        for stream in self._streams_of(side):
-            if stream.upstream.id > last or stream.id in self._queues.get(side, ()):
-                self.close_upstream(stream)
-                self.give_up(stream, Outcome.RESET, client_code=ErrorCode.REFUSED_STREAM)
+    def drain_upstream(self, peer: Peer, last_stream_id: int) -> None:
+        """Refuse the streams that an upstream did not process before its GOAWAY: the client can retry them."""
+        self._going_away.add(peer)
+        for exchange in self._open_at(peer):
+            if exchange.upstream.id > last_stream_id or exchange.id in self._queues.get(peer, ()):
+                self.close_upstream(exchange)
+                self.abort(exchange, Outcome.RESET, client_code=ErrorCode.REFUSED_STREAM)
         self.drain()
 
-    def _streams_of(self, side: Peer) -> list[Exchange]:
-        """Those for which an upstream still has to do something."""
-        return [stream for stream in self.streams.values() if stream.side is side and not stream.upstream.over]
+    def _open_at(self, peer: Peer) -> list[Exchange]:
+        """Return the exchanges whose upstream stream is not closed."""
+        return [
+            exchange
+            for exchange in self.by_id.values()
+            if exchange.upstream_peer is peer and not exchange.upstream.closed
+        ]
 
-    def _miss(self, stream: Exchange) -> None:
-        """The upstream of a stream is gone; what it answered in full stays."""
-        if stream.upstream.got_end:
-            self.close_upstream(stream)
-            self.settle(stream)
+    def open_upstream(self, exchange: Exchange) -> None:
+        """Open an exchange's upstream stream, or queue it until the upstream allows another stream."""
+        peer = exchange.upstream_peer
+        upstream = self.upstreams.get(peer)
+        if peer in self._unavailable:
+            self.respond(exchange, UNAVAILABLE, self._unavailable[peer])
+        elif peer in self._going_away:
+            self.abort(exchange, Outcome.RESET, client_code=ErrorCode.REFUSED_STREAM)
+        elif upstream is None or not upstream.can_open_stream:
+            self._enqueue(exchange, connected=upstream is not None)
+        elif upstream.writer.backlog > self._limits.max_backlog:
+            self.respond(exchange, UNAVAILABLE, f"the {_NAMES[peer]} does not read")
         else:
-            self.answer(stream, UNAVAILABLE, self._lost[stream.side])
-
-    def admit(self, stream: Exchange) -> None:
-        """Begin a stream at its upstream, or let it wait for its turn."""
-        side = stream.side
-        peer = self.upstreams.get(side)
-        if side in self._lost:
-            self.answer(stream, UNAVAILABLE, self._lost[side])
-        elif side in self._leaving:
-            self.give_up(stream, Outcome.RESET, client_code=ErrorCode.REFUSED_STREAM)
-        elif peer is None or not peer.room:
-            self._queue(stream, wanted=peer is None)
-        elif peer.writer.backlog > self._limits.backlog:
-            self.answer(stream, UNAVAILABLE, f"the {_NAMES[side]} does not read")
-        else:
-            peer.open(stream.upstream, peer.last + 2)
-            if peer.last + 2 > LARGEST_STREAM:
-                self._leaving.add(side)
+            upstream.open_stream(exchange.upstream, upstream.last_stream_id + 2)
+            if upstream.last_stream_id + 2 > MAX_STREAM_ID:
+                self._going_away.add(peer)
                 self.drain()
-            self.flush(stream.upstream)
+            self.flush(exchange.upstream)
 
-    def _queue(self, stream: Exchange, *, wanted: bool) -> None:
-        if wanted and stream.side not in self._queues:
-            self.events.append(UpstreamNeeded(stream.side))
-        self._queues.setdefault(stream.side, {})[stream.id] = stream
+    def _enqueue(self, exchange: Exchange, *, connected: bool) -> None:
+        if not connected and exchange.upstream_peer not in self._queues:
+            self.events.append(UpstreamNeeded(exchange.upstream_peer))
+        self._queues.setdefault(exchange.upstream_peer, {})[exchange.id] = exchange
 
-    def _admit_queued(self, side: Peer) -> None:
-        queue = self._queues.get(side)
-        peer = self.upstreams[side]
-        while queue and peer.room:
-            self.admit(queue.pop(next(iter(queue))))
+    def _open_queued(self, peer: Peer) -> None:
+        queue = self._queues.get(peer)
+        upstream = self.upstreams[peer]
+        while queue and upstream.can_open_stream:
+            self.open_upstream(queue.pop(next(iter(queue))))
 
-    def share(self, side: Peer) -> None:
-        """A peer lets more be written, and perhaps more streams be opened."""
-        peer = self.peer(side)
-        for lane, written in peer.writer.share() if peer is not None else ():
-            self._account(lane, written)
-        if side is not Peer.CLIENT:
-            self._admit_queued(side)
+    def flush_blocked(self, peer: Peer) -> None:
+        """Write blocked streams and open queued ones after a peer updated its window or settings."""
+        connection = self.connection(peer)
+        for stream, written in connection.writer.flush_blocked() if connection is not None else ():
+            self._data_written(stream, written)
+        if peer is not Peer.CLIENT:
+            self._open_queued(peer)
 
-    def flush(self, lane: Stream) -> None:
-        """Write what waits in a lane, as far as it may be."""
-        self._account(lane, self._peer_of(lane).writer.flush(lane))
+    def flush(self, stream: Stream) -> None:
+        """Write what is queued on a stream as far as windows allow."""
+        self._data_written(stream, self._connection_of(stream).writer.flush(stream))
 
-    def credit(self, lane: Stream, size: int) -> None:
-        """So much of what was read from a lane needs no room any more."""
-        self._peer_of(lane).credit(lane, size)
+    def credit(self, stream: Stream, size: int) -> None:
+        """Credit the sender for bytes of a stream that are no longer buffered."""
+        self._connection_of(stream).credit(stream, size)
 
-    def _peer_of(self, lane: Stream) -> Connection:
-        stream = lane.stream
-        return self.client if lane is stream.client else self.upstreams[stream.side]
+    def _connection_of(self, stream: Stream) -> Connection:
+        exchange = stream.exchange
+        return self.client if stream is exchange.client else self.upstreams[exchange.upstream_peer]
 
-    def _account(self, lane: Stream, written: int) -> None:
-        """So much DATA of a lane was written: who sent it may send more."""
-        if lane.credited:
+    def _data_written(self, stream: Stream, written: int) -> None:
+        """Credit the sender of DATA that was written to ``stream``."""
+        if stream.credited:
             self.held_bytes -= written
         elif written:
-            self.credit(other(lane), written)
-        if lane.sent_end:
-            self.settle(lane.stream)
+            self.credit(opposite(stream), written)
+        if stream.end_sent:
+            self.close_if_complete(stream.exchange)
 
-    def settle(self, stream: Exchange) -> None:
-        """Close what both directions are done with."""
-        client, upstream = stream.client, stream.upstream
-        if upstream.sent_end and upstream.got_end:
-            self.close_upstream(stream)
-        if client.sent_end and (client.got_end or upstream.over):
-            self._close_client(stream, None if client.got_end else ErrorCode.NO_ERROR)
-        if client.over and upstream.over:
-            self._finish(stream)
+    def close_if_complete(self, exchange: Exchange) -> None:
+        """Close the streams whose two directions are both closed."""
+        client, upstream = exchange.client, exchange.upstream
+        if upstream.end_sent and upstream.end_received:
+            self.close_upstream(exchange)
+        if client.end_sent and (client.end_received or upstream.closed):
+            self._close_client(exchange, None if client.end_received else ErrorCode.NO_ERROR)
+        if client.closed and upstream.closed:
+            self._remove(exchange)
 
-    def answer(
-        self, stream: Exchange, status: int, message: str, details: bytes = b"", *, code: int = ErrorCode.CANCEL
+    def respond(
+        self, exchange: Exchange, status: int, message: str, details: bytes = b"", *, code: int = ErrorCode.CANCEL
     ) -> None:
-        """End a response with a status of ours, after what of it was passed on."""
-        client = stream.client
-        stream.outcome = Outcome.REFUSED
-        stream.status = b"%d" % status
-        self.close_upstream(stream, code)
+        """End the response with a gRPC status of ours, after what was already forwarded, and reset the upstream."""
+        client = exchange.client
+        exchange.outcome = Outcome.REFUSED
+        exchange.grpc_status = b"%d" % status
+        self.close_upstream(exchange, code)
         if client.held:
-            self._forget(client)
-        if client.sent_head:
-            client.tail = trailers(status, message, details)
+            self._drop_queued(client)
+        if client.headers_sent:
+            client.queued_trailers = trailers(status, message, details)
         else:
-            client.heads.append(trailers_only(status, message, details))
-            client.head_ends = True
-        client.ending = True
+            client.queued_headers.append(trailers_only(status, message, details))
+            client.end_on_headers = True
+        client.end_queued = True
         self.flush(client)
 
-    def give_up(
+    def abort(
         self,
-        stream: Exchange,
+        exchange: Exchange,
         outcome: Outcome,
         *,
         client_code: int | None = None,
         upstream_code: int = ErrorCode.CANCEL,
     ) -> None:
-        """End a stream at once at both peers."""
-        stream.outcome = outcome
-        self.close_upstream(stream, upstream_code)
-        self._close_client(stream, client_code)
-        self._finish(stream)
+        """Close both streams at once; without ``client_code`` the client is not sent RST_STREAM."""
+        exchange.outcome = outcome
+        self.close_upstream(exchange, upstream_code)
+        self._close_client(exchange, client_code)
+        self._remove(exchange)
 
-    def _close_client(self, stream: Exchange, code: int | None) -> None:
-        lane = stream.client
-        if lane.over:
+    def _close_client(self, exchange: Exchange, code: int | None) -> None:
+        stream = exchange.client
+        if stream.closed:
             return
         if code is not None:
-            self.client.reset(lane.id, code)
-        self._forget(lane)
-        self.client.close(lane)
+            self.client.reset_stream(stream.id, code)
+        self._drop_queued(stream)
+        self.client.close_stream(stream)
 
-    def close_upstream(self, stream: Exchange, code: int | None = None) -> None:
-        """The stream is over for its upstream, which is told if it does not know and had begun."""
-        lane = stream.upstream
-        if lane.over:
+    def close_upstream(self, exchange: Exchange, code: int | None = None) -> None:
+        """Close an exchange's upstream stream; send RST_STREAM if it was opened and ``code`` is given."""
+        stream = exchange.upstream
+        if stream.closed:
             return
-        self._forget(lane)
-        lane.over = True
-        self._queues.get(stream.side, {}).pop(stream.id, None)
-        if lane.flow is None:
+        self._drop_queued(stream)
+        stream.closed = True
+        self._queues.get(exchange.upstream_peer, {}).pop(exchange.id, None)
+        if stream.windows is None:
             return
-        peer = self.upstreams[stream.side]
-        if code is not None and not peer.closed:
-            peer.reset(lane.id, code)
-        peer.close(lane)
-        if not peer.closed:
-            self._admit_queued(stream.side)
+        upstream = self.upstreams[exchange.upstream_peer]
+        if code is not None and not upstream.closed:
+            upstream.reset_stream(stream.id, code)
+        upstream.close_stream(stream)
+        if not upstream.closed:
+            self._open_queued(exchange.upstream_peer)
 
-    def _forget(self, lane: Stream) -> None:
-        if lane.credited:
-            self.held_bytes -= lane.size
-        lane.clear()
+    def _drop_queued(self, stream: Stream) -> None:
+        if stream.credited:
+            self.held_bytes -= stream.buffered_bytes
+        stream.clear()
 
-    def _finish(self, stream: Exchange) -> None:
-        if self.streams.pop(stream.id, None) is None:
+    def _remove(self, exchange: Exchange) -> None:
+        if self.by_id.pop(exchange.id, None) is None:
             return
-        if stream.outcome is Outcome.COMPLETED:
+        if exchange.outcome is Outcome.COMPLETED:
             self.resets = max(0, self.resets - 1)
-        self.events.append(StreamClosed(stream.id, stream.path, stream.hooked, stream.outcome, stream.status))
+        self.events.append(
+            StreamClosed(exchange.id, exchange.path, exchange.hooked, exchange.outcome, exchange.grpc_status)
+        )
 
 
-def completed(lane: Stream) -> RelayEvent:
-    """A held message is complete."""
-    stream = lane.stream
-    if lane is stream.upstream:
-        return RequestHeld(stream.id, stream.path, lane.heads[0], lane.joined())
-    return ResponseHeld(stream.id, stream.path, lane.heads[-1], lane.joined(), lane.tail or [])
+def held_event(stream: Stream) -> RelayEvent:
+    """Return the event of a complete held message."""
+    exchange = stream.exchange
+    if stream is exchange.upstream:
+        return RequestHeld(exchange.id, exchange.path, stream.queued_headers[0], stream.queued_body())
+    return ResponseHeld(
+        exchange.id, exchange.path, stream.queued_headers[-1], stream.queued_body(), stream.queued_trailers or []
+    )
 
 
-def other(lane: Stream) -> Stream:
-    """The lane at the other end of the same stream."""
-    stream = lane.stream
-    return stream.upstream if lane is stream.client else stream.client
+def opposite(stream: Stream) -> Stream:
+    """Return the other stream of the same exchange."""
+    exchange = stream.exchange
+    return exchange.upstream if stream is exchange.client else exchange.client
 
 
 def trailers(status: int, message: str, details: bytes = b"") -> Fields:
-    """The fields that end a response which has begun."""
-    text = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], message.encode(errors="replace"))
+    """Return gRPC trailers with a percent-encoded message."""
+    text = _PERCENT_ENCODED.sub(lambda found: b"%%%02X" % found[0][0], message.encode(errors="replace"))
     fields = [(b"grpc-status", b"%d" % status), (b"grpc-message", text)]
     if details:
         fields.append((b"grpc-status-details-bin", base64.b64encode(details).rstrip(b"=")))
@@ -248,12 +252,12 @@ def trailers(status: int, message: str, details: bytes = b"") -> Fields:
 
 
 def trailers_only(status: int, message: str, details: bytes = b"") -> Fields:
-    """The fields that are a whole response."""
+    """Return the fields of a Trailers-Only response."""
     return [(b":status", b"200"), (b"content-type", b"application/grpc"), *trailers(status, message, details)]
 
 
 def grpc_status_in(fields: Fields) -> bytes:
-    """The gRPC status of a response's last fields, empty if it has none."""
+    """Return the value of grpc-status, or empty bytes if absent."""
     for name, value in fields:
         if name == b"grpc-status":
             return value

@@ -1,159 +1,169 @@
-"""The flow-control accounts of one connection: what may still be sent and received, on it and on each of its streams.
+"""Flow control of one connection: the send and receive windows of the connection and of its streams.
 
-Nothing is sent beyond what the peer granted. A stream's sender gets credit for what was passed on, so that it waits
-when the reader at the far end does. The connection's sender gets credit as soon as bytes arrive, because one stream
-whose reader is slow would otherwise stop all others; what is kept meanwhile is limited by the streams' windows. Credit
-is given in batches of half a window. Frames are not read or written here.
+Nothing is sent beyond the peer's windows. A stream's sender gets credit for bytes that were forwarded, so that it
+waits when the receiver at the far end does. The connection's sender gets credit as soon as bytes arrive, because one
+stream with a slow receiver would otherwise stop all others; the stream windows bound what is buffered meanwhile.
+Credit is granted in batches of half a window. Frames are read and written elsewhere.
 """
 
 from typing import Final
 
 from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
 
-LARGEST_WINDOW: Final = 2**31 - 1
+MAX_WINDOW: Final = 2**31 - 1
 DEFAULT_WINDOW: Final = 65_535
-"""Where every window begins, and the connection's smallest size: only streams' windows can be made smaller."""
+"""Initial size of every window. SETTINGS can make stream windows smaller, but not the connection's."""
 
 
-class Flow:
-    """The windows of one stream; they turn negative when SETTINGS make them smaller than what is under way."""
+class StreamWindows:
+    """The windows of one stream; SETTINGS can make them negative."""
 
-    __slots__ = ("due", "receive", "send", "unread")
+    __slots__ = ("credit_due", "receive_window", "send_window", "unread_bytes")
 
-    def __init__(self, send: int, receive: int) -> None:
-        self.send = send
-        self.receive = receive
-        self.unread = 0
-        self.due = 0
+    def __init__(self, send_window: int, receive_window: int) -> None:
+        self.send_window = send_window
+        self.receive_window = receive_window
+        self.unread_bytes = 0
+        self.credit_due = 0
 
 
 class FlowControl:
-    """All accounts of one connection."""
+    """The windows of one connection and its streams."""
 
-    __slots__ = ("_connection_size", "_size", "_start", "_wanted_size", "due", "flows", "receive", "send")
+    __slots__ = (
+        "_connection_size",
+        "_initial_send_window",
+        "_requested_size",
+        "_stream_size",
+        "credit_due",
+        "receive_window",
+        "send_window",
+        "streams",
+    )
 
     def __init__(self, *, connection_window: int, stream_window: int) -> None:
-        self.flows: dict[int, Flow] = {}
-        self.send = DEFAULT_WINDOW
-        self.receive = DEFAULT_WINDOW
+        self.streams: dict[int, StreamWindows] = {}
+        self.send_window = DEFAULT_WINDOW
+        self.receive_window = DEFAULT_WINDOW
         self._connection_size = max(connection_window, DEFAULT_WINDOW)
-        self.due = self._connection_size - DEFAULT_WINDOW
-        self._start = DEFAULT_WINDOW
-        self._size = DEFAULT_WINDOW
-        self._wanted_size = stream_window
+        self.credit_due = self._connection_size - DEFAULT_WINDOW
+        self._initial_send_window = DEFAULT_WINDOW
+        self._stream_size = DEFAULT_WINDOW
+        self._requested_size = stream_window
 
     @property
-    def outstanding(self) -> int:
-        """Bytes that arrived for open streams and were neither passed on nor taken."""
-        return sum(flow.unread for flow in self.flows.values())
+    def unread_bytes(self) -> int:
+        """Bytes received on open streams and neither forwarded nor consumed yet."""
+        return sum(windows.unread_bytes for windows in self.streams.values())
 
     @property
     def receivable(self) -> int:
-        """What the peer may send on the connection, counting credit that is due but not yet given."""
-        return self.receive + self.due
+        """What the peer may send on the connection, including credit that is due but not granted yet."""
+        return self.receive_window + self.credit_due
 
     @property
-    def whole(self) -> bool:
-        """Whether the peer may send what it could at the start."""
-        is_whole = self.receivable == self._connection_size
-        return is_whole and all(flow.receive + flow.due == self._size for flow in self.flows.values())
+    def is_full(self) -> bool:
+        """Whether every receive window has its initial size, including credit that is due."""
+        return self.receivable == self._connection_size and all(
+            windows.receive_window + windows.credit_due == self._stream_size for windows in self.streams.values()
+        )
 
-    def open(self, stream: int) -> Flow:
-        """Accounts for a new stream."""
-        flow = self.flows[stream] = Flow(self._start, self._size)
-        return flow
+    def open_stream(self, stream_id: int) -> StreamWindows:
+        """Return the windows of a new stream."""
+        windows = self.streams[stream_id] = StreamWindows(self._initial_send_window, self._stream_size)
+        return windows
 
-    def close(self, stream: int) -> None:
-        """The stream is over, and its windows with it."""
-        self.flows.pop(stream, None)
+    def close_stream(self, stream_id: int) -> None:
+        """Remove the windows of a closed stream."""
+        self.streams.pop(stream_id, None)
 
-    def allowance(self, flow: Flow) -> int:
-        """How many bytes of DATA may be sent now; not more than nothing if less."""
-        return min(self.send, flow.send)
+    def sendable(self, windows: StreamWindows) -> int:
+        """Return how many bytes of DATA may be sent now; zero or less if none."""
+        return min(self.send_window, windows.send_window)
 
-    def spend(self, flow: Flow, size: int) -> None:
-        """DATA was sent."""
-        self.send -= size
-        flow.send -= size
+    def data_sent(self, windows: StreamWindows, size: int) -> None:
+        """Shrink the send windows."""
+        self.send_window -= size
+        windows.send_window -= size
 
-    def grant(self, increment: int) -> None:
-        """The peer lets more be sent on the connection."""
+    def window_update(self, increment: int) -> None:
+        """Apply the peer's WINDOW_UPDATE of the connection."""
         if not increment:
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of the connection by nothing")
-        if self.send + increment > LARGEST_WINDOW:
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window was opened beyond 2^31-1")
-        self.send += increment
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of the connection with increment 0")
+        if self.send_window + increment > MAX_WINDOW:
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window exceeds 2^31-1")
+        self.send_window += increment
 
-    def grant_stream(self, stream: int, increment: int) -> None:
-        """The peer lets more be sent on a stream; for one that is over it means nothing any more."""
+    def stream_window_update(self, stream_id: int, increment: int) -> None:
+        """Apply the peer's WINDOW_UPDATE of a stream; ignored if the stream is closed."""
         if not increment:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream by nothing")
-        flow = self.flows.get(stream)
-        if flow is None:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream with increment 0")
+        windows = self.streams.get(stream_id)
+        if windows is None:
             return
-        if flow.send + increment > LARGEST_WINDOW:
-            raise Http2StreamError(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window was opened beyond 2^31-1")
-        flow.send += increment
+        if windows.send_window + increment > MAX_WINDOW:
+            raise Http2StreamError(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window exceeds 2^31-1")
+        windows.send_window += increment
 
-    def restart(self, start: int) -> None:
-        """The peer's SETTINGS_INITIAL_WINDOW_SIZE: it moves the windows of open streams too."""
-        if start > LARGEST_WINDOW:
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE beyond 2^31-1")
-        change = start - self._start
-        self._start = start
-        for flow in self.flows.values():
-            flow.send += change
-            if flow.send > LARGEST_WINDOW:
+    def set_initial_send_window(self, size: int) -> None:
+        """Apply the peer's SETTINGS_INITIAL_WINDOW_SIZE, which also moves the windows of open streams."""
+        if size > MAX_WINDOW:
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE exceeds 2^31-1")
+        change = size - self._initial_send_window
+        self._initial_send_window = size
+        for windows in self.streams.values():
+            windows.send_window += change
+            if windows.send_window > MAX_WINDOW:
                 raise Http2ConnectionError(
-                    ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS open a stream's window beyond 2^31-1"
+                    ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE: a stream's window exceeds 2^31-1"
                 )
 
-    def agree(self) -> None:
-        """The peer acknowledged our SETTINGS: from here on its streams have the size we asked for."""
-        change = self._wanted_size - self._size
-        self._size = self._wanted_size
-        for flow in self.flows.values():
-            flow.receive += change
+    def settings_acknowledged(self) -> None:
+        """Apply our SETTINGS_INITIAL_WINDOW_SIZE, which the peer observes from here on."""
+        change = self._requested_size - self._stream_size
+        self._stream_size = self._requested_size
+        for windows in self.streams.values():
+            windows.receive_window += change
 
-    def receive_bytes(self, size: int) -> None:
-        """DATA arrived on the connection, padding included, for whatever stream."""
-        if size > self.receive:
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
-        self.receive -= size
-        self.due += size
+    def data_received(self, size: int) -> None:
+        """Shrink the connection's receive window by DATA of any stream, including padding."""
+        if size > self.receive_window:
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "DATA exceeds the connection's window")
+        self.receive_window -= size
+        self.credit_due += size
 
-    def receive_on(self, flow: Flow, size: int) -> None:
-        """DATA arrived on an open stream, padding included; an empty frame, as at the end, needs no window."""
-        if size > max(flow.receive, 0):
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
-        flow.receive -= size
-        flow.unread += size
+    def stream_data_received(self, windows: StreamWindows, size: int) -> None:
+        """Shrink an open stream's receive window by DATA including padding; an empty frame needs no window."""
+        if size > max(windows.receive_window, 0):
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "DATA exceeds the stream's window")
+        windows.receive_window -= size
+        windows.unread_bytes += size
 
-    def pass_on(self, flow: Flow, size: int) -> None:
-        """So much of what arrived was passed on, or taken over by us."""
-        flow.unread -= size
-        flow.due += size
+    def data_consumed(self, windows: StreamWindows, size: int) -> None:
+        """Make credit due for bytes that were forwarded or consumed."""
+        windows.unread_bytes -= size
+        windows.credit_due += size
 
-    def take_credit(self) -> int:
-        """What to grant the peer on the connection now, or 0 if too little is due."""
-        due = self.due
+    def take_connection_credit(self) -> int:
+        """Return the credit to grant on the connection now, or 0 if less than half a window is due."""
+        due = self.credit_due
         if due * 2 < self._connection_size:
             return 0
-        self.due = 0
-        self.receive += due
+        self.credit_due = 0
+        self.receive_window += due
         return due
 
-    def take_opening(self) -> int:
-        """What to grant on the connection right after the first SETTINGS, as its window always begins small."""
-        due, self.due = self.due, 0
-        self.receive += due
+    def take_initial_credit(self) -> int:
+        """Return the credit to grant on the connection right after the first SETTINGS, which cannot raise it."""
+        due, self.credit_due = self.credit_due, 0
+        self.receive_window += due
         return due
 
-    def take_stream_credit(self, flow: Flow) -> int:
-        """What to grant the peer on a stream now, or 0 if too little is due."""
-        due = flow.due
-        if due * 2 < self._size:
+    def take_stream_credit(self, windows: StreamWindows) -> int:
+        """Return the credit to grant on a stream now, or 0 if less than half a window is due."""
+        due = windows.credit_due
+        if due * 2 < self._stream_size:
             return 0
-        flow.due = 0
-        flow.receive += due
+        windows.credit_due = 0
+        windows.receive_window += due
         return due

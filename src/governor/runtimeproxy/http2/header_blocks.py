@@ -1,7 +1,7 @@
-"""Header blocks: decoded with the connection's table, written without one, and checked as RFC 9113 asks.
+"""Header blocks (HPACK): decoded with the connection's dynamic table, encoded without one, validated per RFC 9113.
 
-Blocks are written as literals that no table keeps, so each can be delayed, dropped or sent to another connection
-without the others noticing. A field that must never be indexed stays one. What the fields mean is not here.
+Blocks are encoded as literals without indexing, so that each can be delayed, dropped or sent to another connection
+independently of the others. Never-indexed fields stay never-indexed. The meaning of fields is not handled here.
 """
 
 import re
@@ -16,210 +16,209 @@ from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, 
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = Sequence[Field]
-"""In order, and never changed: the same list may serve many messages."""
+"""Field lines in order. Never mutated: one list may serve many messages."""
 
-_NO_TABLE: Final = b"\x20"
-"""Sets our table's size to 0: allowed whatever SETTINGS_HEADER_TABLE_SIZE the peer chooses, at any time."""
+_TABLE_SIZE_ZERO: Final = b"\x20"
+"""Dynamic table size update to 0, which is allowed for any SETTINGS_HEADER_TABLE_SIZE, at any time."""
 
-_ENTRY: Final = 32
-"""What a field counts besides its bytes."""
+_FIELD_OVERHEAD: Final = 32
+"""Added to the size of each field line (RFC 9113 section 6.5.2)."""
 
-_CACHED_MOST: Final = 512
-_CACHED_SIZE: Final = 256
-_LITERAL: Final = 0x00
+_MAX_CACHED: Final = 512
+_MAX_CACHED_BYTES: Final = 256
+_WITHOUT_INDEXING: Final = 0x00
 _NEVER_INDEXED: Final = 0x10
 
 _NAME: Final = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+")
-_LENGTH: Final = b"content-length"
+_CONTENT_LENGTH: Final = b"content-length"
 _VALUE: Final = re.compile(rb"[^\x00\r\n]*")
-_VALUES: Final = {b"te": re.compile(rb"trailers"), _LENGTH: re.compile(rb"[0-9]{1,19}")}
-"""Fields that cannot have any value."""
+_RESTRICTED_VALUES: Final = {b"te": re.compile(rb"trailers"), _CONTENT_LENGTH: re.compile(rb"[0-9]{1,19}")}
 HOP_BY_HOP: Final = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
-_REQUEST: Final = {b":method", b":scheme", b":path", b":authority"}
-_RESPONSE: Final = {b":status"}
-_TRAILERS: Final[set[bytes]] = set()
+_REQUEST_PSEUDO: Final = {b":method", b":scheme", b":path", b":authority"}
+_RESPONSE_PSEUDO: Final = {b":status"}
+_NO_PSEUDO: Final[set[bytes]] = set()
 
 
 class CachedFields(list[Field]):
-    """The fields of a block that will come again: keeps what was once found out about them."""
+    """The fields of a block that is likely to recur, with the results of encoding and validating them."""
 
-    __slots__ = ("leading", "literals")
+    __slots__ = ("encoded", "validated")
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
-        self.literals = b""
-        """How they are written, which is the same on every connection."""
-        self.leading: tuple[set[bytes], dict[bytes, bytes]] | None = None
-        """Their pseudo-header fields and length, and which were allowed when they were found right."""
+        self.encoded = b""
+        """The literals, which are the same on every connection."""
+        self.validated: tuple[set[bytes], dict[bytes, bytes]] | None = None
+        """The pseudo-header fields that were allowed, and the special fields found."""
 
 
 class HeaderDecoder:
-    """Decodes the blocks of one direction of a connection, each of them, in order."""
+    """Decodes all header blocks received on one connection, in order."""
 
-    __slots__ = ("_decoder", "_known")
+    __slots__ = ("_cache", "_decoder")
 
-    def __init__(self, list_size: int) -> None:
-        self._decoder = Decoder(list_size)
-        self._known: dict[bytes, CachedFields] = {}
-        """Blocks that only name entries of the table, until it changes: most responses."""
+    def __init__(self, max_list_size: int) -> None:
+        self._decoder = Decoder(max_list_size)
+        self._cache: dict[bytes, CachedFields] = {}
+        """Fully indexed blocks, as most responses are, until the dynamic table changes."""
 
-    def read(self, block: bytes) -> Fields:
-        """The fields of a block, not to be changed; afterwards the connection is of no use if this fails."""
-        known = self._known.get(block)
-        if known is not None:
-            return known
+    def decode(self, block: bytes) -> Fields:
+        """Return the fields of a block, not to be mutated. After an error the connection is unusable."""
+        cached = self._cache.get(block)
+        if cached is not None:
+            return cached
         try:
-            return self._read(block)
+            return self._decode(block)
         except OversizedHeaderListError as error:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header list that is too large") from error
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "header list too large") from error
         except HPACKError as error:
-            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "a header block that cannot be decoded") from error
+            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "header block cannot be decoded") from error
 
-    def _read(self, block: bytes) -> Fields:
-        """Most fields are one byte, an index: those are looked up here, the rest is the library's."""
+    def _decode(self, block: bytes) -> Fields:
+        """Look up indexed fields of one byte here, which most are; leave the rest to the library."""
         fields: list[Field] = []
         entry = self._decoder.header_table.get_by_index
         for at, byte in enumerate(block):
             if not 0x80 < byte < 0xFF:
-                self._known.clear()
-                self._read_rest(fields, block[at:])
+                self._cache.clear()
+                self._decode_rest(fields, block[at:])
                 self._check_size(fields)
                 return fields
             fields.append(entry(byte & 0x7F))
         self._check_size(fields)
-        if len(self._known) < _CACHED_MOST and len(block) <= _CACHED_SIZE:
-            fields = self._known[block] = CachedFields(fields)
+        if len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
+            fields = self._cache[block] = CachedFields(fields)
         return fields
 
-    def _read_rest(self, fields: list[Field], block: bytes) -> None:
-        if fields and block[0] & 0xE0 == _NO_TABLE[0]:
-            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "a table's size changes within a header block")
+    def _decode_rest(self, fields: list[Field], block: bytes) -> None:
+        if fields and block[0] & 0xE0 == _TABLE_SIZE_ZERO[0]:
+            raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "table size update within a header block")
         fields.extend(self._decoder.decode(block, raw=True))
 
     def _check_size(self, fields: Fields) -> None:
-        if sum([len(name) + len(value) + _ENTRY for name, value in fields]) > self._decoder.max_header_list_size:
+        size = sum([len(name) + len(value) + _FIELD_OVERHEAD for name, value in fields])
+        if size > self._decoder.max_header_list_size:
             raise OversizedHeaderListError
 
 
 class HeaderEncoder:
-    """Writes the blocks of one direction of a connection, and remembers how frequent fields are written."""
+    """Encodes the header blocks sent on one connection; caches frequent fields."""
 
-    __slots__ = ("_begun", "_cache")
+    __slots__ = ("_cache", "_table_disabled")
 
     def __init__(self) -> None:
         self._cache: dict[Field, bytes] = {}
-        self._begun = False
+        self._table_disabled = False
 
-    def write(self, fields: Fields) -> bytes:
-        """A block that depends on no other."""
+    def encode(self, fields: Fields) -> bytes:
+        """Return a block that does not depend on any other."""
         if not isinstance(fields, CachedFields):
             block = self._literals(fields)
         else:
-            block = fields.literals or self._literals(fields)
-            fields.literals = block
-        if self._begun:
+            block = fields.encoded or self._literals(fields)
+            fields.encoded = block
+        if self._table_disabled:
             return block
-        self._begun = True
-        return _NO_TABLE + block
+        self._table_disabled = True
+        return _TABLE_SIZE_ZERO + block
 
     def _literals(self, fields: Fields) -> bytes:
-        return b"".join([self._known(field) or self._literal(field) for field in fields])
+        return b"".join([self._cached(field) or self._literal(field) for field in fields])
 
-    def _known(self, field: Field) -> bytes | None:
+    def _cached(self, field: Field) -> bytes | None:
         return None if isinstance(field, NeverIndexedHeaderTuple) else self._cache.get(field)
 
     def _literal(self, field: Field) -> bytes:
-        written = literal(field)
-        if len(written) <= _CACHED_SIZE and not isinstance(field, NeverIndexedHeaderTuple):
-            if len(self._cache) >= _CACHED_MOST:
+        encoded = encode_literal(field)
+        if len(encoded) <= _MAX_CACHED_BYTES and not isinstance(field, NeverIndexedHeaderTuple):
+            if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
-            self._cache[field] = written
-        return written
+            self._cache[field] = encoded
+        return encoded
 
 
-def literal(field: Field) -> bytes:
-    """One field by the static table alone."""
+def encode_literal(field: Field) -> bytes:
+    """Encode one field with the static table only."""
     name, value = field
     if isinstance(field, NeverIndexedHeaderTuple):
-        return _named(name, HeaderTable.STATIC_TABLE_MAPPING.get(name, (0, {}))[0], _NEVER_INDEXED) + _text(value)
+        index = HeaderTable.STATIC_TABLE_MAPPING.get(name, (0, {}))[0]
+        return _encode_name(name, index, _NEVER_INDEXED) + _encode_string(value)
     index, values = HeaderTable.STATIC_TABLE_MAPPING.get(name, (0, {}))
     if value in values:
         return bytes([0x80 | values[value]])
-    return _named(name, index, _LITERAL) + _text(value)
+    return _encode_name(name, index, _WITHOUT_INDEXING) + _encode_string(value)
 
 
-def _named(name: bytes, index: int, how: int) -> bytes:
+def _encode_name(name: bytes, index: int, representation: int) -> bytes:
     prefix = encode_integer(index, 4)
-    prefix[0] |= how
-    return bytes(prefix) if index else bytes(prefix) + _text(name)
+    prefix[0] |= representation
+    return bytes(prefix) if index else bytes(prefix) + _encode_string(name)
 
 
-def _text(text: bytes) -> bytes:
+def _encode_string(text: bytes) -> bytes:
     return bytes(encode_integer(len(text), 7)) + text
 
 
 class FieldValidator:
-    """What RFC 9113 asks of the fields of a message; remembers fields that it found right."""
+    """Checks the fields of messages against RFC 9113 section 8; caches valid fields."""
 
-    __slots__ = ("_right",)
+    __slots__ = ("_valid",)
 
     def __init__(self) -> None:
-        self._right: set[Field] = set()
+        self._valid: set[Field] = set()
 
     def check_request(self, fields: Fields) -> tuple[bytes, int | None]:
-        """The path of a request and its length if it says one; without a path, as CONNECT, it cannot be relayed."""
-        leading = self._leading(fields, _REQUEST)
-        if not (leading.get(b":path") and b":method" in leading and b":scheme" in leading):
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "a request without method, scheme or path")
-        length = leading.get(_LENGTH)
-        return leading[b":path"], None if length is None else int(length)
+        """Return a request's path and content length, if present. CONNECT has no path and cannot be relayed."""
+        special = self._special_fields(fields, _REQUEST_PSEUDO)
+        if not (special.get(b":path") and b":method" in special and b":scheme" in special):
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "request without :method, :scheme or :path")
+        length = special.get(_CONTENT_LENGTH)
+        return special[b":path"], None if length is None else int(length)
 
     def check_response(self, fields: Fields) -> bytes:
-        """The HTTP status of a response."""
-        status = self._leading(fields, _RESPONSE).get(b":status", b"")
+        """Return a response's HTTP status."""
+        status = self._special_fields(fields, _RESPONSE_PSEUDO).get(b":status", b"")
         if len(status) != len(b"200") or not status.isdigit():
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "a response without a status")
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "response without a valid :status")
         return status
 
     def check_trailers(self, fields: Fields) -> None:
-        """Trailers have no pseudo-header fields."""
-        self._leading(fields, _TRAILERS)
+        """Check trailers, which have no pseudo-header fields."""
+        self._special_fields(fields, _NO_PSEUDO)
 
-    def _leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
-        """The pseudo-header fields, which come first and once each; with them the length, if there is one."""
+    def _special_fields(self, fields: Fields, allowed: set[bytes]) -> dict[bytes, bytes]:
+        """Return pseudo-header fields, which must come first and once each, and content-length if present."""
         if not isinstance(fields, CachedFields):
-            return self._find_leading(fields, known)
-        if fields.leading is None or fields.leading[0] is not known:
-            fields.leading = known, self._find_leading(fields, known)
-        return fields.leading[1]
+            return self._find_special_fields(fields, allowed)
+        if fields.validated is None or fields.validated[0] is not allowed:
+            fields.validated = allowed, self._find_special_fields(fields, allowed)
+        return fields.validated[1]
 
-    def _find_leading(self, fields: Fields, known: set[bytes]) -> dict[bytes, bytes]:
-        leading: dict[bytes, bytes] = {}
-        right = self._right
-        ordinary = False
+    def _find_special_fields(self, fields: Fields, allowed: set[bytes]) -> dict[bytes, bytes]:
+        special: dict[bytes, bytes] = {}
+        valid = self._valid
+        regular_seen = False
         for field in fields:
-            if field not in right:
+            if field not in valid:
                 self._check(field)
             name = field[0]
             if name[0] != 0x3A:
-                ordinary = True
-                if name == _LENGTH and leading.setdefault(_LENGTH, field[1]) != field[1]:
-                    raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "two lengths of one message")
-            elif ordinary or name in leading or name not in known:
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"the pseudo-header field {name!r} is out of place")
+                regular_seen = True
+                if name == _CONTENT_LENGTH and special.setdefault(_CONTENT_LENGTH, field[1]) != field[1]:
+                    raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "conflicting content-length fields")
+            elif regular_seen or name in special or name not in allowed:
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"unexpected pseudo-header field {name!r}")
             else:
-                leading[name] = field[1]
-        return leading
+                special[name] = field[1]
+        return special
 
     def _check(self, field: Field) -> None:
         name, value = field
         if not _NAME.fullmatch(name) or name in HOP_BY_HOP:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"a field with the name {name[:64]!r}")
-        if not _VALUES.get(name, _VALUE).fullmatch(value):
-            raise Http2StreamError(
-                ErrorCode.PROTOCOL_ERROR, f"the field {name[:64]!r} has a value that no such field can have"
-            )
-        if len(name) + len(value) <= _CACHED_SIZE:
-            if len(self._right) >= _CACHED_MOST:
-                self._right.clear()
-            self._right.add((name, value))
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"field name {name[:64]!r} is not allowed")
+        if not _RESTRICTED_VALUES.get(name, _VALUE).fullmatch(value):
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, f"invalid value of field {name[:64]!r}")
+        if len(name) + len(value) <= _MAX_CACHED_BYTES:
+            if len(self._valid) >= _MAX_CACHED:
+                self._valid.clear()
+            self._valid.add((name, value))

@@ -1,13 +1,13 @@
-"""Relays the streams of one client to a runtime, and to an image service of its own if there is one.
+"""Relays the streams of one client to a runtime, and to a separate image service if there is one.
 
-Each peer has an HTTP/2 connection of its own with us: its own SETTINGS, windows, header tables and stream numbers.
-Streams pass as they come, except those whose request is hooked: they are held until the caller releases or refuses
-them, and their responses are if the caller asks for it. No stream waits for another. Whatever a peer sends, nothing is
-raised: who breaks the rules loses a stream or the connection.
+Each peer has its own HTTP/2 connection: its own SETTINGS, windows, header tables and stream ids. Streams are forwarded
+as they arrive, except hooked ones: their requests, and on demand their responses, are held until the caller releases or
+refuses them. No stream blocks another. No input raises: a peer that violates the protocol loses the stream or the
+connection.
 
-The caller moves bytes (``receive`` and, while a peer takes them, ``outgoing``), handles ``events`` after each call, and
-closes what is ``finished``. When an upstream goes away or is lost the client is told to come again on a new connection,
-which gets a new relay. Deadlines are the caller's.
+The caller moves bytes (``receive``, and ``data_to_send`` while a peer reads), handles ``events`` after each call, and
+closes a connection when ``should_close``. When an upstream goes away or is lost, the client is sent GOAWAY so that it
+reconnects and gets a new relay. Deadlines are up to the caller.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ from governor.runtimeproxy.http2.exchanges import (
     INTERNAL,
     RESOURCE_EXHAUSTED,
     ExchangeTable,
-    completed,
     grpc_status_in,
-    other,
+    held_event,
+    opposite,
 )
 from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.frames import Frame
@@ -40,11 +40,11 @@ from governor.runtimeproxy.http2.header_blocks import Fields, FieldValidator
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
 
 _IMAGE_SERVICE: Final = b"ImageService"
-_NOT_AS_LONG: Final = "a request that is not as long as it says"
+_WRONG_LENGTH: Final = "content-length does not match the DATA received"
 
 
 class Relay:
-    """One client's connection and its upstreams. ``hooked`` says of a request's path whether it is to be held."""
+    """One client connection and its upstream connections. ``hooked`` decides by path which requests are held."""
 
     def __init__(
         self,
@@ -55,298 +55,303 @@ class Relay:
         total_held: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self._hooked = hooked
-        self._held_by_all = total_held or (lambda: (self.held_bytes, 1))
-        """How many bytes all relays hold, and how many relays there are."""
-        self._images_apart = has_image_service
+        self._total_held = total_held or (lambda: (self.held_bytes, 1))
+        """Returns the bytes held by all relays, and the number of relays."""
+        self._has_image_service = has_image_service
         self._limits = limits or Limits()
-        self._rules = FieldValidator()
+        self._validator = FieldValidator()
         self._exchanges = ExchangeTable(self._limits)
         self.tapped = False
-        """Whether the caller is told of every stream that is opened, and what is said on those that are not held."""
+        """Whether to emit StreamOpened for every stream, and RequestData for requests that are not held."""
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
-        return len(self._exchanges.streams)
+        """Number of open client streams."""
+        return len(self._exchanges.by_id)
 
     @property
     def held_bytes(self) -> int:
-        """Of held messages, in both directions, until they were written or dropped."""
+        """Size of held messages in both directions, until they are written or dropped."""
         return self._exchanges.held_bytes
 
     def flow_controls(self) -> dict[Peer, FlowControl]:
-        """The accounts with each peer."""
-        peers = {side: self._exchanges.peer(side) for side in Peer}
-        return {side: peer.ledger for side, peer in peers.items() if peer is not None}
+        """Return the flow control of each connected peer."""
+        connections = {peer: self._exchanges.connection(peer) for peer in Peer}
+        return {peer: connection.flow_control for peer, connection in connections.items() if connection is not None}
 
     def events(self) -> list[RelayEvent]:
-        """What happened since the last call, in order."""
+        """Return and remove the events since the last call, in order."""
         events, self._exchanges.events = self._exchanges.events, []
         return events
 
-    def attach(self, side: Peer) -> None:
-        """The caller is connected to an upstream, of which nothing was read yet."""
-        self._exchanges.attach(side)
+    def attach(self, peer: Peer) -> None:
+        """Add a connected upstream, from which nothing was read yet."""
+        self._exchanges.attach(peer)
 
-    def outgoing(self, side: Peer) -> bytes:
-        """What is to be written to a peer; take it only when it can be: what is not taken is what limits its sender."""
-        peer = self._exchanges.peer(side)
-        return b"" if peer is None else peer.writer.outgoing()
+    def data_to_send(self, peer: Peer) -> bytes:
+        """Return and remove the bytes for a peer. Call only while it reads: bytes left here slow down their sender."""
+        connection = self._exchanges.connection(peer)
+        return b"" if connection is None else connection.writer.data_to_send()
 
-    def can_defer(self, side: Peer) -> bool:
-        """Whether what is to be written to a peer may as well be written a moment later, with what comes next."""
-        peer = self._exchanges.peer(side)
-        return peer is not None and peer.writer.can_defer
+    def can_defer(self, peer: Peer) -> bool:
+        """Whether the bytes for a peer can wait to be written with the next ones."""
+        connection = self._exchanges.connection(peer)
+        return connection is not None and connection.writer.can_defer
 
-    def should_close(self, side: Peer) -> bool:
-        """Whether the connection with a peer is to be closed, as nothing more is to be said on it.
+    def should_close(self, peer: Peer) -> bool:
+        """Whether the caller should close the connection with a peer.
 
-        A client that has not spoken yet is waited for: it would take the end for a failure to connect.
+        A client's preface is awaited: a client that has not sent it would report a failure to connect.
         """
-        board = self._exchanges
-        peer = board.peer(side)
-        done = board.client.closed or (board.retired and not board.streams and board.client.greeted)
-        return peer is not None and not peer.writer.pending and (peer.closed or done)
+        exchanges = self._exchanges
+        connection, client = exchanges.connection(peer), exchanges.client
+        done = client.closed or (exchanges.draining and not exchanges.by_id and client.settings_received)
+        return connection is not None and not connection.writer.pending and (connection.closed or done)
 
-    def receive(self, side: Peer, data: bytes) -> None:
-        """Bytes of a peer."""
-        peer = self._exchanges.peer(side)
-        if peer is None:
+    def receive(self, peer: Peer, data: bytes) -> None:
+        """Process bytes received from a peer."""
+        connection = self._exchanges.connection(peer)
+        if connection is None:
             return
-        for frame in peer.cut(data):
-            self._read(side, peer, frame)
-            if peer.closed:
+        for frame in connection.feed(data):
+            self._process(peer, connection, frame)
+            if connection.closed:
                 break
-        peer.check_rest()
-        if peer.failure:
-            self._leave(side, peer.failure)
+        connection.check_frame_error()
+        if connection.error:
+            self._on_disconnect(peer, connection.error)
 
-    def _read(self, side: Peer, peer: Connection, frame: Frame) -> None:
+    def _process(self, peer: Peer, connection: Connection, frame: Frame) -> None:
         try:
-            read = peer.read(frame)
-            if read is not None:
-                self._HANDLERS[type(read)](self, side, read)
-        except Http2StreamError as fault:
-            self._break(peer, frame[2], fault)
-        except Http2ConnectionError as fault:
-            peer.fail(fault)
+            event = connection.process(frame)
+            if event is not None:
+                self._HANDLERS[type(event)](self, peer, event)
+        except Http2StreamError as error:
+            self._on_stream_error(connection, frame[2], error)
+        except Http2ConnectionError as error:
+            connection.fail(error)
 
-    def lost(self, side: Peer, why: str = "the connection was closed") -> None:
-        """A peer is gone, or an upstream that was wanted cannot be reached."""
-        peer = self._exchanges.peer(side)
-        if peer is not None:
-            peer.closed = True
-            peer.writer.outgoing()
-        self._leave(side, why)
+    def connection_lost(self, peer: Peer, reason: str = "the connection was closed") -> None:
+        """Handle a lost connection, or an upstream that cannot be reached."""
+        connection = self._exchanges.connection(peer)
+        if connection is not None:
+            connection.closed = True
+            connection.writer.data_to_send()
+        self._on_disconnect(peer, reason)
 
     def drain(self) -> None:
-        """Take no more streams; those there are go on to their end."""
+        """Refuse new streams; open ones continue until they end."""
         self._exchanges.drain()
 
     def release(self, stream_id: int, body: bytes | None = None, *, hold_response: bool = False) -> bool:
-        """Send a held request on, with another body if one is given. False if it is not held any more."""
-        stream = self._exchanges.streams.get(stream_id)
-        if stream is None or not (stream.upstream.held and stream.upstream.ending):
+        """Forward a held request, with another body if given. Return False if it is no longer held."""
+        exchange = self._exchanges.by_id.get(stream_id)
+        if exchange is None or not (exchange.upstream.held and exchange.upstream.end_queued):
             return False
-        lane = stream.upstream
+        stream = exchange.upstream
         if body is not None:
-            self._exchanges.held_bytes += len(body) - lane.size
-            lane.replace(body)
-            lane.heads[0] = _with_length(lane.heads[0], len(body))
-        lane.held = False
-        stream.client.held = stream.client.credited = hold_response
-        self._exchanges.admit(stream)
+            self._exchanges.held_bytes += len(body) - stream.buffered_bytes
+            stream.replace_body(body)
+            stream.queued_headers[0] = _with_content_length(stream.queued_headers[0], len(body))
+        stream.held = False
+        exchange.client.held = exchange.client.credited = hold_response
+        self._exchanges.open_upstream(exchange)
         return True
 
     def release_response(self, stream_id: int) -> bool:
-        """Let the client have a held response. False if it is not held any more."""
-        stream = self._exchanges.streams.get(stream_id)
-        if stream is None or not (stream.client.held and stream.client.ending):
+        """Forward a held response. Return False if it is no longer held."""
+        exchange = self._exchanges.by_id.get(stream_id)
+        if exchange is None or not (exchange.client.held and exchange.client.end_queued):
             return False
-        stream.client.held = False
-        self._exchanges.flush(stream.client)
+        exchange.client.held = False
+        self._exchanges.flush(exchange.client)
         return True
 
     def refuse(self, stream_id: int, status: int, message: str, details: bytes = b"") -> bool:
-        """Answer in the upstream's place with a gRPC status. False if the stream is over or was answered."""
-        stream = self._exchanges.streams.get(stream_id)
-        if stream is None or (stream.client.ending and not stream.client.held):
+        """Respond with a gRPC status in the upstream's place. Return False if the response was already sent."""
+        exchange = self._exchanges.by_id.get(stream_id)
+        if exchange is None or (exchange.client.end_queued and not exchange.client.held):
             return False
-        self._exchanges.answer(stream, status, message, details)
+        self._exchanges.respond(exchange, status, message, details)
         return True
 
     def _route(self, path: bytes) -> Peer:
         service = path.rpartition(b"/")[0]
-        return Peer.IMAGES if self._images_apart and service.endswith(_IMAGE_SERVICE) else Peer.RUNTIME
+        return Peer.IMAGES if self._has_image_service and service.endswith(_IMAGE_SERVICE) else Peer.RUNTIME
 
-    def _on_headers(self, _side: Peer, read: HeadersReceived) -> None:
-        if read.lane is None:
-            self._open(read)
-        elif read.lane.got_head:
-            self._end(read.lane, read)
+    def _on_headers(self, _peer: Peer, event: HeadersReceived) -> None:
+        if event.stream is None:
+            self._on_request(event)
+        elif event.stream.headers_received:
+            self._on_trailers(event.stream, event)
         else:
-            self._respond(read.lane, read)
+            self._on_response(event.stream, event)
 
-    def _open(self, read: HeadersReceived) -> None:
-        """A new stream of the client."""
-        board = self._exchanges
-        if board.client.writer.backlog > self._limits.backlog:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "streams are opened and no answer is read")
-        path, length = self._rules.check_request(read.fields)
-        if length and read.ended:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _NOT_AS_LONG)
-        if board.retired or len(board.client.lanes) >= self._limits.streams:
-            board.client.reset(read.stream, ErrorCode.REFUSED_STREAM)
+    def _on_request(self, event: HeadersReceived) -> None:
+        exchanges = self._exchanges
+        if exchanges.client.writer.backlog > self._limits.max_backlog:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "streams are opened while responses are not read")
+        path, length = self._validator.check_request(event.fields)
+        if length and event.end_stream:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _WRONG_LENGTH)
+        if exchanges.draining or len(exchanges.client.streams) >= self._limits.max_streams:
+            exchanges.client.reset_stream(event.stream_id, ErrorCode.REFUSED_STREAM)
             return
-        stream = Exchange(read.stream, path, self._route(path), hooked=self._hooked(path))
-        board.streams[stream.id] = stream
-        board.client.open(stream.client, stream.id)
+        exchange = Exchange(event.stream_id, path, self._route(path), hooked=self._hooked(path))
+        client, upstream = exchange.client, exchange.upstream
+        exchanges.by_id[exchange.id] = exchange
+        exchanges.client.open_stream(client, exchange.id)
         if self.tapped:
-            board.events.append(StreamOpened(stream.id, path, read.fields))
-        stream.client.got_head = True
-        stream.client.length = length
-        stream.upstream.heads.append(read.fields)
-        stream.upstream.held = stream.upstream.credited = stream.hooked
-        if read.ended:
-            stream.client.got_end = stream.upstream.ending = stream.upstream.head_ends = True
-        if not stream.hooked:
-            board.admit(stream)
-        elif read.ended:
-            self._hold(stream.upstream)
+            exchanges.events.append(StreamOpened(exchange.id, path, event.fields))
+        client.headers_received = True
+        client.content_remaining = length
+        upstream.queued_headers.append(event.fields)
+        upstream.held = upstream.credited = exchange.hooked
+        if event.end_stream:
+            client.end_received = upstream.end_queued = upstream.end_on_headers = True
+        if not exchange.hooked:
+            exchanges.open_upstream(exchange)
+        elif event.end_stream:
+            self._hold(upstream)
 
-    def _end(self, lane: Stream, read: HeadersReceived) -> None:
-        """Trailers, of a response or of a request."""
-        if not read.ended:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "HEADERS within a message")
-        self._rules.check_trailers(read.fields)
-        if lane.length:
-            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _NOT_AS_LONG)
-        target = other(lane)
-        target.tail = read.fields
-        if target is lane.stream.client:
-            lane.stream.status = grpc_status_in(read.fields)
-        self._passed_on(lane, target, ended=True)
+    def _on_trailers(self, stream: Stream, event: HeadersReceived) -> None:
+        """Forward the trailers of a request or a response."""
+        if not event.end_stream:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "trailers without END_STREAM")
+        self._validator.check_trailers(event.fields)
+        if stream.content_remaining:
+            raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _WRONG_LENGTH)
+        target = opposite(stream)
+        target.queued_trailers = event.fields
+        if target is stream.exchange.client:
+            stream.exchange.grpc_status = grpc_status_in(event.fields)
+        self._forward(stream, target, end_stream=True)
 
-    def _respond(self, lane: Stream, read: HeadersReceived) -> None:
-        """A response of an upstream, or an interim one."""
-        stream = lane.stream
-        if self._rules.check_response(read.fields).startswith(b"1"):
-            stream.interim += 1
-            if read.ended or stream.interim > self._limits.interim_responses:
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "interim responses that lead to none")
+    def _on_response(self, stream: Stream, event: HeadersReceived) -> None:
+        """Forward a final or interim response."""
+        exchange = stream.exchange
+        client = exchange.client
+        if self._validator.check_response(event.fields).startswith(b"1"):
+            exchange.interim_responses += 1
+            if event.end_stream or exchange.interim_responses > self._limits.max_interim_responses:
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "interim responses without a final one")
         else:
-            lane.got_head = True
-        if read.ended:
-            stream.status = grpc_status_in(read.fields)
-            stream.client.head_ends = True
-        stream.client.heads.append(read.fields)
-        self._passed_on(lane, stream.client, ended=read.ended)
-        stream.client.sent_head = lane.got_head and not stream.client.held
+            stream.headers_received = True
+        if event.end_stream:
+            exchange.grpc_status = grpc_status_in(event.fields)
+            client.end_on_headers = True
+        client.queued_headers.append(event.fields)
+        self._forward(stream, client, end_stream=event.end_stream)
+        client.headers_sent = stream.headers_received and not client.held
 
-    def _on_data(self, side: Peer, read: DataReceived) -> None:
-        lane, target, size = read.lane, other(read.lane), len(read.payload)
-        if not lane.got_head:
+    def _on_data(self, peer: Peer, event: DataReceived) -> None:
+        stream, target, size = event.stream, opposite(event.stream), len(event.payload)
+        if not stream.headers_received:
             raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
-        if lane.length is not None:
-            lane.length -= size
-            if lane.length < 0 or (read.ended and lane.length):
-                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _NOT_AS_LONG)
-        if self.tapped and side is Peer.CLIENT and not target.held:
-            self._exchanges.events.append(RequestData(lane.stream.id, bytes(read.payload)))
-        if not target.over:
-            target.put(read.payload)
+        if stream.content_remaining is not None:
+            stream.content_remaining -= size
+            if stream.content_remaining < 0 or (event.end_stream and stream.content_remaining):
+                raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, _WRONG_LENGTH)
+        if self.tapped and peer is Peer.CLIENT and not target.held:
+            self._exchanges.events.append(RequestData(stream.exchange.id, bytes(event.payload)))
+        if not target.closed:
+            target.enqueue(event.payload)
         if target.held:
             self._exchanges.held_bytes += size
-        if target.held or target.over:
-            self._exchanges.credit(lane, size)
-        self._passed_on(lane, target, ended=read.ended)
-        target.keep()
+        if target.held or target.closed:
+            self._exchanges.credit(stream, size)
+        self._forward(stream, target, end_stream=event.end_stream)
+        target.own_last_chunk()
 
-    def _passed_on(self, lane: Stream, target: Stream, *, ended: bool) -> None:
-        """What was read from a lane is in the other: write it, or go on holding it."""
-        if ended:
-            lane.got_end = True
-            target.ending = not target.over
+    def _forward(self, stream: Stream, target: Stream, *, end_stream: bool) -> None:
+        """Write what was enqueued on ``target``, or keep holding it."""
+        if end_stream:
+            stream.end_received = True
+            target.end_queued = not target.closed
         if target.held:
             self._hold(target)
-        elif target.flow is not None and not target.over:
+        elif target.windows is not None and not target.closed:
             self._exchanges.flush(target)
-        if ended:
-            self._exchanges.settle(lane.stream)
+        if end_stream:
+            self._exchanges.close_if_complete(stream.exchange)
 
-    def _hold(self, lane: Stream) -> None:
-        if lane.size > self._limits.held_body or self._holds_too_much():
-            self._exchanges.answer(lane.stream, RESOURCE_EXHAUSTED, "the message is too large to be held for a hook")
-        elif lane.ending:
-            self._exchanges.events.append(completed(lane))
+    def _hold(self, stream: Stream) -> None:
+        """Refuse a held message beyond the limits; emit its event once it is complete."""
+        if stream.buffered_bytes > self._limits.max_held_body or self._exceeds_share():
+            self._exchanges.respond(
+                stream.exchange, RESOURCE_EXHAUSTED, "the message is too large to be held for a hook"
+            )
+        elif stream.end_queued:
+            self._exchanges.events.append(held_event(stream))
 
-    def _holds_too_much(self) -> bool:
-        """Relays share what may be held; when it is used up, none may have more than its part."""
-        held, relays = self._held_by_all()
-        return held > self._limits.held_bodies and self.held_bytes * relays > self._limits.held_bodies
+    def _exceeds_share(self) -> bool:
+        """Whether all relays together hold too much, and this one more than an equal share."""
+        held, relays = self._total_held()
+        return held > self._limits.max_held_total and self.held_bytes * relays > self._limits.max_held_total
 
-    def _on_reset(self, side: Peer, read: StreamReset) -> None:
-        board, lane = self._exchanges, read.lane
-        if side is Peer.CLIENT:
+    def _on_reset(self, peer: Peer, event: StreamReset) -> None:
+        exchanges, stream = self._exchanges, event.stream
+        if peer is Peer.CLIENT:
             self._count_reset()
-            board.give_up(lane.stream, Outcome.CANCELLED, upstream_code=read.code)
+            exchanges.abort(stream.exchange, Outcome.CANCELLED, upstream_code=event.code)
             return
-        board.close_upstream(lane.stream)
-        if lane.got_end:
-            board.settle(lane.stream)
+        exchanges.close_upstream(stream.exchange)
+        if stream.end_received:
+            exchanges.close_if_complete(stream.exchange)
         else:
-            board.give_up(lane.stream, Outcome.RESET, client_code=read.code)
+            exchanges.abort(stream.exchange, Outcome.RESET, client_code=event.code)
 
     def _count_reset(self) -> None:
         self._exchanges.resets += 1
-        if self._exchanges.resets > self._limits.resets:
-            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "streams are opened to be cancelled")
+        if self._exchanges.resets > self._limits.max_resets:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
 
-    def _on_window(self, side: Peer, read: WindowUpdated) -> None:
-        if read.lane is not None:
-            self._exchanges.flush(read.lane)
+    def _on_window_update(self, peer: Peer, event: WindowUpdated) -> None:
+        if event.stream is not None:
+            self._exchanges.flush(event.stream)
         else:
-            self._exchanges.share(side)
+            self._exchanges.flush_blocked(peer)
 
-    def _on_goaway(self, side: Peer, read: GoawayReceived) -> None:
-        if side is Peer.CLIENT:
-            self._exchanges.retired = True
+    def _on_goaway(self, peer: Peer, event: GoawayReceived) -> None:
+        if peer is Peer.CLIENT:
+            self._exchanges.draining = True
         else:
-            self._exchanges.let_go(side, read.last)
+            self._exchanges.drain_upstream(peer, event.last_stream_id)
 
-    def _break(self, peer: Connection, stream_id: int, fault: Http2StreamError) -> None:
-        """A peer broke the rules of a stream: it is told, and the other one hears of an end that it understands."""
-        board = self._exchanges
-        lane = peer.lanes.get(stream_id)
-        if lane is None:
-            peer.reset(stream_id, fault.code)
-        elif peer is board.client:
-            board.give_up(lane.stream, Outcome.CANCELLED, client_code=fault.code)
-        elif lane.got_end:
-            board.close_upstream(lane.stream, fault.code)
-            board.settle(lane.stream)
+    def _on_stream_error(self, connection: Connection, stream_id: int, error: Http2StreamError) -> None:
+        """Reset the stream at the peer that caused the error; cancel or end it at the other one."""
+        exchanges = self._exchanges
+        stream = connection.streams.get(stream_id)
+        if stream is None:
+            connection.reset_stream(stream_id, error.code)
+        elif connection is exchanges.client:
+            exchanges.abort(stream.exchange, Outcome.CANCELLED, client_code=error.code)
+        elif stream.end_received:
+            exchanges.close_upstream(stream.exchange, error.code)
+            exchanges.close_if_complete(stream.exchange)
         else:
-            board.answer(lane.stream, INTERNAL, f"the runtime's answer: {fault.message}", code=fault.code)
+            message = f"the runtime's response is malformed: {error.message}"
+            exchanges.respond(stream.exchange, INTERNAL, message, code=error.code)
 
-    def _leave(self, side: Peer, why: str) -> None:
-        """A peer is gone: its streams are answered or given up."""
-        board = self._exchanges
-        if side is not Peer.CLIENT:
-            board.lose(side, why)
+    def _on_disconnect(self, peer: Peer, reason: str) -> None:
+        """Cancel a lost client's streams, or respond UNAVAILABLE to those of a lost upstream."""
+        exchanges = self._exchanges
+        if peer is not Peer.CLIENT:
+            exchanges.fail_upstream(peer, reason)
             return
-        board.client.closed = board.retired = True
-        for stream in list(board.streams.values()):
-            board.give_up(stream, Outcome.CANCELLED)
+        exchanges.client.closed = exchanges.draining = True
+        for exchange in list(exchanges.by_id.values()):
+            exchanges.abort(exchange, Outcome.CANCELLED)
 
     _HANDLERS: ClassVar[dict[type[ConnectionEvent], Callable[["Relay", Peer, Any], None]]] = {
         HeadersReceived: _on_headers,
         DataReceived: _on_data,
         StreamReset: _on_reset,
-        WindowUpdated: _on_window,
+        WindowUpdated: _on_window_update,
         GoawayReceived: _on_goaway,
     }
 
 
-def _with_length(fields: Fields, length: int) -> Fields:
-    """The same fields for a body of another length; gRPC seldom declares one."""
+def _with_content_length(fields: Fields, length: int) -> Fields:
+    """Return the fields with content-length, if present, replaced."""
     return [(name, b"%d" % length if name == b"content-length" else value) for name, value in fields]

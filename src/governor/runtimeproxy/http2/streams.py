@@ -1,22 +1,22 @@
-"""A relayed stream and its two lanes, one at the client's connection and one at the upstream's.
+"""State of one HTTP/2 stream, and of a relayed exchange, which pairs a client stream with an upstream stream.
 
-What is read from one lane is put into the other; a lane that is held keeps what is put in. Reading, writing and all
-decisions are elsewhere.
+What is received on one stream of an exchange is enqueued on the other; a held stream keeps it. Frames and decisions
+are elsewhere.
 """
 
 import enum
 from collections import deque
 from typing import Final
 
-from governor.runtimeproxy.http2.flow_control import Flow
+from governor.runtimeproxy.http2.flow_control import StreamWindows
 from governor.runtimeproxy.http2.frames import Payload
 from governor.runtimeproxy.http2.header_blocks import Fields
 
-_JOINED_MOST: Final = 4096
+_MERGED_CHUNK_BYTES: Final = 4096
 
 
 class Peer(enum.IntEnum):
-    """The peers of a relay: the client, the runtime, and the image service if it is elsewhere."""
+    """The peers of a relay: the client, the runtime, and the image service if it has its own socket."""
 
     CLIENT = 0
     RUNTIME = 1
@@ -24,117 +24,127 @@ class Peer(enum.IntEnum):
 
 
 class Stream:
-    """One stream at one connection: what is still to be written to it, and how far each direction is closed."""
+    """One stream of one connection: its send queue, and how far each direction is closed."""
 
     __slots__ = (
+        "buffered_bytes",
+        "closed",
+        "content_remaining",
         "credited",
-        "ending",
-        "flow",
-        "got_end",
-        "got_head",
-        "head_ends",
-        "heads",
+        "end_on_headers",
+        "end_queued",
+        "end_received",
+        "end_sent",
+        "exchange",
+        "headers_received",
+        "headers_sent",
         "held",
         "id",
-        "length",
-        "over",
-        "sent_end",
-        "sent_head",
-        "size",
-        "stream",
-        "tail",
-        "waiting",
+        "queued_data",
+        "queued_headers",
+        "queued_trailers",
+        "windows",
     )
 
-    def __init__(self, stream: "Exchange") -> None:
-        self.stream = stream
+    def __init__(self, exchange: "Exchange") -> None:
+        self.exchange = exchange
         self.id = 0
-        self.flow: Flow | None = None
+        self.windows: StreamWindows | None = None
         self.held = False
-        self.heads: list[Fields] = []
-        self.waiting: deque[Payload] = deque()
-        self.head_ends = False
-        """The last head is the end, and not an empty DATA frame after it: peers tell these apart."""
-        self.tail: Fields | None = None
-        self.ending = False
-        """Nothing more will be put in."""
-        self.size = 0
-        """Bytes of DATA that wait."""
+        self.queued_headers: list[Fields] = []
+        """Interim responses, if any, and the header section."""
+        self.queued_data: deque[Payload] = deque()
+        self.queued_trailers: Fields | None = None
+        self.end_on_headers = False
+        """END_STREAM was received on HEADERS and is sent so: peers distinguish it from an empty DATA frame."""
+        self.end_queued = False
+        """END_STREAM follows what is queued."""
+        self.buffered_bytes = 0
+        """Size of the queued DATA."""
         self.credited = False
-        """Whether the sender of what waits already got its credit, as for everything that was held."""
-        self.length: int | None = None
-        """Bytes of DATA that are still to be read, if the peer has said how many there are."""
-        self.got_head = False
-        self.got_end = False
-        self.sent_head = False
-        self.sent_end = False
-        self.over = False
-        """Nothing is read from it or written to it any more."""
+        """Whether the sender of the queued DATA already got its credit, as for everything that was held."""
+        self.content_remaining: int | None = None
+        """Bytes of DATA still to be received according to content-length, if the peer sent one."""
+        self.headers_received = False
+        self.end_received = False
+        self.headers_sent = False
+        self.end_sent = False
+        self.closed = False
 
-    def put(self, payload: Payload) -> None:
-        """DATA to be written. Flush, or ``keep``, before what it is a view of is given up."""
+    def enqueue(self, payload: Payload) -> None:
+        """Queue DATA. Flush it, or call ``own_last_chunk``, before the buffer that it is a view of is released."""
         if payload:
-            self.waiting.append(payload)
-            self.size += len(payload)
+            self.queued_data.append(payload)
+            self.buffered_bytes += len(payload)
 
-    def keep(self) -> None:
-        """Make what was put in last our own, as a view keeps all that was read with it; many small parts become few."""
-        if not self.waiting:
+    def own_last_chunk(self) -> None:
+        """Copy the last chunk, as a view keeps the whole read buffer alive, and merge small chunks."""
+        if not self.queued_data:
             return
-        last = bytes(self.waiting.pop())
-        if self.waiting and len(self.waiting[-1]) + len(last) <= _JOINED_MOST:
-            last = b"".join((self.waiting.pop(), last))
-        self.waiting.append(last)
+        last = bytes(self.queued_data.pop())
+        if self.queued_data and len(self.queued_data[-1]) + len(last) <= _MERGED_CHUNK_BYTES:
+            last = b"".join((self.queued_data.pop(), last))
+        self.queued_data.append(last)
 
-    def joined(self) -> bytes:
-        """All DATA that waits, and goes on waiting."""
-        body = b"".join(self.waiting)
-        self.replace(body)
+    def queued_body(self) -> bytes:
+        """Return all queued DATA, which stays queued."""
+        body = b"".join(self.queued_data)
+        self.replace_body(body)
         return body
 
-    def replace(self, body: bytes) -> None:
-        """Other DATA than what waits."""
-        self.waiting.clear()
-        self.size = 0
-        self.put(body)
+    def replace_body(self, body: bytes) -> None:
+        """Queue ``body`` in place of the queued DATA."""
+        self.queued_data.clear()
+        self.buffered_bytes = 0
+        self.enqueue(body)
 
     def clear(self) -> None:
-        """Nothing that waits will be written."""
-        self.heads.clear()
-        self.head_ends = False
-        self.waiting.clear()
-        self.size = 0
-        self.tail = None
-        self.ending = False
+        """Drop everything queued."""
+        self.queued_headers.clear()
+        self.end_on_headers = False
+        self.queued_data.clear()
+        self.buffered_bytes = 0
+        self.queued_trailers = None
+        self.end_queued = False
         self.held = False
 
 
 class Outcome(enum.Enum):
-    """How a stream ended."""
+    """How an exchange ended."""
 
     COMPLETED = "completed"
-    """The upstream answered and the client got all of it, whatever status it carries."""
+    """The client received the upstream's whole response, whatever its status."""
     CANCELLED = "cancelled"
-    """The client gave up, or went away."""
+    """The client reset the stream or disconnected."""
     RESET = "reset"
-    """The upstream broke it off, or did not take it."""
+    """The upstream reset or refused the stream."""
     REFUSED = "refused"
-    """We answered it instead of the upstream."""
+    """The proxy responded in place of the upstream."""
 
 
 class Exchange:
-    """A request and its response; named by the client's stream number."""
+    """A request and its response; identified by the client's stream id."""
 
-    __slots__ = ("client", "hooked", "id", "interim", "outcome", "path", "side", "status", "upstream")
+    __slots__ = (
+        "client",
+        "grpc_status",
+        "hooked",
+        "id",
+        "interim_responses",
+        "outcome",
+        "path",
+        "upstream",
+        "upstream_peer",
+    )
 
-    def __init__(self, stream_id: int, path: bytes, side: Peer, *, hooked: bool) -> None:
+    def __init__(self, stream_id: int, path: bytes, upstream_peer: Peer, *, hooked: bool) -> None:
         self.id = stream_id
         self.path = path
-        self.side = side
+        self.upstream_peer = upstream_peer
         self.hooked = hooked
         self.client = Stream(self)
         self.upstream = Stream(self)
-        self.interim = 0
+        self.interim_responses = 0
         self.outcome = Outcome.COMPLETED
-        self.status = b""
-        """The gRPC status that the client is told, once known."""
+        self.grpc_status = b""
+        """The gRPC status sent to the client, once known."""

@@ -1,7 +1,4 @@
-"""What is to be written to one peer: control frames at once, streams as far as windows allow, in fair turns.
-
-Nothing is read here, and nothing decided about which streams there are.
-"""
+"""The output of one connection: control frames at once, streams as far as their windows allow, round-robin."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,126 +10,130 @@ from governor.runtimeproxy.http2.header_blocks import Fields, HeaderEncoder
 from governor.runtimeproxy.http2.streams import Stream
 
 COALESCE_DELAY_S: Final = 0.002
-"""How long frames that can wait may wait for others."""
-_PATIENT_MOST: Final = 4
-"""A peer that provokes more of them gets them at once."""
+"""How long deferrable frames may wait for others to be written with."""
+_MAX_DEFERRED: Final = 4
+"""With more deferrable frames than this, all are written at once."""
 
 
 class Writer:
-    """The bytes for one peer."""
+    """Frames to be written to one peer."""
 
-    def __init__(self, ledger: FlowControl) -> None:
-        self.max_frame_size: int = frames.SMALLEST_MAX_FRAME_SIZE
+    def __init__(self, flow_control: FlowControl) -> None:
+        self.max_frame_size: int = frames.DEFAULT_MAX_FRAME_SIZE
         self.backlog = 0
-        """Bytes that wait to be taken, besides DATA."""
-        self._ledger = ledger
-        self._blocks = HeaderEncoder()
+        """Bytes to be written, not counting DATA."""
+        self._flow_control = flow_control
+        self._encoder = HeaderEncoder()
         self._blocked: dict[Stream, None] = {}
         self._out: list[Payload] = []
-        self._patient = 0
-        """How many of them can wait."""
+        self._deferrable = 0
+        """How many entries of ``_out`` are deferrable."""
 
     @property
     def can_defer(self) -> bool:
-        """Whether there are only frames for which nobody waits, so that they may be written with the next ones."""
-        return 0 < self._patient == len(self._out) <= _PATIENT_MOST
+        """Whether there are only deferrable frames, so that writing them can wait for the next others."""
+        return 0 < self._deferrable == len(self._out) <= _MAX_DEFERRED
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to be written."""
+        """Whether there is anything to write."""
         return bool(self._out)
 
     @property
     def blocked(self) -> bool:
-        """Whether lanes wait for the connection's window."""
+        """Whether streams wait for the connection's window."""
         return bool(self._blocked)
 
-    def outgoing(self) -> bytes:
-        """All that is to be written now."""
+    def data_to_send(self) -> bytes:
+        """Return and remove everything to be written."""
         out, self._out = self._out, []
-        self.backlog = self._patient = 0
+        self.backlog = self._deferrable = 0
         return b"".join(out)
 
-    def write(self, written: bytes, *, can_wait: bool = False) -> None:
-        """A whole frame, or several."""
-        self._out.append(written)
-        self.backlog += len(written)
-        self._patient += can_wait
+    def write(self, frame: bytes, *, deferrable: bool = False) -> None:
+        """Add one or more whole frames other than DATA with content."""
+        self._out.append(frame)
+        self.backlog += len(frame)
+        self._deferrable += deferrable
 
-    def block(self, lane: Stream) -> None:
-        """Let a lane write in its turn."""
-        self._blocked[lane] = None
+    def mark_blocked(self, stream: Stream) -> None:
+        """Include a stream in the next ``flush_blocked``."""
+        self._blocked[stream] = None
 
-    def forget(self, lane: Stream) -> None:
-        """A lane writes no more."""
-        self._blocked.pop(lane, None)
+    def discard(self, stream: Stream) -> None:
+        """Write no more of a stream."""
+        self._blocked.pop(stream, None)
 
-    def flush(self, lane: Stream) -> int:
-        """Write as much of what waits as windows allow; how much of it was DATA."""
-        self._flush_heads(lane)
+    def flush(self, stream: Stream) -> int:
+        """Write what is queued as far as windows allow; return the bytes of DATA."""
+        self._flush_headers(stream)
         written = 0
-        while lane.waiting:
-            size = self._write_chunk(lane)
+        while stream.queued_data:
+            size = self._write_data(stream)
             if not size:
                 return written
             written += size
-        self._flush_end(lane)
+        self._flush_end(stream)
         return written
 
-    def share(self) -> Iterator[tuple[Stream, int]]:
-        """Let the lanes that waited for the connection write in turns, a frame each, and say how much each wrote."""
+    def flush_blocked(self) -> Iterator[tuple[Stream, int]]:
+        """Write blocked streams round-robin, one frame each; yield each stream and its bytes of DATA."""
         blocked = self._blocked
-        while blocked and self._ledger.send > 0:
-            lane = next(iter(blocked))
-            del blocked[lane]
-            size = self._write_chunk(lane) if lane.waiting else 0
-            if not lane.waiting:
-                self._flush_end(lane)
+        while blocked and self._flow_control.send_window > 0:
+            stream = next(iter(blocked))
+            del blocked[stream]
+            size = self._write_data(stream) if stream.queued_data else 0
+            if not stream.queued_data:
+                self._flush_end(stream)
             elif size:
-                blocked[lane] = None
-            yield lane, size
+                blocked[stream] = None
+            yield stream, size
 
-    def _flush_heads(self, lane: Stream) -> None:
-        if not lane.heads:
+    def _flush_headers(self, stream: Stream) -> None:
+        if not stream.queued_headers:
             return
-        heads, lane.heads = lane.heads, []
-        ends = lane.head_ends and lane.ending and not lane.waiting and lane.tail is None
-        for fields in heads[:-1]:
-            self._write_headers(lane, fields, ended=False)
-        self._write_headers(lane, heads[-1], ended=ends)
+        queued, stream.queued_headers = stream.queued_headers, []
+        end = stream.end_on_headers and stream.end_queued and not stream.queued_data and stream.queued_trailers is None
+        for fields in queued[:-1]:
+            self._write_headers(stream, fields, end_stream=False)
+        self._write_headers(stream, queued[-1], end_stream=end)
 
-    def _flush_end(self, lane: Stream) -> None:
-        if not lane.ending or lane.sent_end:
+    def _flush_end(self, stream: Stream) -> None:
+        if not stream.end_queued or stream.end_sent:
             return
-        if lane.tail is not None:
-            self._write_headers(lane, lane.tail, ended=True)
-            lane.tail = None
+        if stream.queued_trailers is not None:
+            self._write_headers(stream, stream.queued_trailers, end_stream=True)
+            stream.queued_trailers = None
         else:
-            self.write(frames.head(frames.DATA, frames.END_STREAM, lane.id, 0))
-            lane.sent_end = True
+            self.write(frames.frame_header(frames.DATA, frames.END_STREAM, stream.id, 0))
+            stream.end_sent = True
 
-    def _write_headers(self, lane: Stream, fields: Fields, *, ended: bool) -> None:
-        block = self._blocks.write(fields)
-        self.write(frames.headers(lane.id, block, ended=ended, max_frame_size=self.max_frame_size))
-        lane.sent_end = ended
+    def _write_headers(self, stream: Stream, fields: Fields, *, end_stream: bool) -> None:
+        block = self._encoder.encode(fields)
+        self.write(frames.headers(stream.id, block, end_stream=end_stream, max_frame_size=self.max_frame_size))
+        stream.end_sent = end_stream
 
-    def _write_chunk(self, lane: Stream) -> int:
-        """One frame of DATA, if the windows allow any."""
-        flow = lane.flow
-        allowed = min(self._ledger.send, flow.send, self.max_frame_size) if flow is not None else 0
-        if allowed <= 0 or flow is None:
-            if self._ledger.send <= 0:
-                self._blocked[lane] = None
+    def _write_data(self, stream: Stream) -> int:
+        """Write one DATA frame if the windows allow any; return its size."""
+        windows = stream.windows
+        flow_control = self._flow_control
+        allowed = 0
+        if windows is not None:
+            allowed = min(flow_control.send_window, windows.send_window, self.max_frame_size)
+        if allowed <= 0 or windows is None:
+            if flow_control.send_window <= 0:
+                self._blocked[stream] = None
             return 0
-        chunk = lane.waiting.popleft()
+        chunk = stream.queued_data.popleft()
         if len(chunk) > allowed:
             view = memoryview(chunk)
-            lane.waiting.appendleft(view[allowed:])
+            stream.queued_data.appendleft(view[allowed:])
             chunk = view[:allowed]
         size = len(chunk)
-        lane.size -= size
-        self._ledger.spend(flow, size)
-        lane.sent_end = lane.ending and not lane.waiting and lane.tail is None
-        self._out.append(frames.head(frames.DATA, frames.END_STREAM if lane.sent_end else 0, lane.id, size))
+        stream.buffered_bytes -= size
+        flow_control.data_sent(windows, size)
+        stream.end_sent = stream.end_queued and not stream.queued_data and stream.queued_trailers is None
+        flags = frames.END_STREAM if stream.end_sent else 0
+        self._out.append(frames.frame_header(frames.DATA, flags, stream.id, size))
         self._out.append(chunk)
         return size

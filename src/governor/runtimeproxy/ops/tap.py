@@ -117,17 +117,19 @@ class Watch:
 
     def opened(self, event: StreamOpened) -> None:
         """A stream began."""
-        self._streams[event.stream] = _Watched(dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace"))
+        self._streams[event.stream_id] = _Watched(
+            dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace")
+        )
 
     def said(self, event: RequestData) -> None:
         """A part of its request passed."""
-        watched = self._streams.get(event.stream)
+        watched = self._streams.get(event.stream_id)
         if watched is not None and len(watched.body) <= _MESSAGE_BYTES:
             watched.body += event.data
 
     def ended(self, event: StreamClosed, held: HeldCall | None) -> None:
         """A stream is over."""
-        watched = self._streams.pop(event.stream, None)
+        watched = self._streams.pop(event.stream_id, None)
         if self._tap.is_open:
             self._tap.publish(self._seen(event, watched, held))
 
@@ -138,7 +140,7 @@ class Watch:
             time=datetime.datetime.fromtimestamp(began or now, datetime.UTC),
             path=path,
             outcome=event.outcome.value,
-            status=status_codes.name_of(event.status),
+            status=status_codes.name_of(event.grpc_status),
             # The wall clock may be set meanwhile.
             seconds=None if began is None else max(0.0, now - began),
             subject=held.subject if held is not None else self._subject(path, watched),

@@ -41,8 +41,8 @@ class Message:
     """One direction of a stream at one endpoint: what was read of it, and what is still to be sent."""
 
     def __init__(self, stream: int) -> None:
-        self.stream = stream
-        self.heads: list[Fields] = []
+        self.stream_id = stream
+        self.headers: list[Fields] = []
         self.body = bytearray()
         self.trailers: Fields | None = None
         self.ended = False
@@ -58,20 +58,20 @@ class Message:
 
     @property
     def fields(self) -> Fields:
-        return self.heads[-1] if self.heads else []
+        return self.headers[-1] if self.headers else []
 
 
 class Endpoint:
     """An `h2` connection that reads everything, gives credit for it, and sends as much as it may."""
 
-    def __init__(self, *, client: bool, chance: random.Random | None = None) -> None:
+    def __init__(self, *, client: bool, rng: random.Random | None = None) -> None:
         config = h2.config.H2Configuration(client_side=client, header_encoding=None)
         self.connection = h2.connection.H2Connection(config)
         self.messages: dict[int, Message] = {}
-        self.told_to_go: tuple[int, int] | None = None
+        self.goaway_received: tuple[int, int] | None = None
         self.reading = True
         self.padded = False
-        self.chance = chance or random.Random(0)
+        self.rng = rng or random.Random(0)
         self.on_request: Callable[[Message], None] = lambda message: None
         self.on_complete: Callable[[Message], None] = lambda message: None
         self._changing = True
@@ -87,7 +87,7 @@ class Endpoint:
     def open(self, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True) -> Message:
         """A new request."""
         message = Message(self.connection.get_next_available_stream_id())
-        self.messages[message.stream] = message
+        self.messages[message.stream_id] = message
         self.send(message, fields, body, trailers=trailers, ends=ends)
         return message
 
@@ -96,7 +96,7 @@ class Endpoint:
     ) -> None:
         message.unsent, message.sends_trailers, message.sends_end = memoryview(body), trailers, ends
         message.sent_end = ends and not body and trailers is None
-        self.connection.send_headers(message.stream, fields, end_stream=message.sent_end)
+        self.connection.send_headers(message.stream_id, fields, end_stream=message.sent_end)
         self.pump(message)
 
     def finish(self, message: Message, body: bytes = b"") -> None:
@@ -106,7 +106,7 @@ class Endpoint:
 
     def cancel(self, message: Message, code: int = 8) -> None:
         if not message.over:
-            self.connection.reset_stream(message.stream, code)
+            self.connection.reset_stream(message.stream_id, code)
             message.reset = code
 
     def pump(self, message: Message) -> None:
@@ -116,32 +116,32 @@ class Endpoint:
         if not message.unsent and message.sends_end and not message.sent_end and message.reset is None:
             message.sent_end = True
             if message.sends_trailers is not None:
-                self.connection.send_headers(message.stream, message.sends_trailers, end_stream=True)
+                self.connection.send_headers(message.stream_id, message.sends_trailers, end_stream=True)
             else:
-                self.connection.end_stream(message.stream)
+                self.connection.end_stream(message.stream_id)
 
     def _send_some(self, message: Message) -> bool:
         """Whether the windows are used up."""
-        pad = self.chance.randrange(255) if self.padded else None
+        pad = self.rng.randrange(255) if self.padded else None
         extra = 0 if pad is None else pad + 1
         most = min(
-            self.connection.local_flow_control_window(message.stream) - extra,
+            self.connection.local_flow_control_window(message.stream_id) - extra,
             self.connection.max_outbound_frame_size - extra,
         )
         if most <= 0:
             return True
-        size = most if len(message.unsent) > 4 * most else self.chance.randint(1, most)
+        size = most if len(message.unsent) > 4 * most else self.rng.randint(1, most)
         part, message.unsent = message.unsent[:size], message.unsent[size:]
         last = not message.unsent and message.sends_end and message.sends_trailers is None
         message.sent_end = last
-        self.connection.send_data(message.stream, bytes(part), end_stream=last, pad_length=pad)
+        self.connection.send_data(message.stream_id, bytes(part), end_stream=last, pad_length=pad)
         return False
 
     def receive(self, data: bytes) -> None:
         """Frame by frame: the library applies its acknowledged settings only to the next chunk that it gets."""
         for part in whole_frames(data):
             if part[3] == GOAWAY:  # for the library it would be the end of all streams
-                self.told_to_go = goaway_in(part[HEADER_SIZE:])
+                self.goaway_received = goaway_in(part[HEADER_SIZE:])
                 continue
             for event in self.connection.receive_data(part):
                 self._handle(event)
@@ -153,18 +153,18 @@ class Endpoint:
             case h2.events.RequestReceived(stream_id=stream, headers=fields, stream_ended=end):
                 self.messages[stream] = Message(stream)
                 self.messages[stream].ended = end is not None
-                self.messages[stream].heads.append(list(fields))
+                self.messages[stream].headers.append(list(fields))
                 self.on_request(self.messages[stream])
             case h2.events.ResponseReceived(stream_id=stream, headers=fields):
-                self.messages[stream].heads.append(list(fields))
+                self.messages[stream].headers.append(list(fields))
             case h2.events.InformationalResponseReceived(stream_id=stream, headers=fields):
-                self.messages[stream].heads.append(list(fields))
+                self.messages[stream].headers.append(list(fields))
             case h2.events.TrailersReceived(stream_id=stream, headers=fields):
                 self.messages[stream].trailers = list(fields)
             case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=size):
                 self.messages[stream].body += data
                 self._unread.append((stream, size))
-                self.read_on()
+                self.resume_reading()
             case h2.events.StreamEnded(stream_id=stream):
                 self.messages[stream].ended = True
                 self.on_complete(self.messages[stream])
@@ -173,7 +173,7 @@ class Endpoint:
             case h2.events.SettingsAcknowledged():
                 self._changing = False
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """Give credit for what was received, unless this endpoint does not read."""
         if not self.reading:
             return
@@ -192,20 +192,20 @@ class Bed:
         limits: Limits = LIMITS,
         images: bool = False,
         attach: bool = True,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         hooked: Callable[[bytes], bool] = lambda path: path == HOOKED,
         total_held: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
-        self.chance = chance
+        self.rng = rng
         self.relay = Relay(hooked, has_image_service=images, limits=limits, total_held=total_held)
-        self.caller = Endpoint(client=True, chance=chance)
-        self.upstreams = {Peer.RUNTIME: Endpoint(client=False, chance=chance)}
+        self.caller = Endpoint(client=True, rng=rng)
+        self.upstreams = {Peer.RUNTIME: Endpoint(client=False, rng=rng)}
         if images:
-            self.upstreams[Peer.IMAGES] = Endpoint(client=False, chance=chance)
+            self.upstreams[Peer.IMAGES] = Endpoint(client=False, rng=rng)
         self.events: list[RelayEvent] = []
         if attach:
-            for side in self.upstreams:
-                self.relay.attach(side)
+            for peer in self.upstreams:
+                self.relay.attach(peer)
 
     @property
     def runtime(self) -> Endpoint:
@@ -221,14 +221,14 @@ class Bed:
     def _move(self) -> bool:
         moved = False
         attached = self.relay.flow_controls().keys()
-        for side, endpoint in [(Peer.CLIENT, self.caller), *self.upstreams.items()]:
-            if side not in attached:
+        for peer, endpoint in [(Peer.CLIENT, self.caller), *self.upstreams.items()]:
+            if peer not in attached:
                 continue
             for chunk in self._chunks(endpoint.connection.data_to_send()):
                 moved = True
-                self.relay.receive(side, chunk)
+                self.relay.receive(peer, chunk)
                 self.events += self.relay.events()
-            data = self.relay.outgoing(side)
+            data = self.relay.data_to_send(peer)
             if data:
                 moved = True
                 endpoint.receive(data)
@@ -236,24 +236,24 @@ class Bed:
         return moved
 
     def _chunks(self, data: bytes) -> Iterable[bytes]:
-        if self.chance is None or not data:
+        if self.rng is None or not data:
             return [data] if data else []
-        cuts = sorted(self.chance.randrange(len(data) + 1) for _ in range(self.chance.randrange(4)))
+        cuts = sorted(self.rng.randrange(len(data) + 1) for _ in range(self.rng.randrange(4)))
         return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
 
     def told(self, kind: type[RelayEvent]) -> list[RelayEvent]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def requested(self) -> list[RequestHeld]:
+    def held_requests(self) -> list[RequestHeld]:
         return [event for event in self.events if isinstance(event, RequestHeld)]
 
-    def responded(self) -> list[ResponseHeld]:
+    def held_responses(self) -> list[ResponseHeld]:
         return [event for event in self.events if isinstance(event, ResponseHeld)]
 
-    def ended(self) -> list[StreamClosed]:
+    def closed_streams(self) -> list[StreamClosed]:
         return [event for event in self.events if isinstance(event, StreamClosed)]
 
-    def wanted(self) -> list[UpstreamNeeded]:
+    def needed_upstreams(self) -> list[UpstreamNeeded]:
         return [event for event in self.events if isinstance(event, UpstreamNeeded)]
 
     def check_balanced(self) -> None:
@@ -261,13 +261,13 @@ class Bed:
         assert self.relay.streams == 0
         assert self.relay.held_bytes == 0
         endpoints = {Peer.CLIENT: self.caller, **self.upstreams}
-        for side, ledger in self.relay.flow_controls().items():
-            connection = endpoints[side].connection
-            assert ledger.flows == {}
-            assert ledger.outstanding == 0
-            assert ledger.whole
-            assert ledger.receive == connection.outbound_flow_control_window
-            assert ledger.send == connection.inbound_flow_control_window
+        for peer, flow_control in self.relay.flow_controls().items():
+            connection = endpoints[peer].connection
+            assert flow_control.streams == {}
+            assert flow_control.unread_bytes == 0
+            assert flow_control.is_full
+            assert flow_control.receive_window == connection.outbound_flow_control_window
+            assert flow_control.send_window == connection.inbound_flow_control_window
             assert connection.open_inbound_streams == connection.open_outbound_streams == 0
 
 
@@ -297,4 +297,4 @@ def grpc_status(message: Message) -> bytes:
 
 def outcomes(bed: Bed) -> list[Outcome]:
     """How the streams ended so far."""
-    return [event.outcome for event in bed.ended()]
+    return [event.outcome for event in bed.closed_streams()]

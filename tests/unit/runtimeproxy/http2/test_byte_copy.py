@@ -16,7 +16,7 @@ from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, PLAIN, Endpoint, Messa
 class CopyBed:
     """A caller and a runtime; each ``move`` takes up to ``most`` bytes of each, so that frames are cut anywhere."""
 
-    def __init__(self, chance: random.Random | None = None) -> None:
+    def __init__(self, rng: random.Random | None = None) -> None:
         self.copy = ByteCopy()
         self.caller = Endpoint(client=True)
         self.runtime = Endpoint(client=False)
@@ -24,7 +24,7 @@ class CopyBed:
         self.got = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
         self._waiting = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
         self._unparsed = {Peer.CLIENT: b"", Peer.RUNTIME: b""}
-        self._chance = chance
+        self._rng = rng
 
     @property
     def endpoints(self) -> dict[Peer, Endpoint]:
@@ -37,25 +37,25 @@ class CopyBed:
     def move(self, most: int | None = None) -> bool:
         """Whether anything moved."""
         moved = False
-        for side, endpoint in self.endpoints.items():
-            self._waiting[side] += endpoint.connection.data_to_send()
-            size = most or (self._chance.randint(1, 3000) if self._chance else len(self._waiting[side]))
-            data, self._waiting[side] = self._waiting[side][:size], self._waiting[side][size:]
+        for peer, endpoint in self.endpoints.items():
+            self._waiting[peer] += endpoint.connection.data_to_send()
+            size = most or (self._rng.randint(1, 3000) if self._rng else len(self._waiting[peer]))
+            data, self._waiting[peer] = self._waiting[peer][:size], self._waiting[peer][size:]
             if data:
                 moved = True
-                self.sent[side] += data
-                self.copy.receive(side, data)
-        for side, endpoint in self.endpoints.items():
-            data = self.copy.outgoing(side)
-            self.got[side] += data
+                self.sent[peer] += data
+                self.copy.receive(peer, data)
+        for peer, endpoint in self.endpoints.items():
+            data = self.copy.data_to_send(peer)
+            self.got[peer] += data
             moved = moved or bool(data)
-            self._deliver(endpoint, side, data)
+            self._deliver(endpoint, peer, data)
         return moved
 
-    def _deliver(self, endpoint: Endpoint, side: Peer, data: bytes) -> None:
+    def _deliver(self, endpoint: Endpoint, peer: Peer, data: bytes) -> None:
         """Whole frames, which is what the endpoints here take."""
-        data = self._unparsed[side] + data
-        at = len(PREFACE) if side is Peer.RUNTIME and data.startswith(PREFACE) else 0
+        data = self._unparsed[peer] + data
+        at = len(PREFACE) if peer is Peer.RUNTIME and data.startswith(PREFACE) else 0
         begin = 0
         while len(data) - at >= frames.HEADER_SIZE:
             stop = at + frames.HEADER_SIZE + int.from_bytes(data[at : at + 3])
@@ -63,7 +63,7 @@ class CopyBed:
                 break
             endpoint.receive(data[begin:stop])
             at = begin = stop
-        self._unparsed[side] = data[begin:]
+        self._unparsed[peer] = data[begin:]
 
 
 def fields(number: int) -> Fields:
@@ -99,7 +99,7 @@ def test_an_idle_connection_is_retired_at_once() -> None:
     bed.settle()
     bed.copy.drain()
     assert not bed.copy.should_close(Peer.CLIENT)
-    assert bed.copy.outgoing(Peer.CLIENT) == frames.goaway(0, ErrorCode.NO_ERROR)
+    assert bed.copy.data_to_send(Peer.CLIENT) == frames.goaway(0, ErrorCode.NO_ERROR)
     assert bed.copy.should_close(Peer.CLIENT)
     assert bed.copy.should_close(Peer.RUNTIME)
 
@@ -109,7 +109,7 @@ def test_a_retired_connection_ends_when_its_last_call_does() -> None:
     (first, second), seen = open_calls(bed, 2)
     bed.copy.drain()
     bed.settle()
-    assert bed.caller.told_to_go == (second.stream, 0)
+    assert bed.caller.goaway_received == (second.stream_id, 0)
     bed.runtime.send(seen[0], ANSWER, bytes(200_000), trailers=OK)
     bed.settle()
     assert first.trailers == OK
@@ -126,8 +126,8 @@ def test_a_call_cancelled_by_the_client_counts_no_more() -> None:
     (call,), _ = open_calls(bed, 1)
     bed.copy.drain()
     bed.settle()
-    bed.copy.receive(Peer.CLIENT, frames.rst_stream(call.stream, ErrorCode.CANCEL))
-    assert bed.copy.outgoing(Peer.RUNTIME) == frames.rst_stream(call.stream, ErrorCode.CANCEL)
+    bed.copy.receive(Peer.CLIENT, frames.rst_stream(call.stream_id, ErrorCode.CANCEL))
+    assert bed.copy.data_to_send(Peer.RUNTIME) == frames.rst_stream(call.stream_id, ErrorCode.CANCEL)
     assert bed.copy.should_close(Peer.RUNTIME)
 
 
@@ -152,14 +152,14 @@ def raw_copy(*, requests: bytes = b"", responses: bytes = b"") -> ByteCopy:
     copy = ByteCopy()
     copy.receive(Peer.CLIENT, PREFACE + frames.settings([]) + requests)
     copy.receive(Peer.RUNTIME, frames.settings([]) + responses)
-    copy.outgoing(Peer.CLIENT)
-    copy.outgoing(Peer.RUNTIME)
+    copy.data_to_send(Peer.CLIENT)
+    copy.data_to_send(Peer.RUNTIME)
     return copy
 
 
 GOAWAY = frames.goaway(1, ErrorCode.NO_ERROR)
-REQUEST = frames.headers(1, b"\x83", ended=True, max_frame_size=100)
-RESPONSE = frames.headers(1, b"\x88", ended=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 1, b"body")
+REQUEST = frames.headers(1, b"\x83", end_stream=True, max_frame_size=100)
+RESPONSE = frames.headers(1, b"\x88", end_stream=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 1, b"body")
 
 
 @pytest.mark.parametrize("cut", range(1, len(RESPONSE)))
@@ -168,7 +168,7 @@ def test_the_client_is_told_between_two_frames_wherever_the_runtime_was_interrup
     copy.receive(Peer.RUNTIME, RESPONSE[:cut])
     copy.drain()
     copy.receive(Peer.RUNTIME, RESPONSE[cut:])
-    got = copy.outgoing(Peer.CLIENT)
+    got = copy.data_to_send(Peer.CLIENT)
     first = len(RESPONSE) - len(frames.frame(frames.DATA, 1, 1, b"body"))
     at = first if cut <= first else len(RESPONSE)
     assert got == RESPONSE[:at] + GOAWAY + RESPONSE[at:]
@@ -181,10 +181,10 @@ def test_the_client_is_not_told_within_a_header_block() -> None:
     end = frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")
     copy.receive(Peer.RUNTIME, begin)
     copy.drain()
-    assert copy.outgoing(Peer.CLIENT) == begin
+    assert copy.data_to_send(Peer.CLIENT) == begin
     assert not copy.should_close(Peer.CLIENT)
     copy.receive(Peer.RUNTIME, end)
-    assert copy.outgoing(Peer.CLIENT) == end + GOAWAY
+    assert copy.data_to_send(Peer.CLIENT) == end + GOAWAY
 
 
 def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
@@ -192,19 +192,19 @@ def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
     copy.drain()
     copy.receive(Peer.CLIENT, PREFACE[:10])
     copy.receive(Peer.CLIENT, PREFACE[10:] + frames.settings([]) + REQUEST)
-    assert copy.outgoing(Peer.CLIENT) == b""
+    assert copy.data_to_send(Peer.CLIENT) == b""
     copy.receive(Peer.RUNTIME, frames.settings([]))
-    assert copy.outgoing(Peer.CLIENT) == (
+    assert copy.data_to_send(Peer.CLIENT) == (
         frames.settings([]) + frames.goaway(0, ErrorCode.NO_ERROR) + frames.rst_stream(1, ErrorCode.REFUSED_STREAM)
     )
-    assert copy.outgoing(Peer.RUNTIME) == PREFACE + frames.settings([])
+    assert copy.data_to_send(Peer.RUNTIME) == PREFACE + frames.settings([])
 
 
 def test_a_client_that_has_not_spoken_is_waited_for() -> None:
     copy = ByteCopy()
     copy.receive(Peer.RUNTIME, frames.settings([]))
     copy.drain()
-    assert copy.outgoing(Peer.CLIENT) == frames.settings([]) + frames.goaway(0, ErrorCode.NO_ERROR)
+    assert copy.data_to_send(Peer.CLIENT) == frames.settings([]) + frames.goaway(0, ErrorCode.NO_ERROR)
     assert not copy.should_close(Peer.CLIENT)
     copy.receive(Peer.CLIENT, PREFACE + frames.settings([]))
     assert copy.should_close(Peer.CLIENT)
@@ -215,10 +215,10 @@ def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> N
     copy = raw_copy()
     copy.receive(Peer.CLIENT, REQUEST[:cut])
     copy.drain()
-    assert copy.outgoing(Peer.CLIENT) == b""
+    assert copy.data_to_send(Peer.CLIENT) == b""
     copy.receive(Peer.CLIENT, REQUEST[cut:])
-    assert copy.outgoing(Peer.CLIENT) == GOAWAY
-    assert copy.outgoing(Peer.RUNTIME) == REQUEST
+    assert copy.data_to_send(Peer.CLIENT) == GOAWAY
+    assert copy.data_to_send(Peer.RUNTIME) == REQUEST
     assert copy.streams == 1
 
 
@@ -226,14 +226,14 @@ def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> N
 def test_frames_of_older_streams_pass_whole_and_newer_ones_not_at_all(cut: int) -> None:
     copy = raw_copy(requests=REQUEST)
     body = frames.frame(frames.DATA, 0, 1, b"0123456789")
-    newer = frames.headers(3, b"\x83", ended=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 3, b"late")
+    newer = frames.headers(3, b"\x83", end_stream=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 3, b"late")
     requests = body + newer + frames.window_update(3, 5) + frames.window_update(0, 5) + body
     copy.receive(Peer.CLIENT, requests[:9])
     copy.drain()
     copy.receive(Peer.CLIENT, requests[9:cut])
     copy.receive(Peer.CLIENT, requests[cut:])
-    assert copy.outgoing(Peer.RUNTIME) == body + frames.window_update(0, 5) + body
-    assert copy.outgoing(Peer.CLIENT) == (
+    assert copy.data_to_send(Peer.RUNTIME) == body + frames.window_update(0, 5) + body
+    assert copy.data_to_send(Peer.CLIENT) == (
         GOAWAY + frames.rst_stream(3, ErrorCode.REFUSED_STREAM) + frames.window_update(0, len(b"late"))
     )
 
@@ -241,10 +241,10 @@ def test_frames_of_older_streams_pass_whole_and_newer_ones_not_at_all(cut: int) 
 def test_trailers_that_the_runtime_could_not_decode_end_their_stream() -> None:
     copy = raw_copy(requests=REQUEST)
     copy.drain()
-    copy.receive(Peer.CLIENT, frames.headers(3, b"\x83", ended=True, max_frame_size=100))
-    copy.receive(Peer.CLIENT, frames.headers(1, b"ab", ended=True, max_frame_size=1))
-    assert copy.outgoing(Peer.RUNTIME) == frames.rst_stream(1, ErrorCode.CANCEL)
-    assert copy.outgoing(Peer.CLIENT).endswith(frames.rst_stream(1, ErrorCode.INTERNAL_ERROR))
+    copy.receive(Peer.CLIENT, frames.headers(3, b"\x83", end_stream=True, max_frame_size=100))
+    copy.receive(Peer.CLIENT, frames.headers(1, b"ab", end_stream=True, max_frame_size=1))
+    assert copy.data_to_send(Peer.RUNTIME) == frames.rst_stream(1, ErrorCode.CANCEL)
+    assert copy.data_to_send(Peer.CLIENT).endswith(frames.rst_stream(1, ErrorCode.INTERNAL_ERROR))
     assert copy.should_close(Peer.CLIENT)
 
 
@@ -252,13 +252,13 @@ def test_a_runtime_that_goes_away_too_names_no_later_stream_than_we_did() -> Non
     copy = raw_copy(requests=REQUEST)
     copy.drain()
     copy.receive(Peer.RUNTIME, frames.goaway(2**31 - 1, 0, "shutdown") + frames.goaway(0, 2))
-    assert copy.outgoing(Peer.CLIENT) == GOAWAY + frames.goaway(1, 0, "shutdown") + frames.goaway(0, 2)
+    assert copy.data_to_send(Peer.CLIENT) == GOAWAY + frames.goaway(1, 0, "shutdown") + frames.goaway(0, 2)
 
 
 def test_who_remains_gets_what_it_was_sent_when_the_other_is_lost() -> None:
     copy = raw_copy(requests=REQUEST)
     copy.receive(Peer.RUNTIME, RESPONSE)
-    copy.lost(Peer.RUNTIME)
+    copy.connection_lost(Peer.RUNTIME)
     assert not copy.should_close(Peer.CLIENT)
-    assert copy.outgoing(Peer.CLIENT) == RESPONSE
+    assert copy.data_to_send(Peer.CLIENT) == RESPONSE
     assert copy.should_close(Peer.CLIENT)

@@ -34,17 +34,17 @@ def _consume(windows: WindowManager, size: int) -> None:
 class Call:
     """What one call is to be, and what became of it."""
 
-    def __init__(self, number: int, chance: random.Random) -> None:
-        self.path = chance.choice((PLAIN, HOOKED, HOOKED, IMAGES))
-        self.body = chance.randbytes(chance.choice(SIZES))
+    def __init__(self, number: int, rng: random.Random) -> None:
+        self.path = rng.choice((PLAIN, HOOKED, HOOKED, IMAGES))
+        self.body = rng.randbytes(rng.choice(SIZES))
         self.fields = request_fields(self.path, (b"number", b"%d" % number), (b"grpc-timeout", b"%dm" % number))
-        self.trailers = [(b"checksum", b"1")] if chance.random() < 0.1 else None
-        self.answer = chance.randbytes(chance.choice(SIZES))
-        self.manner = chance.choice(("unary", "unary", "status only", "reset", "early", "interim", "plain"))
-        self.rewritten = chance.randbytes(chance.choice(SIZES)) if chance.random() < 0.4 else None
-        self.refused = chance.random() < 0.2
-        self.holds_response = chance.random() < 0.4
-        self.refuses_response = chance.random() < 0.2
+        self.trailers = [(b"checksum", b"1")] if rng.random() < 0.1 else None
+        self.answer = rng.randbytes(rng.choice(SIZES))
+        self.manner = rng.choice(("unary", "unary", "status only", "reset", "early", "interim", "plain"))
+        self.rewritten = rng.randbytes(rng.choice(SIZES)) if rng.random() < 0.4 else None
+        self.refused = rng.random() < 0.2
+        self.holds_response = rng.random() < 0.4
+        self.refuses_response = rng.random() < 0.2
         self.cancelled = False
         self.message: Message | None = None
         self.seen: Message | None = None
@@ -54,7 +54,7 @@ class Call:
         return self.path == HOOKED
 
     def check(self) -> None:
-        """That each side got what the other sent."""
+        """That each peer got what the other sent."""
         assert self.message is not None
         if self.cancelled:
             return
@@ -83,16 +83,16 @@ class Call:
         else:
             assert (message.fields, bytes(message.body)) == (ANSWER, self.answer)
             assert message.trailers == (None if self.manner == "plain" else OK)
-            assert len(message.heads) == (2 if self.manner == "interim" else 1)
+            assert len(message.headers) == (2 if self.manner == "interim" else 1)
 
 
 class Conversation:
-    """Calls between one caller and two upstreams, driven by one source of chance."""
+    """Calls between one caller and two upstreams, driven by one source of rng."""
 
     def __init__(self, seed: int, calls: int) -> None:
-        self.chance = random.Random(seed)
-        self.bed = Bed(images=True, chance=self.chance)
-        self.calls = [Call(number, self.chance) for number in range(calls)]
+        self.rng = random.Random(seed)
+        self.bed = Bed(images=True, rng=self.rng)
+        self.calls = [Call(number, self.rng) for number in range(calls)]
         self.waiting = list(self.calls)
         self.decided: set[tuple[int, type]] = set()
         self.by_number: dict[bytes, Call] = {b"%d" % number: call for number, call in enumerate(self.calls)}
@@ -107,8 +107,8 @@ class Conversation:
     def _run(self) -> None:
         steps: list[Callable[[], object]] = [self.open, self.decide, self.cancel, self.change, self.stall]
         while self.waiting:
-            self.chance.choices(steps, weights=(3, 2, 1, 1, 1))[0]()
-            for _ in range(self.chance.randrange(3)):
+            self.rng.choices(steps, weights=(3, 2, 1, 1, 1))[0]()
+            for _ in range(self.rng.randrange(3)):
                 self.bed._move()
         self.bed.settle()
         self.finish()
@@ -118,7 +118,7 @@ class Conversation:
         for endpoint in self.endpoints:
             endpoint.reading = True
             endpoint.change({Code.MAX_CONCURRENT_STREAMS: 100, Code.INITIAL_WINDOW_SIZE: 2_000_000})
-            endpoint.read_on()
+            endpoint.resume_reading()
         self.bed.settle()
         while self.decide():
             self.bed.settle()
@@ -129,7 +129,7 @@ class Conversation:
 
     def open(self) -> None:
         call = self.waiting.pop()
-        ends = self.chance.random() < 0.8
+        ends = self.rng.random() < 0.8
         call.message = self.bed.caller.open(call.fields, call.body, trailers=call.trailers, ends=ends)
         if not ends:
             self.bed._move()
@@ -143,7 +143,7 @@ class Conversation:
             call.seen = message
             if call.manner == "early":
                 endpoint.send(message, EARLY)
-                if self.chance.random() < 0.5:
+                if self.rng.random() < 0.5:
                     endpoint.cancel(message, 0)
 
         return see
@@ -163,7 +163,7 @@ class Conversation:
             case "reset":
                 endpoint.cancel(message, 2)
             case "interim":
-                endpoint.connection.send_headers(message.stream, [(b":status", b"103")])
+                endpoint.connection.send_headers(message.stream_id, [(b":status", b"103")])
                 endpoint.send(message, ANSWER, call.answer, trailers=OK)
             case manner:
                 endpoint.send(message, ANSWER, call.answer, trailers=None if manner == "plain" else OK)
@@ -171,54 +171,56 @@ class Conversation:
     def decide(self) -> bool:
         """Do with one held message what is to be done with it."""
         held = [event for event in self.bed.events if isinstance(event, RequestHeld | ResponseHeld)]
-        undecided = [event for event in held if (event.stream, type(event)) not in self.decided]
+        undecided = [event for event in held if (event.stream_id, type(event)) not in self.decided]
         if not undecided:
             return False
-        event = self.chance.choice(undecided)
-        self.decided.add((event.stream, type(event)))
-        call = next(call for call in self.calls if call.message is not None and call.message.stream == event.stream)
+        event = self.rng.choice(undecided)
+        self.decided.add((event.stream_id, type(event)))
+        call = next(
+            call for call in self.calls if call.message is not None and call.message.stream_id == event.stream_id
+        )
         if isinstance(event, RequestHeld):
             self._decide_request(call, event)
         elif call.refuses_response:
-            assert self.bed.relay.refuse(event.stream, 9, "no") or call.cancelled
+            assert self.bed.relay.refuse(event.stream_id, 9, "no") or call.cancelled
         else:
-            self.bed.relay.release_response(event.stream)
+            self.bed.relay.release_response(event.stream_id)
         return True
 
     def _decide_request(self, call: Call, event: RequestHeld) -> None:
         assert event.body == call.body
         if call.refused:
-            self.bed.relay.refuse(event.stream, 7, "no")
+            self.bed.relay.refuse(event.stream_id, 7, "no")
         else:
-            self.bed.relay.release(event.stream, call.rewritten, hold_response=call.holds_response)
+            self.bed.relay.release(event.stream_id, call.rewritten, hold_response=call.holds_response)
 
     def cancel(self) -> None:
         open_calls = [call for call in self.calls if call.message is not None and not call.message.over]
         open_calls = [call for call in open_calls if call.manner != "interim"]  # the library fails on a late one
-        if open_calls and self.chance.random() < 0.3:
-            call = self.chance.choice(open_calls)
+        if open_calls and self.rng.random() < 0.3:
+            call = self.rng.choice(open_calls)
             assert call.message is not None
             self.bed.caller.cancel(call.message)
             call.cancelled = True
 
     def change(self) -> None:
-        setting = self.chance.choice(
+        setting = self.rng.choice(
             [
-                {Code.INITIAL_WINDOW_SIZE: self.chance.choice((0, 1000, 20_000, 65_535, 1_000_000))},
-                {Code.MAX_FRAME_SIZE: self.chance.choice((16_384, 20_000, 2**24 - 1))},
-                {Code.HEADER_TABLE_SIZE: self.chance.choice((0, 100, 4096, 65_536))},
-                {Code.MAX_CONCURRENT_STREAMS: self.chance.choice((0, 1, 5, 100))},
+                {Code.INITIAL_WINDOW_SIZE: self.rng.choice((0, 1000, 20_000, 65_535, 1_000_000))},
+                {Code.MAX_FRAME_SIZE: self.rng.choice((16_384, 20_000, 2**24 - 1))},
+                {Code.HEADER_TABLE_SIZE: self.rng.choice((0, 100, 4096, 65_536))},
+                {Code.MAX_CONCURRENT_STREAMS: self.rng.choice((0, 1, 5, 100))},
             ]
         )
         of_upstreams = Code.MAX_CONCURRENT_STREAMS in setting
-        self.chance.choice(self.endpoints[of_upstreams:]).change(setting)
-        self.chance.choice(self.endpoints).connection.ping(self.chance.randbytes(8))
+        self.rng.choice(self.endpoints[of_upstreams:]).change(setting)
+        self.rng.choice(self.endpoints).connection.ping(self.rng.randbytes(8))
 
     def stall(self) -> None:
-        endpoint = self.chance.choice(self.endpoints)
+        endpoint = self.rng.choice(self.endpoints)
         endpoint.reading = not endpoint.reading
-        endpoint.padded = self.chance.random() < 0.3
-        endpoint.read_on()
+        endpoint.padded = self.rng.random() < 0.3
+        endpoint.resume_reading()
 
 
 def converse(seed: int, calls: int) -> None:
@@ -226,8 +228,10 @@ def converse(seed: int, calls: int) -> None:
     conversation.run()
     for call in conversation.calls:
         call.check()
-    assert [endpoint.told_to_go for endpoint in conversation.endpoints] == [None] * 3
-    assert sorted(event.stream for event in conversation.bed.ended()) == [2 * number + 1 for number in range(calls)]
+    assert [endpoint.goaway_received for endpoint in conversation.endpoints] == [None] * 3
+    assert sorted(event.stream_id for event in conversation.bed.closed_streams()) == [
+        2 * number + 1 for number in range(calls)
+    ]
     conversation.bed.check_balanced()
 
 

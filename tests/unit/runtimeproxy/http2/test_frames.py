@@ -10,13 +10,13 @@ from governor.runtimeproxy.http2.frames import PREFACE, Frame, FrameReader
 
 WRITTEN = [
     (frames.frame(frames.DATA, 1, 3, b"ab"), "000002 00 01 00000003 6162"),
-    (frames.headers(5, b"xy", ended=True, max_frame_size=16_384), "000002 01 05 00000005 7879"),
+    (frames.headers(5, b"xy", end_stream=True, max_frame_size=16_384), "000002 01 05 00000005 7879"),
     (
-        frames.headers(5, b"abcde", ended=True, max_frame_size=2),
+        frames.headers(5, b"abcde", end_stream=True, max_frame_size=2),
         "000002 01 01 00000005 6162 000002 09 00 00000005 6364 000001 09 04 00000005 65",
     ),
     (
-        frames.headers(5, b"abcd", ended=False, max_frame_size=2),
+        frames.headers(5, b"abcd", end_stream=False, max_frame_size=2),
         "000002 01 00 00000005 6162 000002 09 04 00000005 6364",
     ),
     (frames.rst_stream(7, ErrorCode.CANCEL), "000004 03 00 00000007 00000008"),
@@ -60,36 +60,36 @@ def test_single_bytes_make_frames() -> None:
 
 
 def test_the_highest_bit_of_a_stream_means_nothing() -> None:
-    assert read(FrameReader(preface=False), frames.head(frames.PING, 0, 2**31 + 5, 0)) == [(6, 0, 5, b"")]
+    assert read(FrameReader(preface=False), frames.frame_header(frames.PING, 0, 2**31 + 5, 0)) == [(6, 0, 5, b"")]
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n\r\n.........", b"PRI * HTTP/2.0\r\n\r\nXX", b"X"])
 def test_what_does_not_begin_as_http2_is_refused_at_the_first_wrong_byte(start: bytes) -> None:
     reader = FrameReader(preface=True)
     assert read(reader, start, frames.SETTINGS_ACK) == []
-    assert reader.fault is not None
-    assert reader.fault.code is ErrorCode.PROTOCOL_ERROR
+    assert reader.error is not None
+    assert reader.error.code is ErrorCode.PROTOCOL_ERROR
 
 
 def test_a_frame_that_is_too_large_is_refused_by_its_head_alone() -> None:
     reader = FrameReader(preface=False)
-    too_large = frames.head(frames.DATA, 0, 1, 16_385)
+    too_large = frames.frame_header(frames.DATA, 0, 1, 16_385)
     assert read(reader, frames.SETTINGS_ACK + too_large, frames.SETTINGS_ACK) == [(4, 1, 0, b"")]
-    assert reader.fault is not None
-    assert reader.fault.code is ErrorCode.FRAME_SIZE_ERROR
+    assert reader.error is not None
+    assert reader.error.code is ErrorCode.FRAME_SIZE_ERROR
 
 
 @pytest.mark.parametrize(
     ("payload", "content"), [(b"\x00", b""), (b"\x00ab", b"ab"), (b"\x02ab\x00\x00", b"ab"), (b"\x03\x00\x00\x00", b"")]
 )
 def test_padding_is_taken_off(payload: bytes, content: bytes) -> None:
-    assert frames.unpadded(payload) == content
+    assert frames.strip_padding(payload) == content
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x01", b"\x03ab"])
 def test_more_padding_than_payload_is_a_fault(payload: bytes) -> None:
     with pytest.raises(Http2ConnectionError) as caught:
-        frames.unpadded(payload)
+        frames.strip_padding(payload)
     assert caught.value.code is ErrorCode.PROTOCOL_ERROR
 
 

@@ -37,29 +37,29 @@ def test_a_hundred_thousand_sequences_of_mutated_frames_break_nothing(capsys: py
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_bytes_end_a_connection_and_nothing_else(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     relay = Relay(lambda path: True)
     relay.attach(Peer.RUNTIME)
     for _ in range(20):
-        relay.receive(chance.choice((Peer.CLIENT, Peer.RUNTIME)), chance.randbytes(chance.randrange(200)))
+        relay.receive(rng.choice((Peer.CLIENT, Peer.RUNTIME)), rng.randbytes(rng.randrange(200)))
     assert relay.streams == 0
     relay.receive(Peer.CLIENT, bytes(100))
-    relay.outgoing(Peer.CLIENT)
+    relay.data_to_send(Peer.CLIENT)
     assert relay.should_close(Peer.CLIENT)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_bytes_are_copied_as_they_are_until_retirement_and_never_fail(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     copy = ByteCopy()
     sent = dict.fromkeys((Peer.CLIENT, Peer.RUNTIME), b"")
     for _ in range(30):
-        side = chance.choice(tuple(sent))
-        data = chance.randbytes(chance.randrange(100))
-        sent[side] += data
-        copy.receive(side, data)
-    assert copy.outgoing(Peer.RUNTIME) == sent[Peer.CLIENT]
-    assert copy.outgoing(Peer.CLIENT) == sent[Peer.RUNTIME]
+        peer = rng.choice(tuple(sent))
+        data = rng.randbytes(rng.randrange(100))
+        sent[peer] += data
+        copy.receive(peer, data)
+    assert copy.data_to_send(Peer.RUNTIME) == sent[Peer.CLIENT]
+    assert copy.data_to_send(Peer.CLIENT) == sent[Peer.RUNTIME]
     copy.drain()
     for _ in range(30):
-        copy.receive(chance.choice(tuple(sent)), PREFACE + chance.randbytes(chance.randrange(100)))
+        copy.receive(rng.choice(tuple(sent)), PREFACE + rng.randbytes(rng.randrange(100)))

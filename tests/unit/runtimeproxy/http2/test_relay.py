@@ -40,7 +40,7 @@ def test_a_call_passes_with_its_fields_payload_and_trailers(bed: Bed) -> None:
     (seen,) = bed.runtime.messages.values()
     assert (seen.fields, bytes(seen.body)) == (fields, b"the request")
     assert (call.fields, bytes(call.body), call.trailers, call.ended) == (ANSWER, b"the answer", OK, True)
-    assert [(event.outcome, event.status) for event in bed.ended()] == [(Outcome.COMPLETED, b"0")]
+    assert [(event.outcome, event.grpc_status) for event in bed.closed_streams()] == [(Outcome.COMPLETED, b"0")]
     bed.check_balanced()
 
 
@@ -101,7 +101,7 @@ def test_a_response_without_a_body_passes(bed: Bed) -> None:
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
     assert (call.fields, call.trailers, call.ended) == (only, None, True)
-    assert [event.status for event in bed.ended()] == [b"5"]
+    assert [event.grpc_status for event in bed.closed_streams()] == [b"5"]
 
 
 def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
@@ -113,7 +113,7 @@ def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
     bed.settle()
     bed.runtime.send(bed.runtime.messages[1], ANSWER, bytes(500_000), trailers=OK)
     bed.settle()
-    assert bed.relay.flow_controls()[Peer.RUNTIME].outstanding == 65_535
+    assert bed.relay.flow_controls()[Peer.RUNTIME].unread_bytes == 65_535
     assert bytes(slow.body) == b""
     bed.caller.change({Setting.INITIAL_WINDOW_SIZE: 65_535})
     bed.caller.reading = False
@@ -121,7 +121,7 @@ def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
     bed.caller.reading = True
     answer_all(bed.runtime, b"quick")
     quick = bed.caller.open(request_fields(PLAIN), b"quick")
-    bed.caller.read_on()
+    bed.caller.resume_reading()
     bed.settle()
     assert (quick.trailers, slow.trailers) == (OK, OK)
     bed.check_balanced()
@@ -136,7 +136,7 @@ def test_credit_waits_until_bytes_are_passed_on(bed: Bed) -> None:
     bed.runtime.reading = False
     bed.settle()
     assert len(call.unsent) == 200_000 - 65_535
-    assert bed.relay.flow_controls()[Peer.CLIENT].outstanding == 65_535 - 10
+    assert bed.relay.flow_controls()[Peer.CLIENT].unread_bytes == 65_535 - 10
 
 
 def test_large_bodies_share_a_small_connection_window_in_turns(bed: Bed) -> None:
@@ -145,7 +145,7 @@ def test_large_bodies_share_a_small_connection_window_in_turns(bed: Bed) -> None
     bed.runtime.reading = False
     bed.settle()
     bed.runtime.reading = True
-    bed.runtime.read_on()
+    bed.runtime.resume_reading()
     bed._move()
     bed._move()
     assert len([message for message in bed.runtime.messages.values() if message.body]) == 4
@@ -162,7 +162,7 @@ def test_data_is_cut_to_the_frames_that_the_receiver_takes(bed: Bed) -> None:
     bed.settle()
     bed.relay.release(1, bytes(60_000))
     sizes = [
-        len(part) - frames.HEADER_SIZE for part in whole(bed.relay.outgoing(Peer.RUNTIME)) if part[3] == frames.DATA
+        len(part) - frames.HEADER_SIZE for part in whole(bed.relay.data_to_send(Peer.RUNTIME)) if part[3] == frames.DATA
     ]
     assert sizes == [40_000, 20_000]
 
@@ -208,8 +208,8 @@ def test_image_calls_go_to_an_image_service_of_their_own() -> None:
         bed.caller.open(request_fields(path), b"x")
     bed.settle()
     seen = {
-        side: [dict(message.fields)[b":path"] for message in end.messages.values()]
-        for side, end in bed.upstreams.items()
+        peer: [dict(message.fields)[b":path"] for message in end.messages.values()]
+        for peer, end in bed.upstreams.items()
     }
     assert seen == {
         Peer.RUNTIME: [PLAIN, b"/runtime.v1.ImageServiceX/A", b"/x"],
@@ -228,19 +228,19 @@ def test_an_upstream_is_asked_for_when_its_first_stream_comes() -> None:
     bed = Bed(images=True, attach=False)
     calls = [bed.caller.open(request_fields(path), bytes(1000)) for path in (PLAIN, IMAGES, PLAIN)]
     bed.settle()
-    assert bed.wanted() == [UpstreamNeeded(Peer.RUNTIME), UpstreamNeeded(Peer.IMAGES)]
+    assert bed.needed_upstreams() == [UpstreamNeeded(Peer.RUNTIME), UpstreamNeeded(Peer.IMAGES)]
     answer_all(bed.runtime)
     bed.relay.attach(Peer.RUNTIME)
-    bed.relay.lost(Peer.IMAGES, "nobody listens")
+    bed.relay.connection_lost(Peer.IMAGES, "nobody listens")
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"0", b"14", b"0"]
     assert b"image service is not available: nobody listens" in dict(calls[1].fields)[b"grpc-message"]
-    assert bed.caller.told_to_go == (5, 0)
+    assert bed.caller.goaway_received == (5, 0)
 
 
 def test_each_peer_is_told_our_windows_and_limits_first() -> None:
-    bed = Bed(limits=Limits(stream_window=100_000, connection_window=200_000, streams=7))
-    greeting = bed.relay.outgoing(Peer.CLIENT)
+    bed = Bed(limits=Limits(stream_window=100_000, connection_window=200_000, max_streams=7))
+    greeting = bed.relay.data_to_send(Peer.CLIENT)
     settings = dict(frames.settings_in(whole(greeting)[0][9:]))
     assert settings == {
         frames.INITIAL_WINDOW_SIZE: 100_000,
@@ -248,7 +248,7 @@ def test_each_peer_is_told_our_windows_and_limits_first() -> None:
         frames.MAX_HEADER_LIST_SIZE: 256 * 1024,
     }
     assert whole(greeting)[1] == frames.window_update(0, 200_000 - 65_535)
-    to_runtime = bed.relay.outgoing(Peer.RUNTIME)
+    to_runtime = bed.relay.data_to_send(Peer.RUNTIME)
     assert to_runtime.startswith(frames.PREFACE)
     assert dict(frames.settings_in(whole(to_runtime[24:])[0][9:]))[frames.ENABLE_PUSH] == 0
 
@@ -258,12 +258,12 @@ def test_windows_smaller_than_the_default_count_only_when_the_peer_knows_them() 
     bed.caller = Endpoint(client=True)
     call = bed.caller.open(request_fields(HOOKED), bytes(60_000))
     bed.settle()
-    assert [len(event.body) for event in bed.requested()] == [60_000]
+    assert [len(event.body) for event in bed.held_requests()] == [60_000]
     second = bed.caller.open(request_fields(HOOKED), bytes(60_000))
     bed.settle()
-    assert [len(event.body) for event in bed.requested()] == [60_000] * 2
+    assert [len(event.body) for event in bed.held_requests()] == [60_000] * 2
     for message in (call, second):
-        bed.relay.refuse(message.stream, 7, "no")
+        bed.relay.refuse(message.stream_id, 7, "no")
     bed.settle()
     bed.check_balanced()
 
@@ -275,9 +275,9 @@ def test_a_chunk_that_is_waited_for_does_not_keep_what_came_with_it(bed: Bed) ->
     bed.settle()
     bed.caller.open(request_fields(PLAIN), bytes(30_000))
     bed.settle()
-    (stream,) = bed.relay._exchanges.streams.values()
-    assert sum(map(len, stream.upstream.waiting)) == stream.upstream.size == 30_000
-    assert all(isinstance(part, bytes) for part in stream.upstream.waiting)
+    (exchange,) = bed.relay._exchanges.by_id.values()
+    assert sum(map(len, exchange.upstream.queued_data)) == exchange.upstream.buffered_bytes == 30_000
+    assert all(isinstance(part, bytes) for part in exchange.upstream.queued_data)
 
 
 def test_many_small_frames_are_kept_as_few_parts(bed: Bed) -> None:
@@ -285,15 +285,15 @@ def test_many_small_frames_are_kept_as_few_parts(bed: Bed) -> None:
     bed.settle()
     for _ in range(20_000):
         bed.relay.receive(Peer.CLIENT, frames.frame(frames.DATA, 0, 1, b"x"))
-    (stream,) = bed.relay._exchanges.streams.values()
-    assert stream.upstream.size == 20_000
-    assert len(stream.upstream.waiting) < 10
+    (exchange,) = bed.relay._exchanges.by_id.values()
+    assert exchange.upstream.buffered_bytes == 20_000
+    assert len(exchange.upstream.queued_data) < 10
 
 
 def test_an_acknowledgement_that_was_not_asked_for_changes_nothing(bed: Bed) -> None:
     bed.settle()
     bed.relay.receive(Peer.CLIENT, SETTINGS_ACK)
-    assert bed.relay.flow_controls()[Peer.CLIENT].whole
+    assert bed.relay.flow_controls()[Peer.CLIENT].is_full
 
 
 def test_no_stream_is_opened_at_a_runtime_before_it_has_said_how_many_it_takes() -> None:
@@ -302,15 +302,17 @@ def test_no_stream_is_opened_at_a_runtime_before_it_has_said_how_many_it_takes()
     relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))
     for stream in (1, 3, 5):
         block = encoder.encode(request_fields(PLAIN))
-        relay.receive(Peer.CLIENT, frames.headers(stream, block, ended=True, max_frame_size=16_384))
+        relay.receive(Peer.CLIENT, frames.headers(stream, block, end_stream=True, max_frame_size=16_384))
     relay.attach(Peer.RUNTIME)
 
     def opened() -> list[int]:
-        return [stream for kind, _, stream, _ in reader.feed(relay.outgoing(Peer.RUNTIME)) if kind == frames.HEADERS]
+        return [
+            stream for kind, _, stream, _ in reader.feed(relay.data_to_send(Peer.RUNTIME)) if kind == frames.HEADERS
+        ]
 
     assert opened() == []
     relay.receive(Peer.RUNTIME, frames.settings([(frames.MAX_CONCURRENT_STREAMS, 2)]))
     assert opened() == [1, 3]
     answer = Encoder().encode([*ANSWER, *OK])
-    relay.receive(Peer.RUNTIME, frames.headers(1, answer, ended=True, max_frame_size=16_384))
+    relay.receive(Peer.RUNTIME, frames.headers(1, answer, end_stream=True, max_frame_size=16_384))
     assert opened() == [5]

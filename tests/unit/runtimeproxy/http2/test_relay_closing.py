@@ -45,7 +45,7 @@ def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) ->
     bed.settle()
     bed.caller.cancel(call)
     assert bed.settle() == [
-        StreamClosed(1, HOOKED if hooked else PLAIN, hooked, Outcome.CANCELLED, bed.ended()[0].status)
+        StreamClosed(1, HOOKED if hooked else PLAIN, hooked, Outcome.CANCELLED, bed.closed_streams()[0].grpc_status)
     ]
     assert [message.reset for message in bed.runtime.messages.values()] == {
         "held": [],
@@ -95,7 +95,7 @@ def test_a_client_that_is_slow_to_read_such_an_answer_can_send_all_of_its_reques
     bed.settle()
     assert (len(call.unsent), call.trailers, bed.relay.streams) == (0, None, 1)
     bed.caller.reading = True
-    bed.caller.read_on()
+    bed.caller.resume_reading()
     bed.settle()
     assert (len(call.body), call.trailers) == (65_600, OK)
     bed.check_balanced()
@@ -111,13 +111,13 @@ def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) ->
     bed.settle()
     bed.runtime.send(bed.runtime.messages[5], ANSWER, bytes(100), ends=False)
     bed.settle()
-    bed.relay.lost(Peer.RUNTIME)
+    bed.relay.connection_lost(Peer.RUNTIME)
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"14"] * 4
     assert [call.ended for call in calls] == [True] * 4
     assert len(calls[3].body) == 100
     assert outcomes(bed) == [Outcome.REFUSED] * 4
-    assert bed.caller.told_to_go == (7, 0)
+    assert bed.caller.goaway_received == (7, 0)
     assert bed.relay.should_close(Peer.CLIENT)
 
 
@@ -125,11 +125,11 @@ def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed
     answer_all(bed.runtime)
     held = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
-    bed.relay.release(held.stream, hold_response=True)
+    bed.relay.release(held.stream_id, hold_response=True)
     bed.settle()
-    bed.relay.lost(Peer.RUNTIME)
+    bed.relay.connection_lost(Peer.RUNTIME)
     assert bed.settle() == []
-    assert bed.relay.release_response(held.stream)
+    assert bed.relay.release_response(held.stream_id)
     bed.settle()
     assert held.trailers == OK
     assert bed.relay.should_close(Peer.CLIENT)
@@ -148,11 +148,11 @@ def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_i
     if goes_away:
         bed.relay.receive(Peer.RUNTIME, frames.goaway(0, 0))
     else:
-        bed.relay.lost(Peer.RUNTIME)
+        bed.relay.connection_lost(Peer.RUNTIME)
     bed.settle()
     assert not call.ended
     bed.caller.reading = True
-    bed.caller.read_on()
+    bed.caller.resume_reading()
     bed.settle()
     assert (grpc_status(call), len(call.body), call.reset) == (b"4", 70_000, None)
 
@@ -161,7 +161,7 @@ def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
     bed = Bed(images=True)
     plain, images = bed.caller.open(request_fields(PLAIN), b"x"), bed.caller.open(request_fields(IMAGES), b"x")
     bed.settle()
-    bed.relay.lost(Peer.IMAGES)
+    bed.relay.connection_lost(Peer.IMAGES)
     bed.settle()
     assert (grpc_status(images), plain.ended) == (b"14", False)
     late = bed.caller.open(request_fields(PLAIN), b"x")
@@ -181,7 +181,7 @@ def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_t
     bed.relay.receive(Peer.RUNTIME, frames.goaway(1, 0))
     bed.settle()
     assert [call.reset for call in calls] == [None, ErrorCode.REFUSED_STREAM, None]
-    assert bed.caller.told_to_go == (5, 0)
+    assert bed.caller.goaway_received == (5, 0)
     assert bed.relay.release(5)
     bed.settle()
     assert calls[2].reset == ErrorCode.REFUSED_STREAM
@@ -206,8 +206,8 @@ def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
     for path in (PLAIN, HOOKED, PLAIN):
         bed.caller.open(request_fields(path), b"x")
     bed.settle()
-    bed.relay.lost(Peer.CLIENT)
-    bed.runtime.receive(bed.relay.outgoing(Peer.RUNTIME))
+    bed.relay.connection_lost(Peer.CLIENT)
+    bed.runtime.receive(bed.relay.data_to_send(Peer.RUNTIME))
     assert [message.reset for message in bed.runtime.messages.values()] == [ErrorCode.CANCEL] * 2
     assert [event.outcome for event in bed.relay.events() if isinstance(event, StreamClosed)] == [Outcome.CANCELLED] * 3
     assert bed.relay.should_close(Peer.RUNTIME)
@@ -234,7 +234,7 @@ def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> No
     bed.relay.drain()
     late = bed.caller.open(request_fields(PLAIN), bytes(1000))
     bed.settle()
-    assert bed.caller.told_to_go == (1, 0)
+    assert bed.caller.goaway_received == (1, 0)
     assert late.reset == ErrorCode.REFUSED_STREAM
     assert not bed.relay.should_close(Peer.CLIENT)
     bed.relay.refuse(1, 7, "no")
@@ -246,10 +246,10 @@ def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> No
 def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(bed: Bed) -> None:
     bed.relay.drain()
     greeting = bed.caller.connection.data_to_send()
-    bed.relay.outgoing(Peer.CLIENT)
+    bed.relay.data_to_send(Peer.CLIENT)
     assert not bed.relay.should_close(Peer.CLIENT)
     bed.relay.receive(Peer.CLIENT, greeting)
-    bed.relay.outgoing(Peer.CLIENT)
+    bed.relay.data_to_send(Peer.CLIENT)
     assert bed.relay.should_close(Peer.CLIENT)
 
 
@@ -258,13 +258,13 @@ def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits
     relay = Relay(lambda path: path == HOOKED)
     block = Encoder().encode(request_fields(path))
     relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))
-    relay.receive(Peer.CLIENT, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    relay.receive(Peer.CLIENT, frames.headers(1, block, end_stream=False, max_frame_size=16_384))
     relay.receive(Peer.CLIENT, frames.frame(frames.DATA, frames.END_STREAM, 1))
     if path == HOOKED:
         assert relay.release(1)
     relay.attach(Peer.RUNTIME)
     relay.receive(Peer.RUNTIME, frames.settings([]))
-    sent = frames.FrameReader(preface=True).feed(relay.outgoing(Peer.RUNTIME))
+    sent = frames.FrameReader(preface=True).feed(relay.data_to_send(Peer.RUNTIME))
     of_stream = [(kind, flags) for kind, flags, stream, _ in sent if stream == 1]
     assert of_stream == [(frames.HEADERS, frames.END_HEADERS), (frames.DATA, frames.END_STREAM)]
 
@@ -272,14 +272,14 @@ def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits
 def test_an_answer_of_headers_and_empty_data_does_not_become_one_of_trailers_only(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
-    bed.relay.release(call.stream, hold_response=True)
+    bed.relay.release(call.stream_id, hold_response=True)
     bed.settle()
     block = Encoder().encode(ANSWER)
-    bed.relay.receive(Peer.RUNTIME, frames.headers(1, block, ended=False, max_frame_size=16_384))
+    bed.relay.receive(Peer.RUNTIME, frames.headers(1, block, end_stream=False, max_frame_size=16_384))
     bed.relay.receive(Peer.RUNTIME, frames.frame(frames.DATA, frames.END_STREAM, 1))
-    bed.relay.outgoing(Peer.CLIENT)
-    assert bed.relay.release_response(call.stream)
-    sent = frames.FrameReader(preface=False).feed(bed.relay.outgoing(Peer.CLIENT))
+    bed.relay.data_to_send(Peer.CLIENT)
+    assert bed.relay.release_response(call.stream_id)
+    sent = frames.FrameReader(preface=False).feed(bed.relay.data_to_send(Peer.CLIENT))
     assert [(kind, flags) for kind, flags, _, _ in sent] == [
         (frames.HEADERS, frames.END_HEADERS),
         (frames.DATA, frames.END_STREAM),

@@ -17,8 +17,8 @@ from governor.runtimeproxy.http2.frames import (
     PADDED,
     PING,
     PREFACE,
-    PRIORITISED,
     PRIORITY,
+    PRIORITY_FLAG,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
@@ -31,7 +31,14 @@ from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, request_fields
 
-LIMITS = Limits(stream_window=65_535, connection_window=65_535, streams=10, header_list=5000, backlog=5000, resets=20)
+LIMITS = Limits(
+    stream_window=65_535,
+    connection_window=65_535,
+    max_streams=10,
+    max_header_list=5000,
+    max_backlog=5000,
+    max_resets=20,
+)
 
 
 class Raw:
@@ -39,7 +46,7 @@ class Raw:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.relay = Relay(lambda path: path == HOOKED, limits=limits)
-        self.encoders = {side: Encoder() for side in Peer}
+        self.encoders = {peer: Encoder() for peer in Peer}
         self.relay.attach(Peer.RUNTIME)
         self.relay.receive(Peer.CLIENT, PREFACE + frames.settings([]) + frames.SETTINGS_ACK)
         self.relay.receive(Peer.RUNTIME, frames.settings([]) + frames.SETTINGS_ACK)
@@ -47,29 +54,31 @@ class Raw:
             Peer.CLIENT: FrameReader(preface=False, max_frame_size=2**24 - 1),
             Peer.RUNTIME: FrameReader(preface=True, max_frame_size=2**24 - 1),
         }
-        for side in self.readers:
-            self.got(side)
+        for peer in self.readers:
+            self.got(peer)
 
-    def headers(self, side: Peer, stream: int, fields: Fields, *, ended: bool = False) -> None:
-        block = self.encoders[side].encode(fields)
-        self.relay.receive(side, frames.headers(stream, block, ended=ended, max_frame_size=16_384))
+    def headers(self, peer: Peer, stream: int, fields: Fields, *, end_stream: bool = False) -> None:
+        block = self.encoders[peer].encode(fields)
+        self.relay.receive(peer, frames.headers(stream, block, end_stream=end_stream, max_frame_size=16_384))
 
-    def open(self, stream: int = 1, path: bytes = PLAIN, *, ended: bool = False) -> None:
-        self.headers(Peer.CLIENT, stream, request_fields(path), ended=ended)
+    def open(self, stream: int = 1, path: bytes = PLAIN, *, end_stream: bool = False) -> None:
+        self.headers(Peer.CLIENT, stream, request_fields(path), end_stream=end_stream)
 
-    def got(self, side: Peer) -> list[tuple[int, int, bytes]]:
+    def got(self, peer: Peer) -> list[tuple[int, int, bytes]]:
         """Type, stream and payload of what a peer was sent."""
-        read = self.readers[side].feed(self.relay.outgoing(side))
+        read = self.readers[peer].feed(self.relay.data_to_send(peer))
         return [(kind, stream, bytes(payload)) for kind, _, stream, payload in read]
 
-    def end(self, side: Peer) -> int | None:
+    def end(self, peer: Peer) -> int | None:
         """The code with which a connection was ended."""
-        codes = [frames.goaway_in(payload)[1] for kind, _, payload in self.got(side) if kind == GOAWAY]
+        codes = [frames.goaway_in(payload)[1] for kind, _, payload in self.got(peer) if kind == GOAWAY]
         return codes[-1] if codes else None
 
-    def reset(self, side: Peer, stream: int = 1) -> int | None:
+    def reset(self, peer: Peer, stream: int = 1) -> int | None:
         """The code with which a stream was ended."""
-        found = [frames.word(payload) for kind, of, payload in self.got(side) if kind == RST_STREAM and of == stream]
+        found = [
+            frames.uint32_in(payload) for kind, of, payload in self.got(peer) if kind == RST_STREAM and of == stream
+        ]
         return found[-1] if found else None
 
 
@@ -82,7 +91,7 @@ ENDS_CONNECTION = [
     ("HEADERS of an even stream", frame(HEADERS, END_HEADERS, 2, b"\x88"), ErrorCode.PROTOCOL_ERROR),
     (
         "HEADERS within their priority",
-        frame(HEADERS, END_HEADERS | PRIORITISED, 1, b"\x88"),
+        frame(HEADERS, END_HEADERS | PRIORITY_FLAG, 1, b"\x88"),
         ErrorCode.FRAME_SIZE_ERROR,
     ),
     (
@@ -132,40 +141,40 @@ ENDS_CONNECTION = [
 ]
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
 @pytest.mark.parametrize(("what", "data", "code"), ENDS_CONNECTION, ids=[each[0] for each in ENDS_CONNECTION])
 def test_a_broken_rule_of_the_connection_ends_it_with_its_code(
-    what: str, data: bytes, code: ErrorCode, side: Peer
+    what: str, data: bytes, code: ErrorCode, peer: Peer
 ) -> None:
     raw = Raw()
     raw.open()
-    if side is Peer.RUNTIME:
+    if peer is Peer.RUNTIME:
         raw.headers(Peer.RUNTIME, 1, ANSWER)
-    raw.relay.receive(side, data)
-    raw.relay.receive(side, frame(PING, 0, 0, bytes(8)))
-    assert raw.end(side) == code, what
-    assert raw.relay.should_close(side)
+    raw.relay.receive(peer, data)
+    raw.relay.receive(peer, frame(PING, 0, 0, bytes(8)))
+    assert raw.end(peer) == code, what
+    assert raw.relay.should_close(peer)
     assert raw.relay.streams == 0
 
 
-def stalled(side: Peer) -> Raw:
-    """A relay that cannot pass on what ``side`` sends, as the other side gives no room for it."""
+def stalled(peer: Peer) -> Raw:
+    """A relay that cannot pass on what ``peer`` sends, as the other peer gives no room for it."""
     raw = Raw()
-    other = Peer.RUNTIME if side is Peer.CLIENT else Peer.CLIENT
+    other = Peer.RUNTIME if peer is Peer.CLIENT else Peer.CLIENT
     raw.relay.receive(other, frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
     raw.open()
     return raw
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
-def test_more_data_than_a_window_allows_ends_the_connection(side: Peer) -> None:
-    raw = stalled(side)
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
+def test_more_data_than_a_window_allows_ends_the_connection(peer: Peer) -> None:
+    raw = stalled(peer)
     raw.headers(Peer.RUNTIME, 1, ANSWER)
-    raw.relay.receive(side, frame(DATA, 0, 1, bytes(16_384)) * 3)
-    assert raw.end(side) is None
-    raw.relay.receive(side, frame(DATA, 0, 1, bytes(16_384)))
-    assert raw.end(side) == ErrorCode.FLOW_CONTROL_ERROR
-    assert raw.relay.flow_controls()[side].outstanding <= 65_535
+    raw.relay.receive(peer, frame(DATA, 0, 1, bytes(16_384)) * 3)
+    assert raw.end(peer) is None
+    raw.relay.receive(peer, frame(DATA, 0, 1, bytes(16_384)))
+    assert raw.end(peer) == ErrorCode.FLOW_CONTROL_ERROR
+    assert raw.relay.flow_controls()[peer].unread_bytes <= 65_535
 
 
 def test_a_client_that_breaks_the_rules_cancels_its_calls_at_the_runtime() -> None:
@@ -173,7 +182,7 @@ def test_a_client_that_breaks_the_rules_cancels_its_calls_at_the_runtime() -> No
     raw.open()
     raw.relay.receive(Peer.CLIENT, frame(DATA, 0, 0, b""))
     assert raw.reset(Peer.RUNTIME) == ErrorCode.CANCEL
-    raw.relay.outgoing(Peer.CLIENT)
+    raw.relay.data_to_send(Peer.CLIENT)
     assert raw.relay.should_close(Peer.CLIENT)
     assert raw.relay.should_close(Peer.RUNTIME)
 
@@ -186,7 +195,7 @@ def test_a_runtime_that_breaks_the_rules_is_unavailable() -> None:
     bed.settle()
     answer = dict(call.fields)
     assert (answer[b"grpc-status"], b"runtime is not available" in answer[b"grpc-message"]) == (b"14", True)
-    assert bed.caller.told_to_go == (1, 0)
+    assert bed.caller.goaway_received == (1, 0)
 
 
 ENDS_STREAM_OF_CLIENT = [
@@ -222,9 +231,9 @@ ENDS_STREAM_OF_RUNTIME = [
     ("a response without status", frame(HEADERS, END_HEADERS, 1, b"")),
     (
         "an interim response that ends",
-        frames.headers(1, Encoder().encode([(b":status", b"103")]), ended=True, max_frame_size=99),
+        frames.headers(1, Encoder().encode([(b":status", b"103")]), end_stream=True, max_frame_size=99),
     ),
-    ("interim responses without end", frames.headers(1, b"\x08\x03103", ended=False, max_frame_size=99) * 17),
+    ("interim responses without end", frames.headers(1, b"\x08\x03103", end_stream=False, max_frame_size=99) * 17),
     ("trailers that do not end", frame(HEADERS, END_HEADERS, 1, b"\x88") + frame(HEADERS, END_HEADERS, 1, b"")),
     ("WINDOW_UPDATE by nothing", frames.window_update(1, 0)),
 ]
@@ -255,10 +264,10 @@ def test_a_runtime_that_goes_on_after_its_whole_answer_changes_nothing_of_it() -
     bed.settle()
     assert bed.runtime.messages[1].reset == ErrorCode.STREAM_CLOSED
     bed.caller.reading = True
-    bed.caller.read_on()
+    bed.caller.resume_reading()
     bed.settle()
     assert (len(call.body), call.trailers, call.reset) == (65_600, OK, 0)
-    assert [event.outcome for event in bed.ended()] == [Outcome.COMPLETED]
+    assert [event.outcome for event in bed.closed_streams()] == [Outcome.COMPLETED]
 
 
 def test_a_malformed_request_is_reset_and_never_relayed() -> None:
@@ -274,27 +283,27 @@ LATE = frame(DATA, 0, 1, bytes(16_000)) * 3 + frames.rst_stream(1, 8) + frames.w
 
 def test_what_a_runtime_sends_on_a_stream_that_is_over_is_ignored_and_its_data_credited() -> None:
     raw = Raw()
-    raw.open(ended=True)
-    raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+    raw.open(end_stream=True)
+    raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], end_stream=True)
     assert raw.relay.streams == 0
     raw.got(Peer.RUNTIME)
     raw.relay.receive(Peer.RUNTIME, LATE)
-    raw.headers(Peer.RUNTIME, 1, OK, ended=True)
+    raw.headers(Peer.RUNTIME, 1, OK, end_stream=True)
     assert raw.got(Peer.RUNTIME) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
-    assert raw.relay.flow_controls()[Peer.RUNTIME].whole
+    assert raw.relay.flow_controls()[Peer.RUNTIME].is_full
 
 
 def test_what_a_client_had_sent_before_it_heard_that_its_stream_is_over_is_ignored_and_credited() -> None:
     raw = Raw()
     raw.open()
-    raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+    raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], end_stream=True)
     raw.relay.receive(Peer.RUNTIME, frames.rst_stream(1, ErrorCode.NO_ERROR))
     assert raw.relay.streams == 0
     assert raw.reset(Peer.CLIENT) == ErrorCode.NO_ERROR
     raw.relay.receive(Peer.CLIENT, LATE)
-    raw.headers(Peer.CLIENT, 1, OK, ended=True)
+    raw.headers(Peer.CLIENT, 1, OK, end_stream=True)
     assert raw.got(Peer.CLIENT) == [(WINDOW_UPDATE, 0, (48_000).to_bytes(4))]
-    assert raw.relay.flow_controls()[Peer.CLIENT].whole
+    assert raw.relay.flow_controls()[Peer.CLIENT].is_full
 
 
 def test_what_a_client_sends_on_a_stream_that_it_ended_itself_ends_its_connection() -> None:
@@ -302,7 +311,7 @@ def test_what_a_client_sends_on_a_stream_that_it_ended_itself_ends_its_connectio
         raw = Raw()
         raw.open()
         raw.relay.receive(Peer.CLIENT, ending)
-        raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], ended=True)
+        raw.headers(Peer.RUNTIME, 1, [*ANSWER, *OK], end_stream=True)
         assert raw.relay.streams == 0
         raw.got(Peer.CLIENT)
         raw.relay.receive(Peer.CLIENT, frame(DATA, 0, 1, b"more"))
@@ -349,10 +358,10 @@ def test_a_request_that_is_not_as_long_as_it_says_is_reset(path: bytes, sent: li
 
 def test_a_request_that_says_a_length_and_has_no_body_is_reset() -> None:
     raw = Raw()
-    raw.headers(Peer.CLIENT, 1, [*request_fields(PLAIN), (b"content-length", b"3")], ended=True)
+    raw.headers(Peer.CLIENT, 1, [*request_fields(PLAIN), (b"content-length", b"3")], end_stream=True)
     assert raw.reset(Peer.CLIENT) == ErrorCode.PROTOCOL_ERROR
     raw.headers(Peer.CLIENT, 3, [*request_fields(PLAIN), (b"content-length", b"3")])
-    raw.headers(Peer.CLIENT, 3, [(b"x", b"y")], ended=True)
+    raw.headers(Peer.CLIENT, 3, [(b"x", b"y")], end_stream=True)
     assert raw.reset(Peer.CLIENT, 3) == ErrorCode.PROTOCOL_ERROR
 
 
@@ -380,58 +389,58 @@ def test_two_lengths_of_one_request_reset_it() -> None:
     assert raw.reset(Peer.CLIENT) == ErrorCode.PROTOCOL_ERROR
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
-def test_what_rfc_9113_says_to_ignore_is_ignored(side: Peer) -> None:
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
+def test_what_rfc_9113_says_to_ignore_is_ignored(peer: Peer) -> None:
     raw = Raw()
     raw.open()
     raw.got(Peer.RUNTIME)
     ignored = frame(0xEE, 0xFF, 77, b"x") + frame(PRIORITY, 0, 99, bytes(5)) + frame(PING, 1, 0, bytes(8))
-    ignored += frame(DATA, 0xF0, 1, b"") if side is Peer.CLIENT else b""
-    raw.relay.receive(side, ignored)
+    ignored += frame(DATA, 0xF0, 1, b"") if peer is Peer.CLIENT else b""
+    raw.relay.receive(peer, ignored)
     assert raw.got(Peer.CLIENT) == raw.got(Peer.RUNTIME) == []
-    raw.relay.receive(side, frames.settings([(0x99, 5)]))
-    assert raw.got(side) == [(SETTINGS, 0, b"")]
+    raw.relay.receive(peer, frames.settings([(0x99, 5)]))
+    assert raw.got(peer) == [(SETTINGS, 0, b"")]
     assert raw.relay.streams == 1
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
-def test_a_ping_is_answered_to_who_asked(side: Peer) -> None:
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
+def test_a_ping_is_answered_to_who_asked(peer: Peer) -> None:
     raw = Raw()
-    raw.relay.receive(side, frame(PING, 0, 0, b"question"))
-    assert raw.got(side) == [(PING, 0, b"question")]
+    raw.relay.receive(peer, frame(PING, 0, 0, b"question"))
+    assert raw.got(peer) == [(PING, 0, b"question")]
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
-def test_answers_to_a_few_pings_can_wait_for_company_and_nothing_else_can(side: Peer) -> None:
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
+def test_answers_to_a_few_pings_can_wait_for_company_and_nothing_else_can(peer: Peer) -> None:
     raw = Raw()
     ping = frame(PING, 0, 0, b"question")
-    assert not raw.relay.can_defer(side)
+    assert not raw.relay.can_defer(peer)
     for _ in range(4):
-        raw.relay.receive(side, ping)
-        assert raw.relay.can_defer(side)
-    raw.relay.receive(side, ping)
-    assert not raw.relay.can_defer(side)
-    assert raw.got(side) == [(PING, 0, b"question")] * 5
-    raw.relay.receive(side, ping + frames.settings([]))
-    assert not raw.relay.can_defer(side)
+        raw.relay.receive(peer, ping)
+        assert raw.relay.can_defer(peer)
+    raw.relay.receive(peer, ping)
+    assert not raw.relay.can_defer(peer)
+    assert raw.got(peer) == [(PING, 0, b"question")] * 5
+    raw.relay.receive(peer, ping + frames.settings([]))
+    assert not raw.relay.can_defer(peer)
 
 
-@pytest.mark.parametrize("side", [Peer.CLIENT, Peer.RUNTIME])
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
 @pytest.mark.parametrize("asked", [frame(PING, 0, 0, bytes(8)), frames.settings([])])
-def test_who_asks_without_end_and_reads_no_answer_is_cut_off(side: Peer, asked: bytes) -> None:
+def test_who_asks_without_end_and_reads_no_answer_is_cut_off(peer: Peer, asked: bytes) -> None:
     raw = Raw()
     for _ in range(1000):
-        raw.relay.receive(side, asked)
-    out = raw.relay.outgoing(side)
-    assert len(out) < 2 * LIMITS.backlog
-    assert raw.relay.should_close(side)
+        raw.relay.receive(peer, asked)
+    out = raw.relay.data_to_send(peer)
+    assert len(out) < 2 * LIMITS.max_backlog
+    assert raw.relay.should_close(peer)
 
 
 def test_who_asks_without_end_and_reads_the_answers_is_served() -> None:
     raw = Raw()
     for _ in range(10_000):
         raw.relay.receive(Peer.CLIENT, frame(PING, 0, 0, bytes(8)))
-        raw.relay.outgoing(Peer.CLIENT)
+        raw.relay.data_to_send(Peer.CLIENT)
     assert not raw.relay.should_close(Peer.CLIENT)
 
 
@@ -441,10 +450,10 @@ def test_streams_opened_to_be_cancelled_end_the_connection_unless_others_come_to
     for _ in range(100):
         raw.open(stream)
         raw.relay.receive(Peer.CLIENT, frames.rst_stream(stream, 8))
-        raw.open(stream + 2, ended=True)
-        raw.headers(Peer.RUNTIME, stream + 2, [*ANSWER, *OK], ended=True)
-        raw.relay.outgoing(Peer.CLIENT)
-        raw.relay.outgoing(Peer.RUNTIME)
+        raw.open(stream + 2, end_stream=True)
+        raw.headers(Peer.RUNTIME, stream + 2, [*ANSWER, *OK], end_stream=True)
+        raw.relay.data_to_send(Peer.CLIENT)
+        raw.relay.data_to_send(Peer.RUNTIME)
         stream += 4
     assert not raw.relay.should_close(Peer.CLIENT)
     for _ in range(30):
@@ -458,9 +467,9 @@ def test_streams_beyond_the_limit_are_refused_in_a_way_that_is_safe_to_retry() -
     raw = Raw()
     for number in range(12):
         raw.open(2 * number + 1)
-    resets = [(stream, frames.word(load)) for kind, stream, load in raw.got(Peer.CLIENT) if kind == RST_STREAM]
+    resets = [(stream, frames.uint32_in(load)) for kind, stream, load in raw.got(Peer.CLIENT) if kind == RST_STREAM]
     assert resets == [(21, ErrorCode.REFUSED_STREAM), (23, ErrorCode.REFUSED_STREAM)]
-    assert raw.relay.streams == LIMITS.streams
+    assert raw.relay.streams == LIMITS.max_streams
 
 
 def test_a_client_that_opens_streams_and_reads_nothing_is_cut_off() -> None:
@@ -469,18 +478,18 @@ def test_a_client_that_opens_streams_and_reads_nothing_is_cut_off() -> None:
         raw.open(2 * number + 1)
         raw.relay.receive(Peer.CLIENT, frames.rst_stream(2 * number + 1, 8))
         raw.headers(Peer.CLIENT, 2 * number + 1001, [(b":method", b"GET")])
-        raw.relay.outgoing(Peer.RUNTIME)
-    assert len(raw.relay.outgoing(Peer.CLIENT)) < 2 * LIMITS.backlog
+        raw.relay.data_to_send(Peer.RUNTIME)
+    assert len(raw.relay.data_to_send(Peer.CLIENT)) < 2 * LIMITS.max_backlog
     assert raw.relay.should_close(Peer.CLIENT)
 
 
 def test_a_runtime_that_does_not_read_gets_no_more_streams() -> None:
-    raw = Raw(Limits(backlog=5000, resets=1000))
+    raw = Raw(Limits(max_backlog=5000, max_resets=1000))
     statuses = []
     for number in range(200):
         raw.open(2 * number + 1)
         raw.relay.receive(Peer.CLIENT, frames.rst_stream(2 * number + 1, 8))
         statuses += [payload for kind, _, payload in raw.got(Peer.CLIENT) if kind == HEADERS]
-    assert len(raw.relay.outgoing(Peer.RUNTIME)) < 6000
+    assert len(raw.relay.data_to_send(Peer.RUNTIME)) < 6000
     assert statuses
     assert all(b"does not read" in status for status in statuses)

@@ -11,18 +11,18 @@ from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, an
 def check_nothing_is_owed(bed: Bed, streams: int) -> None:
     """Streams are open at both peers, and each may send on them and on the connection what it could at first."""
     endpoints = {Peer.CLIENT: bed.caller, Peer.RUNTIME: bed.runtime}
-    for side, ledger in bed.relay.flow_controls().items():
-        assert len(ledger.flows) == streams
-        assert ledger.outstanding == 0
-        assert ledger.whole
-        for stream, flow in ledger.flows.items():
-            told = endpoints[side].connection.local_flow_control_window(stream)
-            assert min(flow.receive, ledger.receive) == told
+    for peer, flow_control in bed.relay.flow_controls().items():
+        assert len(flow_control.streams) == streams
+        assert flow_control.unread_bytes == 0
+        assert flow_control.is_full
+        for stream_id, windows in flow_control.streams.items():
+            window = endpoints[peer].connection.local_flow_control_window(stream_id)
+            assert min(windows.receive_window, flow_control.receive_window) == window
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_an_open_stream_owes_nothing_for_what_was_passed_on(padded: bool) -> None:
-    bed = Bed(chance=random.Random(1))
+    bed = Bed(rng=random.Random(1))
     bed.caller.padded = bed.runtime.padded = padded
     bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, bytes(300_000), ends=False)
     calls = [bed.caller.open(request_fields(PLAIN), bytes(200_000), ends=False) for _ in range(2)]
@@ -34,14 +34,14 @@ def test_an_open_stream_owes_nothing_for_what_was_passed_on(padded: bool) -> Non
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_request_that_is_held_and_not_complete_owes_nothing(padded: bool) -> None:
-    bed = Bed(chance=random.Random(1))
+    bed = Bed(rng=random.Random(1))
     bed.caller.padded = padded
     bed.caller.open(request_fields(HOOKED), bytes(300_000), ends=False)
     bed.settle()
     assert bed.relay.held_bytes == 300_000
-    ledger = bed.relay.flow_controls()[Peer.CLIENT]
-    assert ledger.outstanding == 0
-    assert ledger.whole
+    flow_control = bed.relay.flow_controls()[Peer.CLIENT]
+    assert flow_control.unread_bytes == 0
+    assert flow_control.is_full
 
 
 def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost() -> None:
@@ -51,12 +51,12 @@ def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost
     call = bed.caller.open(request_fields(PLAIN), b"begun", ends=False)
     bed.settle()
     assert (len(call.body), call.trailers) == (65_535, None)
-    bed.relay.lost(Peer.RUNTIME)
+    bed.relay.connection_lost(Peer.RUNTIME)
     bed.caller.reading = True
-    bed.caller.read_on()
+    bed.caller.resume_reading()
     bed.settle()
     assert (len(call.body), call.trailers) == (90_000, OK)
-    assert [(event.outcome, event.status) for event in bed.ended()] == [(Outcome.COMPLETED, b"0")]
+    assert [(event.outcome, event.grpc_status) for event in bed.closed_streams()] == [(Outcome.COMPLETED, b"0")]
 
 
 def test_a_held_response_waits_for_its_release_whatever_the_client_grants() -> None:
@@ -64,13 +64,13 @@ def test_a_held_response_waits_for_its_release_whatever_the_client_grants() -> N
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
-    bed.relay.release(call.stream, hold_response=True)
+    bed.relay.release(call.stream_id, hold_response=True)
     bed.settle()
-    bed.caller.connection.increment_flow_control_window(1000, call.stream)
+    bed.caller.connection.increment_flow_control_window(1000, call.stream_id)
     bed.caller.connection.increment_flow_control_window(1000)
     bed.settle()
-    assert (call.heads, bytes(call.body)) == ([], b"")
-    assert bed.relay.release_response(call.stream)
+    assert (call.headers, bytes(call.body)) == ([], b"")
+    assert bed.relay.release_response(call.stream_id)
     bed.settle()
     assert (bytes(call.body), call.trailers) == (b"answer", OK)
 

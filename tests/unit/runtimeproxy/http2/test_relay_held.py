@@ -30,10 +30,10 @@ def test_a_held_request_is_unknown_to_the_runtime_until_it_is_released(bed: Bed)
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"held")
     bed.settle()
-    (requested,) = bed.requested()
+    (requested,) = bed.held_requests()
     assert (requested.path, requested.body) == (HOOKED, b"held")
     assert bed.runtime.messages == {}
-    assert bed.relay.release(requested.stream)
+    assert bed.relay.release(requested.stream_id)
     bed.settle()
     (seen,) = bed.runtime.messages.values()
     assert bytes(seen.body) == b"held"
@@ -46,9 +46,9 @@ def test_a_held_request_can_become_longer_or_shorter(bed: Bed, size: int) -> Non
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"x" * 70_000)
     bed.settle()
-    (requested,) = bed.requested()
+    (requested,) = bed.held_requests()
     assert requested.body == b"x" * 70_000
-    bed.relay.release(requested.stream, b"y" * size)
+    bed.relay.release(requested.stream_id, b"y" * size)
     bed.settle()
     (seen,) = bed.runtime.messages.values()
     assert bytes(seen.body) == b"y" * size
@@ -62,9 +62,9 @@ def test_a_held_response_reaches_the_client_when_it_is_released(bed: Bed) -> Non
     bed.settle()
     bed.relay.release(1, hold_response=True)
     bed.settle()
-    (responded,) = bed.responded()
+    (responded,) = bed.held_responses()
     assert (responded.fields, responded.body, responded.trailers) == (ANSWER, b"z" * 300_000, OK)
-    assert (call.heads, bytes(call.body), call.ended) == ([], b"", False)
+    assert (call.headers, bytes(call.body), call.ended) == ([], b"", False)
     assert bed.relay.release_response(1)
     bed.settle()
     assert (call.fields, bytes(call.body), call.trailers) == (ANSWER, b"z" * 300_000, OK)
@@ -85,7 +85,7 @@ def test_a_refused_request_is_answered_with_the_status_and_never_seen_by_the_run
         (b"grpc-status-details-bin", b"AAE"),
     ]
     assert bed.runtime.messages == {}
-    assert [event.outcome for event in bed.ended()] == [Outcome.REFUSED]
+    assert [event.outcome for event in bed.closed_streams()] == [Outcome.REFUSED]
     bed.check_balanced()
 
 
@@ -115,7 +115,7 @@ def test_a_held_message_of_16_mib_passes_both_ways_through_small_windows(bed: Be
 
 @pytest.mark.parametrize("held", ["request", "response"])
 def test_a_message_that_is_too_large_to_be_held_is_refused(held: str) -> None:
-    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, held_body=1000))
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000))
     answer_all(bed.runtime, bytes(1001 if held == "response" else 5))
     call = bed.caller.open(request_fields(HOOKED), bytes(1001 if held == "request" else 5))
     bed.settle()
@@ -128,7 +128,7 @@ def test_a_message_that_is_too_large_to_be_held_is_refused(held: str) -> None:
 
 
 def test_all_held_messages_together_have_a_limit() -> None:
-    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, held_bodies=1000))
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000))
     calls = [bed.caller.open(request_fields(HOOKED), bytes(400)) for _ in range(3)]
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"none", b"none", b"8"]
@@ -138,7 +138,7 @@ def test_all_held_messages_together_have_a_limit() -> None:
 
 
 def test_relays_share_what_may_be_held_and_none_is_left_without_its_part() -> None:
-    limits = Limits(stream_window=65_535, connection_window=65_535, held_bodies=1000)
+    limits = Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000)
     beds: list[Bed] = []
 
     def total_held() -> tuple[int, int]:
@@ -162,15 +162,15 @@ def test_a_held_stream_keeps_no_other_waiting(bed: Bed) -> None:
     others = [bed.caller.open(request_fields(PLAIN), bytes(100_000)) for _ in range(5)]
     bed.settle()
     assert all(call.trailers == OK for call in others)
-    assert not any(call.heads for call in held)
+    assert not any(call.headers for call in held)
     for call in held:
-        bed.relay.release(call.stream, hold_response=True)
+        bed.relay.release(call.stream_id, hold_response=True)
     bed.settle()
     late = bed.caller.open(request_fields(PLAIN), bytes(100_000))
     bed.settle()
     assert late.trailers == OK
     for call in held:
-        bed.relay.release_response(call.stream)
+        bed.relay.release_response(call.stream_id)
     bed.settle()
     bed.check_balanced()
 
@@ -185,7 +185,7 @@ def test_a_held_response_keeps_no_place_at_the_runtime(bed: Bed) -> None:
         bed.settle()
         assert bed.relay.release(2 * number + 1, hold_response=True)
         bed.settle()
-    assert len(bed.responded()) == 3
+    assert len(bed.held_responses()) == 3
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -203,7 +203,7 @@ def test_a_request_can_be_refused_before_and_after_it_is_complete(bed: Bed, comp
 def test_an_incomplete_request_cannot_be_released(bed: Bed) -> None:
     bed.caller.open(request_fields(HOOKED), b"x", ends=False)
     bed.settle()
-    assert bed.requested() == []
+    assert bed.held_requests() == []
     assert not bed.relay.release(1)
 
 
@@ -234,7 +234,7 @@ def test_a_held_response_can_be_refused(bed: Bed) -> None:
 def test_a_request_without_a_body_is_held_too(bed: Bed) -> None:
     bed.caller.open(request_fields(HOOKED))
     bed.settle()
-    (requested,) = bed.requested()
+    (requested,) = bed.held_requests()
     assert requested.body == b""
     bed.relay.release(1, b"now it has one")
     bed.settle()

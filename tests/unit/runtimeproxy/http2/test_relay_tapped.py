@@ -33,7 +33,7 @@ def test_a_stream_is_announced_with_what_is_said_on_it() -> None:
     assert isinstance(said, RequestData)
     assert said.data == b"the request"
     assert isinstance(ended, StreamClosed)
-    assert {opened.stream, said.stream, ended.stream} == {1}
+    assert {opened.stream_id, said.stream_id, ended.stream_id} == {1}
     bed.check_balanced()
 
 
