@@ -233,7 +233,7 @@ async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken
 
         report = await bed.deliver(GOOD, OTHER, resource("Resiliency", "calm", {"policies": {}, "targets": {}}))
 
-        assert "daprd was ended by SIGKILL" in repr(report.resources)
+        assert "daprd was terminated by SIGKILL" in repr(report.resources)
         assert returned(report).endswith("of delivery 1; verified")
         assert bed.sidecar.starts == 1 + 4 + 1
 

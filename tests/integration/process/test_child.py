@@ -1,4 +1,4 @@
-"""Child processes with real programs, some of them unwilling, on both event loops."""
+"""Child processes with real programs, some of which ignore signals, on both event loops."""
 
 import asyncio
 import os
@@ -16,14 +16,14 @@ from governor.process.child import child
 from governor.process.child.output import LINE_BYTES, TAIL_LINES
 from testbed.waiting import until
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
-STUBBORN = (
+UNSTOPPABLE = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 )
 
-RUNAWAY = """
+ESCAPES_GROUP = """
 import os, sys, time
 reading, writing = os.pipe()
 if os.fork():
@@ -43,7 +43,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     def run_scenario(scenario: Coroutine[Any, Any, None]) -> None:
         factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(scenario, PATIENCE_S))
+            runner.run(asyncio.wait_for(scenario, TIMEOUT_S))
 
     return run_scenario
 
@@ -72,7 +72,7 @@ def zombies_of(parent: int) -> list[str]:
     return found
 
 
-def test_a_child_tells_its_code_and_its_last_lines(run: Run) -> None:
+def test_an_exit_has_the_code_and_the_last_lines(run: Run) -> None:
     async def scenario() -> None:
         started = await child.start(shell("echo first; echo second >&2; exit 3"))
         ended = await started.wait()
@@ -90,7 +90,7 @@ def test_lines_arrive_one_by_one_while_the_child_runs(run: Run) -> None:
         assert [await lines.get(), await lines.get()] == ["one", "two"]
         assert started.running
         assert started.tail == ("one", "two")
-        assert (await started.stop(PATIENCE_S)).signal == "SIGTERM"
+        assert (await started.stop(TIMEOUT_S)).signal == "SIGTERM"
 
     run(scenario())
 
@@ -106,7 +106,7 @@ def test_a_child_has_the_given_environment_and_directory_and_no_input(run: Run, 
 def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(run: Run) -> None:
     async def scenario() -> None:
         up = asyncio.Event()
-        started = await child.start(python(STUBBORN), on_line=lambda _line: up.set())
+        started = await child.start(python(UNSTOPPABLE), on_line=lambda _line: up.set())
         await up.wait()
         assert (await started.stop(0.2)).signal == "SIGKILL"
         assert not child.same_process(started.pid, started.start_time)
@@ -114,55 +114,56 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(run: Run) -> Non
     run(scenario())
 
 
-def test_what_a_child_started_ends_with_it_even_if_unwilling(run: Run) -> None:
+def test_descendants_that_ignore_sigterm_are_killed_with_the_child(run: Run) -> None:
     async def scenario() -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
         started = await child.start(
-            [*shell('"$0" -c "$1" & echo $!; exec sleep 600'), sys.executable, STUBBORN], on_line=lines.put_nowait
+            [*shell('"$0" -c "$1" & echo $!; exec sleep 600'), sys.executable, UNSTOPPABLE],
+            on_line=lines.put_nowait,
         )
         grandchild = int(await lines.get())
         assert await lines.get() == "up"
         record = child.start_time(grandchild)
-        assert (await started.stop(PATIENCE_S)).signal == "SIGTERM"
-        await until(lambda: _gone(grandchild, record))
+        assert (await started.stop(TIMEOUT_S)).signal == "SIGTERM"
+        await until(lambda: _is_gone(grandchild, record))
 
     run(scenario())
 
 
-def test_a_child_that_ends_takes_along_what_it_left_running(run: Run) -> None:
+def test_descendants_are_killed_when_the_child_exits(run: Run) -> None:
     async def scenario() -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
         started = await child.start(shell("sleep 600 & echo $!; exit 4"), on_line=lines.put_nowait)
         left = int(await lines.get())
         assert (await started.wait()).code == 4
-        await until(lambda: _ended(left))
+        await until(lambda: _has_exited(left))
 
     run(scenario())
 
 
-async def _ended(pid: int) -> bool:
+async def _has_exited(pid: int) -> bool:
     return not child.start_time(pid)
 
 
-async def _gone(pid: int, started: str) -> bool:
+async def _is_gone(pid: int, started: str) -> bool:
     return not child.same_process(pid, started)
 
 
-def test_a_descendant_that_left_the_group_does_not_keep_the_end_from_us(run: Run) -> None:
+def test_a_descendant_outside_the_group_does_not_delay_the_exit(run: Run) -> None:
     async def scenario() -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
-        started = await child.start(python(RUNAWAY), on_line=lines.put_nowait)
-        runaway = int(await lines.get())
+        started = await child.start(python(ESCAPES_GROUP), on_line=lines.put_nowait)
+        escaped = int(await lines.get())
         try:
             assert (await started.wait()).code == 5
-            assert child.start_time(runaway)
+            assert child.start_time(escaped)
         finally:
-            os.kill(runaway, signal.SIGKILL)
+            os.kill(escaped, signal.SIGKILL)
 
     run(scenario())
 
 
-def test_the_output_goes_to_a_file_that_keeps_earlier_runs_but_not_in_the_tail(run: Run, tmp_path: Path) -> None:
+def test_a_log_file_keeps_earlier_runs_and_the_tail_does_not(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "child.log"
 
     async def scenario() -> None:
@@ -186,7 +187,7 @@ def test_only_the_last_lines_are_kept_and_long_ones_are_cut(run: Run, tmp_path: 
     run(scenario())
 
 
-def test_a_waiter_may_be_cancelled_and_the_child_goes_on(run: Run) -> None:
+def test_cancelling_the_wait_does_not_stop_the_child(run: Run) -> None:
     async def scenario() -> None:
         started = await child.start(["sleep", "600"])
         waiter = asyncio.create_task(started.wait())
@@ -195,15 +196,15 @@ def test_a_waiter_may_be_cancelled_and_the_child_goes_on(run: Run) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiter
         assert child.same_process(started.pid, started.start_time)
-        assert (await started.stop(PATIENCE_S)).signal == "SIGTERM"
+        assert (await started.stop(TIMEOUT_S)).signal == "SIGTERM"
 
     run(scenario())
 
 
-def test_a_cancelled_stop_kills_at_once(run: Run) -> None:
+def test_cancelling_a_stop_kills_at_once(run: Run) -> None:
     async def scenario() -> None:
         up = asyncio.Event()
-        started = await child.start(python(STUBBORN), on_line=lambda _line: up.set())
+        started = await child.start(python(UNSTOPPABLE), on_line=lambda _line: up.set())
         await up.wait()
         stopping = asyncio.create_task(started.stop(600))
         await asyncio.sleep(0)
@@ -215,7 +216,7 @@ def test_a_cancelled_stop_kills_at_once(run: Run) -> None:
     run(scenario())
 
 
-def test_stopping_twice_or_after_the_end_tells_the_same(run: Run) -> None:
+def test_stopping_an_exited_child_returns_the_same_exit(run: Run) -> None:
     async def scenario() -> None:
         started = await child.start(shell("exit 7"))
         first = await started.wait()
@@ -259,7 +260,7 @@ def test_a_log_file_that_cannot_be_opened_is_named(run: Run, tmp_path: Path) -> 
     run(scenario())
 
 
-def test_a_broken_callback_ends_the_child_and_reaches_the_waiter(run: Run) -> None:
+def test_an_exception_in_the_callback_kills_the_child_and_is_raised_by_wait(run: Run) -> None:
     def broken(_line: str) -> None:
         raise RuntimeError("a bug in the callback")
 
@@ -283,16 +284,16 @@ def test_a_child_does_not_outlive_the_event_loop(run: Run) -> None:
     assert not child.same_process(left[0].pid, left[0].start_time)
 
 
-def test_a_child_has_a_session_of_its_own_so_that_ctrl_c_is_ours(run: Run) -> None:
+def test_a_child_has_its_own_session_and_does_not_receive_ctrl_c(run: Run) -> None:
     async def scenario() -> None:
         started = await child.start(["sleep", "600"])
         assert os.getsid(started.pid) == started.pid
-        await started.stop(PATIENCE_S)
+        await started.stop(TIMEOUT_S)
 
     run(scenario())
 
 
-def test_a_record_fits_only_the_process_it_was_made_of() -> None:
+def test_a_pid_and_start_time_match_only_their_process() -> None:
     own = child.start_time(os.getpid())
     assert child.same_process(os.getpid(), own)
     assert not child.same_process(os.getpid(), own + "0")

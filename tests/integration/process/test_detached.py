@@ -1,4 +1,4 @@
-"""Processes that outlive their program, with real programs, on both event loops."""
+"""Detached processes, with real programs, on both event loops."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from governor.process.child import child, detached
 from governor.process.child.child import ChildExit
 from testbed.waiting import until
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 ENV = {"PATH": os.environ["PATH"]}
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -27,7 +27,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     def run_scenario(scenario: Coroutine[Any, Any, None]) -> None:
         factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(scenario, PATIENCE_S))
+            runner.run(asyncio.wait_for(scenario, TIMEOUT_S))
 
     return run_scenario
 
@@ -37,13 +37,13 @@ def shell(script: str) -> list[str]:
 
 
 async def written(log: Path) -> None:
-    async def look() -> bool:
+    async def has_text() -> bool:
         return bool(log.read_text())
 
-    await until(look)
+    await until(has_text)
 
 
-def test_a_lasting_process_outlives_the_event_loop_and_is_found_again(run: Run, tmp_path: Path) -> None:
+def test_a_detached_process_outlives_the_event_loop_and_is_adopted(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "log"
     records: list[tuple[int, str, int]] = []
 
@@ -55,10 +55,10 @@ def test_a_lasting_process_outlives_the_event_loop_and_is_found_again(run: Run, 
 
     async def second() -> None:
         pid, started, begin = records[0]
-        found = detached.adopt(pid, started, log, begin)
-        assert found is not None
+        adopted = detached.adopt(pid, started, log, begin)
+        assert adopted is not None
         assert os.getsid(pid) == pid
-        assert await found.stop(PATIENCE_S) == ChildExit(None, "SIGTERM", ("up",))
+        assert await adopted.stop(TIMEOUT_S) == ChildExit(None, "SIGTERM", ("up",))
         assert detached.adopt(pid, started, log, begin) is None
 
     run(first())
@@ -67,30 +67,30 @@ def test_a_lasting_process_outlives_the_event_loop_and_is_found_again(run: Run, 
     assert not child.same_process(records[0][0], records[0][1])
 
 
-def test_of_a_process_that_is_no_child_only_the_end_is_known(run: Run, tmp_path: Path) -> None:
+def test_the_exit_code_of_a_process_that_is_no_child_is_unknown(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     async def scenario() -> None:
         parent = await detached.start(shell("setsid sleep 600 & echo $!; wait"), env=ENV, log_file=log)
         await written(log)
         pid = int(log.read_text())
-        found = detached.adopt(pid, child.start_time(pid), log, 0)
-        assert found is not None
+        adopted = detached.adopt(pid, child.start_time(pid), log, 0)
+        assert adopted is not None
         os.kill(pid, signal.SIGKILL)
-        ended = await found.wait()
-        assert (ended.code, ended.signal, ended.how) == (None, "", "ended")
+        ended = await adopted.wait()
+        assert (ended.code, ended.signal, ended.summary) == (None, "", "ended")
         await parent.wait()
 
     run(scenario())
 
 
-def test_the_end_of_an_own_process_is_told_with_code_or_signal_and_its_last_lines(run: Run, tmp_path: Path) -> None:
+def test_the_exit_of_a_child_has_its_code_or_signal_and_its_last_lines(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     async def scenario() -> None:
-        left = await detached.start(shell("echo why; exit 3"), env=ENV, log_file=log)
-        assert await left.wait() == ChildExit(3, "", ("why",))
-        assert not left.running
+        started = await detached.start(shell("echo why; exit 3"), env=ENV, log_file=log)
+        assert await started.wait() == ChildExit(3, "", ("why",))
+        assert not started.running
         killed = await detached.start(["sleep", "600"], env=ENV, log_file=log)
         os.kill(killed.pid, signal.SIGKILL)
         assert await killed.wait() == ChildExit(None, "SIGKILL", ())
@@ -98,13 +98,13 @@ def test_the_end_of_an_own_process_is_told_with_code_or_signal_and_its_last_line
     run(scenario())
 
 
-def test_one_that_ignores_the_request_is_ended_with_all_it_started(run: Run, tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_with_its_descendants(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         script = "trap '' TERM; sleep 600 & echo $!; wait; wait"
-        left = await detached.start(shell(script), env=ENV, log_file=tmp_path / "log")
+        started = await detached.start(shell(script), env=ENV, log_file=tmp_path / "log")
         await written(tmp_path / "log")
         inner = int((tmp_path / "log").read_text())
-        assert (await left.stop(0.05)).signal == "SIGKILL"
+        assert (await started.stop(0.05)).signal == "SIGKILL"
 
         async def is_gone() -> bool:
             return not child.start_time(inner)
@@ -114,7 +114,7 @@ def test_one_that_ignores_the_request_is_ended_with_all_it_started(run: Run, tmp
     run(scenario())
 
 
-def test_another_process_with_the_same_number_is_not_taken_for_it(run: Run, tmp_path: Path) -> None:
+def test_a_process_with_a_reused_pid_is_not_adopted(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         own = child.start_time(os.getpid())
         before = len(list(Path("/proc/self/fd").iterdir()))
@@ -125,7 +125,7 @@ def test_another_process_with_the_same_number_is_not_taken_for_it(run: Run, tmp_
     run(scenario())
 
 
-def test_a_program_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_missing_program_is_named(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(GovernorError, match="/no/such/program") as caught:
             await detached.start(["/no/such/program", "secret"], env=ENV, log_file=tmp_path / "log")
@@ -135,35 +135,35 @@ def test_a_program_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_processes_are_found_by_a_variable_that_they_were_started_with(run: Run, tmp_path: Path) -> None:
+def test_processes_are_found_by_an_environment_variable(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         mark = str(tmp_path)
-        left = await detached.start(["sleep", "600"], env={**ENV, "MARK": mark}, log_file=tmp_path / "log")
+        started = await detached.start(["sleep", "600"], env={**ENV, "MARK": mark}, log_file=tmp_path / "log")
 
-        async def found() -> list[int]:  # for a moment after its start a process shows no environment
+        async def found() -> list[int]:  # just after its start a process has no environment yet
             return list(detached.pids_with_variable("MARK", mark))
 
-        assert await until(found) == [left.pid]
+        assert await until(found) == [started.pid]
         assert list(detached.pids_with_variable("MARK", mark + "/")) == []
-        await left.stop(PATIENCE_S)
+        await started.stop(TIMEOUT_S)
 
     run(scenario())
 
 
-def test_a_moment_and_a_start_can_be_told_apart_or_are_not_in_order(run: Run, tmp_path: Path) -> None:
+def test_start_times_are_compared_within_one_boot(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         before = child.start_time_now()
 
-        async def has_ticked() -> bool:
+        async def clock_ticked() -> bool:
             return child.started_after(child.start_time_now(), before)
 
-        await until(has_ticked)
-        left = await detached.start(["sleep", "600"], env=ENV, log_file=tmp_path / "log")
-        assert child.started_after(left.start_time, before)
-        assert not child.started_after(before, left.start_time)
-        assert not child.started_after(left.start_time, left.start_time)
-        assert not child.started_after(left.start_time, "another-boot/1")
-        assert not child.started_after(left.start_time, "")
-        await left.stop(PATIENCE_S)
+        await until(clock_ticked)
+        started = await detached.start(["sleep", "600"], env=ENV, log_file=tmp_path / "log")
+        assert child.started_after(started.start_time, before)
+        assert not child.started_after(before, started.start_time)
+        assert not child.started_after(started.start_time, started.start_time)
+        assert not child.started_after(started.start_time, "another-boot/1")
+        assert not child.started_after(started.start_time, "")
+        await started.stop(TIMEOUT_S)
 
     run(scenario())

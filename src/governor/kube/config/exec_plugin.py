@@ -81,7 +81,7 @@ async def _run(plugin: ExecPlugin, environment: Mapping[str, str]) -> bytes:
         finally:
             await process.stop(_GRACE_S)
         if ended.code != 0:
-            reason = "\n  ".join([ended.how, *ended.tail[-_SHOWN_LINES:]])
+            reason = "\n  ".join([ended.summary, *ended.tail[-_SHOWN_LINES:]])
             raise _failed(plugin, reason, Kind.UNAUTHENTICATED)
         return os.pread(file, _MAX_BYTES, 0)
     finally:

@@ -1,1 +1,1 @@
-"""Child processes: the only place that starts them, their output, and processes that outlive the program."""
+"""Child and detached processes, their output, and replacing this process; nothing else starts a process."""

@@ -1,7 +1,7 @@
-"""Child processes, the only road to them: started in a session of their own, read, stopped with all they started.
+"""Child processes: started in a new session, read, and stopped together with their descendants.
 
-A child's standard input is empty and its two outputs are one stream, which goes to a file (a child that outlives us
-can go on writing there) or line by line to a callback. What the lines mean is the caller's.
+A child's standard input is empty. Standard output and error are one stream, which goes to a file (a child that outlives
+this process can keep writing there) or line by line to a callback. Parsing the lines is up to the caller.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from governor.errors import GovernorError, Kind
 from governor.process.child.output import FileOutput, Output, PipeOutput
 
 _DRAIN_S: Final = 1.0
-"""How long to read on after the end of a child whose descendants left its group and hold its output open."""
+"""How long to keep reading after a child has exited while descendants outside its group hold its output open."""
 
 
 class ChildExit(msgspec.Struct, frozen=True):
-    """How a child ended: by an exit code or by a signal (its name), and its last lines.
+    """How a process ended: exit code or signal name, and its last lines.
 
-    Of a process that is not our child neither is known.
+    For a process that is not a child of this one, neither code nor signal is known.
     """
 
     code: int | None
@@ -33,13 +33,13 @@ class ChildExit(msgspec.Struct, frozen=True):
     tail: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n  ".join([self.how, *self.tail])
+        return "\n  ".join([self.summary, *self.tail])
 
     @property
-    def how(self) -> str:
-        """The first part in words."""
+    def summary(self) -> str:
+        """The exit code or signal in words."""
         if self.signal:
-            return f"was ended by {self.signal}"
+            return f"was terminated by {self.signal}"
         return "ended" if self.code is None else f"exited with code {self.code}"
 
 
@@ -51,15 +51,16 @@ async def start(
     log_file: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> "Child":
-    """Start ``argv``; its output is appended to ``log_file`` or given to ``on_line``, or else only its tail is kept.
+    """Start ``argv``; append its output to ``log_file``, pass it to ``on_line``, or keep only its tail.
 
-    Without ``env`` it has ours. An error names the program, never its arguments, which may hold secrets.
+    Without ``env`` the child inherits the environment. Errors name the program but never its arguments, which may
+    contain secrets.
     """
     if log_file and on_line:
         raise ValueError("the output of a child goes to a file or to a callback, not to both")
     output: Output = FileOutput(log_file) if log_file else PipeOutput(on_line)
     try:
-        with output.opened() as descriptor:
+        with output.open() as descriptor:
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -70,78 +71,78 @@ async def start(
                 start_new_session=True,
             )
     except OSError as error:
-        output.abandon()
+        output.discard()
         place = f" in {cwd}" if cwd else ""
         message = f"cannot start {argv[0]}{place}: {error.strerror or error}"
         raise GovernorError(Kind.PRECONDITION, "child-start", message) from error
     except BaseException:
-        output.abandon()
+        output.discard()
         raise
     return Child(process, output)
 
 
 class Child:
-    """A process that was started here, with its group; ``pid`` and ``start_time`` tell it from all others."""
+    """A child process and its process group; ``pid`` and ``start_time`` identify it."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: Output) -> None:
         self.pid = process.pid
         self.start_time = start_time(process.pid)
         self._process = process
         self._output = output
-        self._ending = asyncio.create_task(self._end(), name=f"child {process.pid}")
+        self._exit = asyncio.create_task(self._wait_for_exit(), name=f"child {process.pid}")
 
     @property
     def running(self) -> bool:
-        """Whether the child has not ended yet."""
+        """Whether the child has not exited yet."""
         return self._process.returncode is None
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """Its last lines so far, for error texts."""
+        """The last lines so far, for error messages."""
         return self._output.tail()
 
     async def wait(self) -> ChildExit:
-        """Wait for its end; whoever waits may be cancelled, the child goes on."""
-        return await asyncio.shield(self._ending)
+        """Wait until the child exits; cancelling the wait does not stop the child."""
+        return await asyncio.shield(self._exit)
 
     async def stop(self, grace_s: float) -> ChildExit:
-        """Ask the whole group to end by SIGTERM, and end it by SIGKILL after ``grace_s`` or when cancelled."""
+        """Send SIGTERM to the process group, and SIGKILL after ``grace_s`` or on cancellation."""
         self.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait({self._ending}, timeout=grace_s)
+            await asyncio.wait({self._exit}, timeout=grace_s)
         finally:
             self.send_signal(signal.SIGKILL)
         return await self.wait()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Signal the whole group; nothing happens once the child has ended."""
+        """Signal the process group; do nothing if the child has exited."""
         if self.running:
             signal_group(self.pid, number)
 
-    async def _end(self) -> ChildExit:
+    async def _wait_for_exit(self) -> ChildExit:
         try:
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(self._output.read())
                 code = await self._process.wait()
-                # What the child started does not outlive it; the group's id stays taken while a member lives.
+                # Descendants do not outlive the child; the group id is not reused while a member lives.
                 signal_group(self.pid, signal.SIGKILL)
                 await asyncio.wait({reading}, timeout=_DRAIN_S)
                 reading.cancel()
         except BaseException:
-            # A callback raised, or the event loop ends: a child that nobody watches must not stay.
+            # A callback raised or the event loop is closing: do not leave an unwatched child.
             self.send_signal(signal.SIGKILL)
             await self._process.wait()
             raise
-        return exit_of(code, await asyncio.to_thread(self._output.tail))
+        return exit_from(code, await asyncio.to_thread(self._output.tail))
 
 
 def start_time(pid: int) -> str:
-    """When a living process started, as text that is the same for no other process with this number; else nothing.
+    """Return the start time of a live process as ``boot id/ticks since boot``, or ``""`` if it has ended.
 
-    It names the boot too, since the kernel counts from there.
+    Together with the pid it identifies a process, even if the pid is reused.
     """
     try:
-        # The second field is a name in parentheses and may hold anything, parentheses too.
+        # The second field is a name in parentheses, which may itself contain parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -151,33 +152,32 @@ def start_time(pid: int) -> str:
 
 
 def start_time_now() -> str:
-    """Now, in the form of a start time."""
+    """Return the current time in the form of a start time."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     return f"{boot}/{int(ticks)}"
 
 
 def started_after(started: str, earlier: str) -> bool:
-    """Whether a start time is certainly later than a moment of the same boot; a tick is 10 ms, and within one nobody
-    knows."""
+    """Whether ``started`` is later than ``earlier`` of the same boot; False within one tick (10 ms)."""
     boot, _, ticks = started.partition("/")
     other_boot, _, other_ticks = earlier.partition("/")
     return bool(ticks and other_ticks) and boot == other_boot and int(ticks) > int(other_ticks)
 
 
 def same_process(pid: int, started: str) -> bool:
-    """Whether the process recorded by its ``pid`` and ``start_time`` still lives."""
+    """Whether the process identified by ``pid`` and ``start_time`` is still alive."""
     return bool(started) and start_time(pid) == started
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Signal a process and all it started; nothing happens when none of them is left."""
+    """Signal the process group of ``pid``; do nothing if it is empty."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
 
 
-def exit_of(code: int, tail: tuple[str, ...]) -> ChildExit:
-    """How a child ended, from its exit code, or from the number of the signal below zero."""
+def exit_from(code: int, tail: tuple[str, ...]) -> ChildExit:
+    """Return the ChildExit for an exit code, or for a negated signal number."""
     if code >= 0:
         return ChildExit(code, "", tail)
     return ChildExit(None, signal.Signals(-code).name, tail)

@@ -1,6 +1,6 @@
-"""Where the output of a child process goes, and its last lines: a file or a pipe, each bounded in what is kept.
+"""The output of a process: a log file or a pipe, and its last lines.
 
-Only ``child`` uses it. Lines are UTF-8; what is not is replaced, what is too long is cut.
+Used by ``child`` and ``detached`` only. Lines are decoded as UTF-8, invalid bytes are replaced, and long lines are cut.
 """
 
 import asyncio
@@ -16,35 +16,35 @@ from governor.errors import GovernorError, Kind
 TAIL_LINES: Final = 20
 LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
-_CUT: Final = "…"
+_ELLIPSIS: Final = "…"
 
 
 class Output(Protocol):
-    """What a child writes to."""
+    """The destination of the output of a process."""
 
-    def opened(self) -> contextlib.AbstractContextManager[int]:
-        """The descriptor for the child, ours only until the child has it."""
+    def open(self) -> contextlib.AbstractContextManager[int]:
+        """Open the descriptor that the process inherits; it is closed here on exit."""
 
-    def abandon(self) -> None:
-        """Let go of everything when the child did not start."""
+    def discard(self) -> None:
+        """Release all resources if the process did not start."""
 
     async def read(self) -> None:
-        """Read until the child and its descendants have closed their end."""
+        """Read until the process and its descendants have closed their end."""
 
     def tail(self) -> tuple[str, ...]:
-        """The last lines so far."""
+        """Return the last lines so far."""
 
 
 class FileOutput:
-    """Appended to a file that only we may read; the child writes there itself."""
+    """A log file with mode 0600 to which the process appends."""
 
     def __init__(self, path: Path, begin: int = 0) -> None:
         self._path = path
         self.begin = begin
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[int]:
-        """The descriptor for the child, ours only until the child has it."""
+    def open(self) -> Iterator[int]:
+        """Open the descriptor that the process inherits; it is closed here on exit."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -56,14 +56,14 @@ class FileOutput:
         finally:
             os.close(descriptor)
 
-    def abandon(self) -> None:
-        """Nothing is held."""
+    def discard(self) -> None:
+        """Do nothing: no resource is held."""
 
     async def read(self) -> None:
-        """Nothing is to be read: the child writes to the file itself."""
+        """Return at once: the process writes to the file itself."""
 
     def tail(self) -> tuple[str, ...]:
-        """The last lines that this child wrote so far."""
+        """Return the last lines that this process has written."""
         try:
             with self._path.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -76,7 +76,7 @@ class FileOutput:
 
 
 class PipeOutput:
-    """Read by us line by line. The pipe is our own, since asyncio waits for its pipes before it sees a child's end."""
+    """A pipe that is read line by line; not asyncio's, which reports an exit only after the pipe is closed."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
         self._on_line = on_line
@@ -84,21 +84,21 @@ class PipeOutput:
         self._reading_end = -1
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[int]:
-        """The descriptor for the child, ours only until the child has it."""
+    def open(self) -> Iterator[int]:
+        """Open the descriptor that the process inherits; it is closed here on exit."""
         self._reading_end, descriptor = os.pipe()
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def abandon(self) -> None:
-        """Let go of our end when the child did not start."""
+    def discard(self) -> None:
+        """Close the reading end if the process did not start."""
         if self._reading_end >= 0:
             os.close(self._reading_end)
 
     async def read(self) -> None:
-        """Read until the child and its descendants have closed their end."""
+        """Read until the process and its descendants have closed their end."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         lines = Lines()
@@ -109,27 +109,27 @@ class PipeOutput:
         finally:
             loop.remove_reader(self._reading_end)
             os.close(self._reading_end)
-            self._take(lines.rest())
+            self._add(lines.rest())
 
     def _read_some(self, lines: "Lines", ended: "asyncio.Future[None]") -> None:
         if ended.done():
             return
         try:
             chunk = os.read(self._reading_end, _READ_BYTES)
-            self._take(lines.feed(chunk))
+            self._add(lines.feed(chunk))
         except BlockingIOError:
             return
-        except Exception as error:  # noqa: BLE001 - the callback's failure belongs to whoever waits for the child
+        except Exception as error:  # noqa: BLE001 - raised by the task that waits for the process
             ended.set_exception(error)
             return
         if not chunk:
             ended.set_result(None)
 
     def tail(self) -> tuple[str, ...]:
-        """The last lines so far."""
+        """Return the last lines so far."""
         return tuple(self._tail)
 
-    def _take(self, lines: list[str]) -> None:
+    def _add(self, lines: list[str]) -> None:
         for line in lines:
             self._tail.append(line)
             if self._on_line:
@@ -137,14 +137,14 @@ class PipeOutput:
 
 
 class Lines:
-    """Bytes to lines, cutting those longer than LINE_BYTES, with memory for no more than one."""
+    """Splits bytes into lines of at most LINE_BYTES, buffering no more than one line."""
 
     def __init__(self) -> None:
         self._part = b""
         self._skipping = False
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that ``data`` completes."""
+        """Return the lines that ``data`` completes."""
         *ended, last = data.split(b"\n")
         found: list[str] = []
         for piece in ended:
@@ -154,14 +154,14 @@ class Lines:
         return found + self._extend(last)
 
     def rest(self) -> list[str]:
-        """The line without an end, if there is one."""
+        """Return the unterminated line, if there is one."""
         if self._skipping:
             return []
         part, self._part = self._part, b""
         return [_text(part)] if part else []
 
     def _extend(self, piece: bytes) -> list[str]:
-        """Add to the present line; the line itself once it is too long."""
+        """Extend the current line; return it, cut, once it is too long."""
         if self._skipping:
             return []
         self._part += piece
@@ -169,7 +169,7 @@ class Lines:
             return []
         part, self._part = self._part, b""
         self._skipping = True
-        return [_text(part[:LINE_BYTES]) + _CUT]
+        return [_text(part[:LINE_BYTES]) + _ELLIPSIS]
 
 
 def _text(line: bytes) -> str:

@@ -165,7 +165,7 @@ def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> 
 
     assert not conclusive(plan, PreflightReading(exit_message="daprd exited with code 1: no memory"))
     assert not conclusive(
-        plan, PreflightReading(exit_message="daprd was ended by SIGKILL: loaded one", external_cause=True)
+        plan, PreflightReading(exit_message="daprd was terminated by SIGKILL: loaded one", external_cause=True)
     )
     assert conclusive(plan, PreflightReading())
 

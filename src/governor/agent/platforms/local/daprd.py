@@ -106,7 +106,7 @@ def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, .
 
 def describe_exit(ended: ChildExit) -> str:
     """How daprd ended, with its last words."""
-    return f"daprd {ended.how}: {last_error(ended.tail)}"
+    return f"daprd {ended.summary}: {last_error(ended.tail)}"
 
 
 def has_external_cause(ended: ChildExit) -> bool:
