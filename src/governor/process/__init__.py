@@ -1,4 +1,4 @@
-"""How any program of ours lives: start and stop, settings, logs, health, clock, child processes, limits, work.
+"""What every program needs: start and stop, settings, logs, health, clock, child processes, flow control, reconciling.
 
-No product nouns live here: every module could serve an unrelated program. What a program does is in its own package.
+It contains no product nouns: every module could serve an unrelated program. What a program does is in its own package.
 """

@@ -1,4 +1,4 @@
-"""Addresses that programs listen on: ``host:port`` in settings, and a bound socket that knows its real port."""
+"""Listen addresses: parsing ``host:port`` and binding sockets."""
 
 import socket
 from typing import Final
@@ -11,7 +11,7 @@ _BACKLOG: Final = 128
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A host (name or IP address, IPv6 without brackets) and a port; port 0 lets the system choose."""
+    """A host (name or IP address, IPv6 without brackets) and a port; port 0 means any free port."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read ``host:port`` or ``[ipv6]:port``."""
+        """Parse ``host:port`` or ``[ipv6]:port``."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         bracketed = bare != host
@@ -33,14 +33,14 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def listen(address: Address) -> socket.socket:
-    """Bind and listen, non-blocking; a failure names the address."""
+    """Return a non-blocking listening socket; errors name the address."""
     try:
         family, _, _, _, target = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.create_server(target[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
-        # A name that cannot be encoded for DNS is a UnicodeError.
+        # A host name that cannot be encoded for DNS raises UnicodeError.
         reason = getattr(error, "strerror", None) or error
         message = f"cannot listen on {address}: {reason}; choose another address or free this one"
         raise GovernorError(Kind.UNAVAILABLE, "listen", message) from error
@@ -49,6 +49,6 @@ def listen(address: Address) -> socket.socket:
 
 
 def bound_address(listener: socket.socket) -> Address:
-    """Where a socket really listens."""
+    """Return the address to which a socket is bound."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)

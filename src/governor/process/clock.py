@@ -1,6 +1,6 @@
-"""Time as something that is handed in, so that tests move it instead of waiting for it.
+"""Injected clocks, so that tests advance the time instead of waiting.
 
-``now`` is for people and records and may jump; ``monotonic`` is for durations and never does.
+``now`` is for timestamps and may jump; ``monotonic`` is for durations and never does.
 """
 
 import asyncio
@@ -9,41 +9,41 @@ import heapq
 import time
 from typing import Final, Protocol
 
-_SETTLE_TURNS: Final = 50
-"""Turns of the event loop that a woken task gets to run its course before virtual time moves on."""
+_SETTLE_ITERATIONS: Final = 50
+"""Iterations of the event loop that woken tasks get before virtual time moves on."""
 
 
 class Clock(Protocol):
-    """What the rest of the code knows about time."""
+    """Wall clock, monotonic clock and sleep."""
 
     def now(self) -> datetime.datetime:
-        """The wall clock, aware and in UTC."""
+        """Return the wall clock time in UTC, timezone-aware."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back."""
+        """Return seconds since an arbitrary point; never decreases."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return once ``monotonic`` has moved on by ``seconds``."""
+        """Return once ``monotonic`` has advanced by ``seconds``."""
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The operating system's clock."""
 
     def now(self) -> datetime.datetime:
-        """The wall clock, aware and in UTC."""
+        """Return the wall clock time in UTC, timezone-aware."""
         return datetime.datetime.now(datetime.UTC)
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back."""
+        """Return seconds since an arbitrary point; never decreases."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Return once ``monotonic`` has moved on by ``seconds``."""
+        """Return once ``monotonic`` has advanced by ``seconds``."""
         await asyncio.sleep(max(0.0, seconds))
 
 
 class VirtualClock:
-    """A clock that stands still until a test moves it; sleepers wake in the order of their deadlines."""
+    """A clock that moves only by ``advance``; sleepers wake in the order of their deadlines."""
 
     def __init__(self, now: datetime.datetime | None = None) -> None:
         self._now = now or datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -52,16 +52,16 @@ class VirtualClock:
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> datetime.datetime:
-        """The wall clock, aware and in UTC."""
+        """Return the wall clock time in UTC, timezone-aware."""
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back."""
+        """Return seconds since an arbitrary point; never decreases."""
         return self._monotonic
 
     @property
     def sleepers(self) -> int:
-        """How many tasks sleep now."""
+        """Number of sleeping tasks."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class VirtualClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Move both clocks on, stopping at each sleeper's deadline until what it woke has come to rest."""
+        """Advance both clocks, stopping at each deadline until the woken tasks are idle."""
         until = self._monotonic + seconds
         await _settle()
         while self._sleepers and self._sleepers[0][0] <= until:
@@ -88,7 +88,7 @@ class VirtualClock:
         self._move_to(until)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as an administrator or NTP does; nobody wakes."""
+        """Set the wall clock forward or back, as NTP does; no sleeper wakes."""
         self._now += datetime.timedelta(seconds=seconds)
 
     def _move_to(self, monotonic: float) -> None:
@@ -97,5 +97,5 @@ class VirtualClock:
 
 
 async def _settle() -> None:
-    for _ in range(_SETTLE_TURNS):
+    for _ in range(_SETTLE_ITERATIONS):
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""The edge between errors and the shell: one exit code per kind, and the words on stderr.
+"""Exit codes: one for each error kind, and the lines that an error prints on stderr.
 
-0 is done, 1 is "the answer is no" (``diff`` found differences, ``apply`` was not verified everywhere), 2 is a wrong
-command line. No error of a kind ever ends with 1, so that ``diff`` can be used in conditions.
+0 means success, 1 a negative result (``diff`` found differences, ``apply`` was not verified everywhere), 2 a usage
+error. No error kind maps to 1, so shell scripts can test the result of ``diff``.
 """
 
 from typing import Final
@@ -32,6 +32,6 @@ EXIT_CODE: Final[dict[Kind, int]] = {
 
 
 def describe(error: GovernorError, next_step: str = "") -> list[str]:
-    """The lines that a person reads: what, where, what next."""
+    """Return the lines to print for an error: what happened, where, and the next step."""
     lines = [f"error: {error.message}", *map(str, error.details)]
     return [printable(line.replace("\n", " ")) for line in (*lines, *([f"next: {next_step}"] if next_step else ()))]

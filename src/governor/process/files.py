@@ -1,6 +1,6 @@
-"""Files that are whole after a crash: either the old content or the new one, never a part.
+"""Atomic and durable file operations, and an exclusive lock: after a crash a file has its old or its new content.
 
-Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. What the files mean is the caller's.
+All functions block; call them through ``asyncio.to_thread`` in async code.
 """
 
 import contextlib
@@ -22,29 +22,29 @@ _TEMPORARY: Final = re.compile(rf"\..+\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escap
 
 
 class Staged:
-    """New content of a file, durable under a temporary name; nothing is changed until it is committed."""
+    """New content of a file, durable under a temporary name until it is committed or discarded."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
         self._temporary = temporary
 
     def commit(self) -> None:
-        """Replace the file durably; this needs no space on the disk."""
+        """Replace the file durably; needs no disk space."""
         try:
             self._temporary.replace(self._path)
             _sync_directory(self._path.parent)
         except OSError as error:
-            raise _translated(error, "write", self._path) from error
+            raise _file_error(error, "write", self._path) from error
 
     def discard(self) -> None:
-        """Leave nothing behind if it was not committed."""
+        """Remove the temporary file if it was not committed."""
         self._temporary.unlink(missing_ok=True)
 
 
 def stage(path: Path, data: bytes, mode: int = 0o600) -> Staged:
-    """Write ``data`` beside ``path`` with exactly ``mode``, whatever the umask.
+    """Write ``data`` beside ``path`` with exactly ``mode``, independent of the umask.
 
-    The temporary name is hidden and ends in something that no program watching the directory would read.
+    The temporary name is hidden and has a suffix that programs watching the directory ignore.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{_SUFFIX}")
     staged = Staged(path, temporary)
@@ -52,12 +52,12 @@ def stage(path: Path, data: bytes, mode: int = 0o600) -> Staged:
         _write(temporary, data, mode)
     except OSError as error:
         staged.discard()
-        raise _translated(error, "write", path) from error
+        raise _file_error(error, "write", path) from error
     return staged
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace ``path`` durably by ``data`` with exactly ``mode``, whatever the umask."""
+    """Replace ``path`` atomically and durably by ``data`` with exactly ``mode``, independent of the umask."""
     staged = stage(path, data, mode)
     try:
         staged.commit()
@@ -66,24 +66,24 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def remove_temporary_files(directory: Path) -> None:
-    """Remove the temporary files that a killed program left in a directory; only one program may write there."""
+    """Remove temporary files that a killed program left in ``directory``, which no other program may write to."""
     try:
         for entry in directory.iterdir():
             if _TEMPORARY.fullmatch(entry.name) and entry.is_file():
                 entry.unlink(missing_ok=True)
     except OSError as error:
-        raise _translated(error, "sweep", directory) from error
+        raise _file_error(error, "clean up", directory) from error
 
 
 def remove_durable(path: Path) -> bool:
-    """Remove ``path`` so that it stays removed after a crash; False when it was not there."""
+    """Remove ``path`` durably. Return False if it did not exist."""
     try:
         path.unlink()
         _sync_directory(path.parent)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _translated(error, "remove", path) from error
+        raise _file_error(error, "remove", path) from error
     return True
 
 
@@ -125,10 +125,10 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _translated(error: OSError, act: str, path: Path) -> GovernorError:
+def _file_error(error: OSError, action: str, path: Path) -> GovernorError:
     reason = error.strerror or str(error)
     if error.errno in _FULL:
-        return GovernorError(Kind.EXHAUSTED, "disk-full", f"cannot {act} {path}: {reason}; free space there")
+        return GovernorError(Kind.EXHAUSTED, "disk-full", f"cannot {action} {path}: {reason}; free space there")
     return GovernorError(
-        Kind.PRECONDITION, "file-access", f"cannot {act} {path}: {reason}; check the directory and its permissions"
+        Kind.PRECONDITION, "file-access", f"cannot {action} {path}: {reason}; check the directory and its permissions"
     )

@@ -1,4 +1,4 @@
-"""Command-line flags of programs: those of a settings struct, and the form of output. Imports click, as commands do."""
+"""Click options: the flags of a settings struct, and ``--output``. Only command modules import this."""
 
 import functools
 from collections.abc import Callable
@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG = "config_file"
 
 output_option: Final = click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="For people or for programs."
+    "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
 )
 
 
 def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:
-    """Give a command the flags of ``cls`` and ``--config``; it is called with ``settings``, loaded from all sources."""
+    """Add the flags of ``cls`` and ``--config`` to a command, which is called with the loaded ``settings``."""
     settings = [each for each in settings_of(cls, program) if each.simple]
 
     def decorate(command: F) -> F:
@@ -36,7 +36,7 @@ def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:
         wrapped: Any = with_settings
         for setting in reversed(settings):
             wrapped = _option(setting)(wrapped)
-        text = f"YAML file with these settings, under the same names. [env: {_config_variable(program)}]"
+        text = f"YAML file with these settings under the same names. [env: {_config_variable(program)}]"
         path = click.Path(path_type=Path, dir_okay=False)
         return click.option("--config", _CONFIG, type=path, metavar="FILE", help=text)(wrapped)  # type: ignore[no-any-return]
 
@@ -52,8 +52,8 @@ def _parameter(setting: Setting) -> str:
 
 
 def _option(setting: Setting) -> Callable[[Any], Any]:
-    # No click default and no click type that checks: the value must be told from one that was not given, and be
-    # refused in the same words as one from the environment or the file.
+    # No click default, to tell a missing flag from a given one; no validating click type, so that errors read the
+    # same for flags, environment and file.
     flag = f"--{setting.key}"
     names = f"{flag}/--no-{setting.key}" if setting.kind is bool else flag
     default = _default_text(setting)
@@ -73,7 +73,7 @@ def _click_type(setting: Setting) -> click.ParamType[Any] | None:
         return click.Choice(setting.choices)
     if setting.kind is bool:
         return None
-    # Gives the shell its completion of file names; whether the file can be used is found out when it is.
+    # Enables shell completion of file names; the file is checked when it is read.
     return click.Path(readable=False) if setting.secret or setting.kind is Path else click.STRING
 
 

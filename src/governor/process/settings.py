@@ -1,10 +1,11 @@
-"""Settings of a program from one frozen struct: flags before environment before file, and nothing unknown.
+"""Settings of a program, declared by one frozen struct: flags override the environment, which overrides a file.
 
-The struct's fields give names, types, defaults and help (``Annotated[..., msgspec.Meta(description=...)]``). A
-field ``health_listen`` is the flag ``--health-listen``, the variable ``GOVERNOR_<PROGRAM>_HEALTH_LISTEN`` and the key
-``health-listen`` of the file. A Secret field ``token`` is read from a file that ``--token-file``, ``..._TOKEN_FILE`` or
-``token-file`` names, or from the variable ``..._TOKEN``. Lists, tables and structs come from the file only.
-Turning the struct into command-line flags is in ``options``.
+The struct's fields give names, types, defaults and help (``Annotated[..., msgspec.Meta(description=...)]``). Unknown
+names are errors. A field ``health_listen`` is the flag ``--health-listen``, the variable
+``GOVERNOR_<PROGRAM>_HEALTH_LISTEN`` and the key ``health-listen`` of the file. A Secret field ``token`` is read from a
+file that ``--token-file``, ``..._TOKEN_FILE`` or ``token-file`` names, or from the variable ``..._TOKEN``. Lists,
+tables and structs come from the file only. Command-line flags are generated in ``options``. Decision 0013 says why it
+is not a library.
 """
 
 import difflib
@@ -27,12 +28,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _SIMPLE: Final = (str, int, float, bool, Path, Address, Secret)
 _CONFIG: Final = "CONFIG"
-# Kubernetes puts the addresses of a Service named like the program into the environment of every pod.
+# Kubernetes adds the addresses of a Service that is named like the program to the environment of every pod.
 _SERVICE_LINK: Final = re.compile(r"SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_.+)?)?")
 
 
 class Setting:
-    """One field of a settings struct under the names that its sources use."""
+    """One field of a settings struct with its names in each source."""
 
     def __init__(self, field: msgspec.structs.FieldInfo, program: str) -> None:
         self.field = field
@@ -48,12 +49,12 @@ class Setting:
 
 
 def settings_of(cls: type[msgspec.Struct], program: str) -> list[Setting]:
-    """All settings of a program."""
+    """Return all settings of a program."""
     return [Setting(each, program) for each in msgspec.structs.fields(cls)]
 
 
 def prefix(program: str) -> str:
-    """How the program's variables begin."""
+    """Return the prefix of the program's environment variables."""
     return f"GOVERNOR_{program.upper().replace('-', '_')}_"
 
 
@@ -65,30 +66,30 @@ def load(
     environ: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> S:
-    """The settings, each from its first source; one error names all that is wrong.
+    """Load the settings, each from its first source; one error lists all problems.
 
-    ``flags`` holds raw values by flag name without the dashes, None where a flag was not given. ``config`` is the
-    file; without it the variable ``GOVERNOR_<PROGRAM>_CONFIG`` may name one.
+    ``flags`` maps flag names without dashes to raw values, None for a flag that was not given. ``config`` is the file;
+    by default the variable ``GOVERNOR_<PROGRAM>_CONFIG`` names it.
     """
     environ = os.environ if environ is None else environ
     variables = {name: text for name, text in environ.items() if name.startswith(prefix(program))}
-    return _Loading(cls, program).load(flags or {}, variables, config)
+    return _Loader(cls, program).load(flags or {}, variables, config)
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """A value as one source gave it, with the source's name for errors."""
+    """A raw value and its source, for error messages."""
 
     value: object
     source: str
     line: int = 0
     is_secret: bool = False
 
-    def wrong(self, reason: str) -> Detail:
+    def problem(self, reason: str) -> Detail:
         return Detail(file=self.source, line=self.line, reason=reason)
 
 
-class _Loading(Generic[S]):
-    """One reading of all sources, collecting what is wrong."""
+class _Loader(Generic[S]):
+    """Reads all sources once and collects the problems."""
 
     def __init__(self, cls: type[S], program: str) -> None:
         self._cls = cls
@@ -102,7 +103,7 @@ class _Loading(Generic[S]):
         given = self._from_file(path) | self._from_environment(variables) | self._from_flags(flags)
         values = {each.field.name: self._value(each, given.get(each.key)) for each in self._settings}
         if self._problems:
-            raise invalid("settings", f"the settings of {self._program} are wrong", self._problems)
+            raise invalid("settings", f"the settings of {self._program} are invalid", self._problems)
         return self._cls(**{name: value for name, value in values.items() if value is not msgspec.UNSET})
 
     def _from_flags(self, flags: Mapping[str, object]) -> dict[str, _Given]:
@@ -117,17 +118,17 @@ class _Loading(Generic[S]):
             given = _Given(text, f"environment {name}", is_secret=name in secrets)
             setting = known.get(name) or secrets.get(name)
             if setting is None:
-                self._refuse_unknown_variable(given, name, names)
+                self._check_unknown_variable(given, name, names)
             elif setting.key in found:
-                self._problems.append(given.wrong(f"{setting.secret_variable} is given too: unset one of the two"))
+                self._problems.append(given.problem(f"{setting.secret_variable} is set too: unset one of the two"))
             else:
                 found[setting.key] = given
         return found
 
-    def _refuse_unknown_variable(self, given: _Given, name: str, names: list[str]) -> None:
+    def _check_unknown_variable(self, given: _Given, name: str, names: list[str]) -> None:
         common = prefix(self._program)
         if name not in names and not _SERVICE_LINK.fullmatch(name.removeprefix(common)):
-            self._problems.append(given.wrong(_unknown(name, names, common)))
+            self._problems.append(given.problem(_unknown(name, names, common)))
 
     def _from_file(self, path: Path | None) -> dict[str, _Given]:
         if path is None:
@@ -135,26 +136,26 @@ class _Loading(Generic[S]):
         names = [each.key for each in self._settings]
         found = _keys_of(path)
         for key in found.keys() - set(names):
-            self._problems.append(found[key].wrong(_unknown(key, names)))
+            self._problems.append(found[key].problem(_unknown(key, names)))
         return found
 
     def _value(self, setting: Setting, given: _Given | None) -> object:
-        """The converted value, UNSET for the default; a problem is noted."""
+        """Return the converted value, or UNSET for the default or after a problem."""
         if given is None:
             if setting.field.required:
                 self._problems.append(Detail(_missing(setting)))
             return msgspec.UNSET
         try:
-            return _converted(setting, given)
+            return _convert(setting, given)
         except msgspec.ValidationError as error:
-            self._problems.append(given.wrong(f"{setting.key}: {error}"))
+            self._problems.append(given.problem(f"{setting.key}: {error}"))
         except GovernorError as error:
-            self._problems.append(given.wrong(f"{setting.key}: {error.message}"))
+            self._problems.append(given.problem(f"{setting.key}: {error.message}"))
         return msgspec.UNSET
 
 
 def _kind_and_help(annotated: Any) -> tuple[Any, str]:
-    """The type without Annotated and None, and the description that Annotated carries."""
+    """Return the type without Annotated and None, and the description from Annotated."""
     description = ""
     if typing.get_origin(annotated) is typing.Annotated:
         annotated, *notes = typing.get_args(annotated)
@@ -174,7 +175,7 @@ def _keys_of(path: Path) -> dict[str, _Given]:
     if not documents:
         return {}
     if len(documents) > 1 or not isinstance(documents[0].value, dict):
-        reason = "a settings file is one table of keys and values"
+        reason = "a settings file must be one mapping of keys to values"
         detail = Detail(file=str(path), line=documents[-1].line, reason=reason)
         raise invalid("settings", f"the settings file {path} cannot be used", [detail])
     only, table = documents[0], documents[0].value
@@ -182,26 +183,26 @@ def _keys_of(path: Path) -> dict[str, _Given]:
 
 
 def _unknown(name: str, names: Iterable[str], common: str = "") -> str:
-    # What all names begin with says nothing about which one was meant.
+    # The common prefix would make all names look similar.
     close = difflib.get_close_matches(name.removeprefix(common), [each.removeprefix(common) for each in names], n=1)
-    hint = f"did you mean '{common}{close[0]}'?" if close else f"known are {', '.join(sorted(names))}"
+    hint = f"did you mean '{common}{close[0]}'?" if close else f"known settings: {', '.join(sorted(names))}"
     return f"unknown setting {name!r}, {hint}"
 
 
 def _missing(setting: Setting) -> str:
     flag = f"--{setting.key}, {setting.variable} or " if setting.simple else ""
-    return f"setting {setting.key!r} is required: give {flag}{setting.key!r} in the file"
+    return f"setting {setting.key!r} is required: set {flag}{setting.key!r} in the file"
 
 
-def _converted(setting: Setting, given: _Given) -> object:
+def _convert(setting: Setting, given: _Given) -> object:
     if setting.secret:
-        return _secret(given)
+        return _read_secret(given)
     if setting.kind is Address and isinstance(given.value, str):
         return Address.parse(given.value)
     return msgspec.convert(given.value, setting.field.type, strict=given.line > 0, dec_hook=_decode)
 
 
-def _secret(given: _Given) -> Secret:
+def _read_secret(given: _Given) -> Secret:
     if given.is_secret:
         return Secret(str(given.value))
     if not isinstance(given.value, str):
@@ -216,10 +217,10 @@ def _secret(given: _Given) -> Secret:
     return Secret(text)
 
 
-def _decode(wanted: type, value: object) -> object:
-    """Types that msgspec does not know; a wrong value raises what ``_value`` expects."""
+def _decode(expected: type, value: object) -> object:
+    """Convert types that msgspec does not support; raise ValidationError for a wrong value."""
     if not isinstance(value, str):
         raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
-    if wanted is Path:
+    if expected is Path:
         return Path(value)
-    raise NotImplementedError(f"settings cannot be of {wanted}")
+    raise NotImplementedError(f"settings cannot be of type {expected}")

@@ -1,8 +1,7 @@
 """One supervised task group per program: start in order, stop in reverse order within a deadline, one exit code.
 
-A component is an ``async def run()`` that ends only by cancellation. SIGTERM, SIGINT, or SIGHUP at the end of its
-terminal unless it was started to outlive that, stops the program; a second signal stops it at once. What the components
-do, and making them, is the program's own ``main``.
+A component is an ``async def run()`` that ends only by cancellation. SIGTERM and SIGINT stop the program, and so does
+SIGHUP unless it is ignored (nohup); a second signal stops it at once. Components are created in the program's ``main``.
 """
 
 import asyncio
@@ -19,21 +18,21 @@ from governor.process.telemetry import logging
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
 
-_LAST_S: Final = 1.0
-"""What remains for cleaning up once all components are cancelled at the same time."""
+_FINAL_GRACE_S: Final = 1.0
+"""Time for clean-up once all components are cancelled."""
 
 _log = logging.get_logger(__name__)
 
 
 class Component(NamedTuple):
-    """A part of a program with the name that logs and errors use."""
+    """A part of a program, with its name for logs and errors."""
 
     name: str
     run: Callable[[], Awaitable[None]]
 
 
 class Phase(enum.StrEnum):
-    """Where a program is in its life."""
+    """Phase of a program's lifecycle."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -41,19 +40,19 @@ class Phase(enum.StrEnum):
 
 
 class Lifecycle:
-    """The phase of the program, for whoever must show it; only ``run_program`` changes it."""
+    """The current phase of the program; only ``run_program`` changes it."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
 
     def not_ready(self) -> str:
-        """Why no work should come here, or nothing; fits ``Checks.ready``."""
+        """Return why the program is not ready, or ``""``; a check for ``Checks.ready``."""
         return "" if self.phase is Phase.RUNNING else f"the program is {self.phase}"
 
 
 def main(program: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run an async program on uvloop to its end and return its exit code."""
-    # Only programs pay for uvloop; whoever imports a component does not.
+    """Run an async program on uvloop and return its exit code."""
+    # Imported here so that importing a component does not load uvloop.
     import uvloop  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -67,72 +66,72 @@ async def run_program(
     lifecycle: Lifecycle | None = None,
     leave: Callable[[int], NoReturn] = os._exit,
 ) -> int:
-    """Run ``components`` until a signal arrives or one of them ends, then stop them, the last started first.
+    """Run ``components`` until a signal arrives or one of them ends, then stop them in reverse order.
 
-    Returns 0 after a signal when all stopped cleanly, otherwise 1; the reason is logged. Components that ignore their
-    cancellation beyond ``grace_s`` do not keep the program: it ends by ``leave``.
+    Return 0 if a signal stopped the program and all components stopped cleanly, otherwise 1; the reason is logged. If
+    components ignore their cancellation for longer than ``grace_s``, ``leave`` ends the process.
     """
     run = _Run(lifecycle or Lifecycle())
     with _signals(run):
         async with asyncio.TaskGroup() as group:
             tasks = [(each.name, group.create_task(run.watch(each), name=each.name)) for each in components]
             run.lifecycle.phase = Phase.RUNNING
-            await run.stop_wanted.wait()
+            await run.stop_requested.wait()
             run.lifecycle.phase = Phase.STOPPING
             stuck = await _stop(tasks, run, grace_s)
             if stuck:
-                run.give_up(stuck, grace_s)
+                run.log_stuck(stuck, grace_s)
                 leave(EXIT_FAILED)
     _log.info("stopped", exit_code=run.exit_code)
     return run.exit_code
 
 
 class _Run:
-    """What happened to one program so far."""
+    """State of one run of a program."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self.stop_wanted = asyncio.Event()
-        self.now_wanted = asyncio.Event()
+        self.stop_requested = asyncio.Event()
+        self.hurry = asyncio.Event()
         self.exit_code = EXIT_STOPPED
-        self._was_told = False
+        self._signalled = False
 
     def on_signal(self, number: signal.Signals) -> None:
-        if not self._was_told:
+        if not self._signalled:
             _log.info("stopping", signal=number.name)
-            self._was_told = True
-            self.stop_wanted.set()
-        elif not self.now_wanted.is_set():
-            _log.warning("stopping at once, as this is the second signal", signal=number.name)
-            self.now_wanted.set()
+            self._signalled = True
+            self.stop_requested.set()
+        elif not self.hurry.is_set():
+            _log.warning("stopping at once after a second signal", signal=number.name)
+            self.hurry.set()
 
-    def give_up(self, stuck: list[str], grace_s: float) -> None:
-        """Say why components are left in the middle of their work."""
-        if self.now_wanted.is_set():
-            _log.warning("stopped at once; components were cut off", components=stuck, exit_code=EXIT_FAILED)
+    def log_stuck(self, stuck: list[str], grace_s: float) -> None:
+        """Log the components that did not stop."""
+        if self.hurry.is_set():
+            _log.warning("stopped at once, components were interrupted", components=stuck, exit_code=EXIT_FAILED)
         else:
             _log.error("components did not stop in time", components=stuck, grace_s=grace_s)
 
     async def watch(self, component: Component) -> None:
-        """Run one component; unlike a bare task its end stops the others in order, not all at once."""
+        """Run one component; its end stops the others in order, not all at once as in a bare task group."""
         try:
             await component.run()
         except asyncio.CancelledError:
-            if self.stop_wanted.is_set() or _cancelling():
+            if self.stop_requested.is_set() or _cancelling():
                 raise
-            self._failed("component was cancelled by nobody", component)
+            self._failed("component was cancelled unexpectedly", component)
         except GovernorError as error:
             self._failed("component failed", component, error=str(error), kind=error.kind, code=error.code)
-        except Exception as error:  # noqa: BLE001 - the edge of the program: any failure ends it with a reason
+        except Exception as error:  # noqa: BLE001 - any failure stops the program and is logged
             self._failed("component failed", component, exc_info=error)
         else:
-            if not self.stop_wanted.is_set():
-                self._failed("component ended by itself", component)
+            if not self.stop_requested.is_set():
+                self._failed("component ended unexpectedly", component)
 
-    def _failed(self, what: str, component: Component, **details: object) -> None:
-        _log.error(what, component=component.name, **details)
+    def _failed(self, event: str, component: Component, **details: object) -> None:
+        _log.error(event, component=component.name, **details)
         self.exit_code = EXIT_FAILED
-        self.stop_wanted.set()
+        self.stop_requested.set()
 
 
 def _cancelling() -> bool:
@@ -156,19 +155,19 @@ def _signals(run: _Run) -> Iterator[None]:
 
 
 async def _stop(tasks: Sequence[tuple[str, asyncio.Task[None]]], run: _Run, grace_s: float) -> list[str]:
-    """Cancel one after the other while time remains, then all at once; the names of those that still run."""
+    """Cancel the tasks one by one until the deadline, then all. Return the names of those still running."""
     deadline = asyncio.get_running_loop().time() + grace_s
-    hurry = asyncio.create_task(run.now_wanted.wait())
+    hurried = asyncio.create_task(run.hurry.wait())
     for _, task in reversed(tasks):
         task.cancel()
-        await _ended(task, hurry, deadline)
-    hurry.cancel()
-    left = {task for _, task in tasks if not task.done()}
-    if left:
-        await asyncio.wait(left, timeout=_LAST_S)
+        await _wait_for(task, hurried, deadline)
+    hurried.cancel()
+    remaining = {task for _, task in tasks if not task.done()}
+    if remaining:
+        await asyncio.wait(remaining, timeout=_FINAL_GRACE_S)
     return [name for name, task in tasks if not task.done()]
 
 
-async def _ended(task: asyncio.Task[None], hurry: "asyncio.Task[bool]", deadline: float) -> None:
+async def _wait_for(task: asyncio.Task[None], hurried: "asyncio.Task[bool]", deadline: float) -> None:
     remaining_s = max(0.0, deadline - asyncio.get_running_loop().time())
-    await asyncio.wait({task, hurry}, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task, hurried}, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)

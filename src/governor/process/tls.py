@@ -1,6 +1,6 @@
-"""TLS contexts from files or from a pinned authority, and the rule that plain text never leaves the machine.
+"""TLS contexts from files or from a pinned CA, and the rule that plain text is for loopback only.
 
-Issuing certificates is not here. Files are read when a context is made; a program that wants new files makes a new one.
+Files are read once, when a context is created. Issuing certificates is not done here.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from governor.process.address import Address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be this machine. Names other than localhost are not looked up: they may change."""
+    """Whether ``host`` is localhost or a loopback address. Other names are not resolved: the result may change."""
     if host.lower() == "localhost":
         return True
     try:
@@ -28,63 +28,63 @@ def is_loopback(host: str) -> bool:
 
 
 def require_tls(host: str, *, protected: bool) -> None:
-    """Refuse plain text to or from anything but loopback."""
+    """Raise an error for plain text to or from any host but loopback."""
     if not protected and not is_loopback(host):
         message = (
-            f"{host} is not a loopback address, so it needs TLS: give a certificate or use https://, or use 127.0.0.1"
+            f"{host} is not a loopback address and needs TLS: configure a certificate, use https://, or use 127.0.0.1"
         )
         raise invalid("plain-text", message)
 
 
 def server_context(certificate_file: Path, key_file: Path) -> ssl.SSLContext:
-    """What a server shows: its certificate (with its chain) and the key to it."""
+    """Return a server context with a certificate chain and its private key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate_file, key_file):
         _read(path)
     try:
-        # An empty password makes an encrypted key an error; without one OpenSSL would ask on the terminal.
+        # Without a password OpenSSL would prompt on the terminal; an empty one makes an encrypted key an error.
         context.load_cert_chain(certificate_file, key_file, password="")
     except ssl.SSLError as error:
-        raise _bad_pair(certificate_file, key_file, error) from error
+        raise _pair_error(certificate_file, key_file, error) from error
     return context
 
 
 def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
-    """Trust the authorities of ``ca_file`` only, or without one those of the system."""
+    """Return a client context that trusts the CAs in ``ca_file`` only, or by default those of the system."""
     if ca_file is None:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
     text = _read(ca_file)
     try:
-        return _trusting(text.decode("ascii"))
+        return _context_trusting(text.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise invalid("tls-file", f"{ca_file} holds no PEM certificate of an authority") from error
+        raise invalid("tls-file", f"{ca_file} contains no PEM certificate of a CA") from error
 
 
 async def pinned_context(address: Address, fingerprint: str, *, timeout_s: float = 10.0) -> ssl.SSLContext:
-    """Trust only the authority whose SHA-256 is ``fingerprint``, taken from the chain that the server shows.
+    """Return a context that trusts only the CA with this SHA-256 ``fingerprint``, read from the server's chain.
 
-    The first connection is used for nothing but its certificates; all later ones are verified as usual, the name too.
+    The first connection only reads the certificates; later ones verify the chain and the host name as usual.
     """
-    wanted = _fingerprint_bytes(fingerprint)
+    expected = _fingerprint_bytes(fingerprint)
     try:
-        chain = await asyncio.to_thread(_shown_chain, address, timeout_s)
+        chain = await asyncio.to_thread(_read_chain, address, timeout_s)
     except OSError as error:
         message = f"cannot read the certificates of {address}: {error}"
         raise GovernorError(Kind.UNAVAILABLE, "tls-connect", message) from error
     for certificate in chain:
-        if hashlib.sha256(certificate).digest() == wanted:
-            return _trusting(certificate)
+        if hashlib.sha256(certificate).digest() == expected:
+            return _context_trusting(certificate)
     message = (
-        f"no certificate that {address} shows has the SHA-256 fingerprint {fingerprint}: check both, do not connect"
+        f"no certificate of {address} has the SHA-256 fingerprint {fingerprint}: check the address and the fingerprint"
     )
     raise GovernorError(Kind.UNAUTHENTICATED, "tls-pin", message)
 
 
 def fingerprint_of(certificate_file: Path) -> str:
-    """``sha256:`` and the hexadecimal hash of the last certificate in a PEM file, the one nearest to the authority."""
+    """Return ``sha256:`` and the hex digest of the last certificate in a PEM file, the one closest to the root."""
     text = _read(certificate_file).decode("ascii", errors="replace")
     start = text.rfind("-----BEGIN CERTIFICATE-----")
     try:
@@ -92,14 +92,14 @@ def fingerprint_of(certificate_file: Path) -> str:
     except ValueError:
         certificate = b""
     if not certificate:
-        raise invalid("tls-file", f"{certificate_file} holds no PEM certificate")
+        raise invalid("tls-file", f"{certificate_file} contains no PEM certificate")
     return f"sha256:{hashlib.sha256(certificate).hexdigest()}"
 
 
-def _trusting(authority: str | bytes) -> ssl.SSLContext:
+def _context_trusting(ca: str | bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(cadata=authority)
+    context.load_verify_locations(cadata=ca)
     return context
 
 
@@ -110,9 +110,9 @@ def _read(path: Path) -> bytes:
         raise invalid("tls-file", f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _bad_pair(certificate_file: Path, key_file: Path, error: ssl.SSLError) -> GovernorError:
+def _pair_error(certificate_file: Path, key_file: Path, error: ssl.SSLError) -> GovernorError:
     if error.reason == "KEY_VALUES_MISMATCH":
-        return invalid("tls-file", f"{key_file} is not the key to the certificate in {certificate_file}")
+        return invalid("tls-file", f"{key_file} is not the private key of the certificate in {certificate_file}")
     return invalid("tls-file", f"{certificate_file} and {key_file} are not a PEM certificate and its unencrypted key")
 
 
@@ -127,19 +127,19 @@ def _fingerprint_bytes(text: str) -> bytes:
     return parsed
 
 
-def _shown_chain(address: Address, timeout_s: float) -> list[bytes]:
+def _read_chain(address: Address, timeout_s: float) -> list[bytes]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with (
         socket.create_connection((address.host, address.port), timeout=timeout_s) as plain,
-        context.wrap_socket(plain, server_hostname=address.host) as protected,
+        context.wrap_socket(plain, server_hostname=address.host) as encrypted,
     ):
-        return _unverified_chain(protected)
+        return _unverified_chain(encrypted)
 
 
 def _unverified_chain(connection: Any) -> list[bytes]:
-    # Public since Python 3.13; 3.11 and 3.12 have the same call on the inner object, with its own certificate type.
+    # Public since Python 3.13; 3.11 and 3.12 have it on the private object, with another certificate type.
     if hasattr(connection, "get_unverified_chain"):
         return list(connection.get_unverified_chain())
     return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in connection._sslobj.get_unverified_chain()]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Whole programs under supervision: real processes that get real signals."""
+"""Supervised programs as real processes that receive real signals."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from governor.process import supervise
 from governor.process.child import child
 from governor.process.supervise import Component, Lifecycle, Phase, run_program
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 PROGRAM = """
 import asyncio, os, sys
@@ -26,12 +26,12 @@ from governor.process.telemetry import logging
 
 log = logging.get_logger("program")
 
-def say(word):
+def write(word):
     print(word, flush=True)
 
 def component(name, on_stop=None, body=None):
     async def run():
-        say(f"{name} up")
+        write(f"{name} up")
         try:
             await (body() if body else asyncio.Event().wait())
         except asyncio.CancelledError:
@@ -39,22 +39,22 @@ def component(name, on_stop=None, body=None):
                 await on_stop()
             raise
         finally:
-            say(f"{name} down")
+            write(f"{name} down")
     return supervise.Component(name, run)
 
 async def slowly():
     await asyncio.sleep(0.05)
 
 async def for_ever():
-    say("cleaning up for ever")
+    write("cleaning up for ever")
     while True:
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
             pass
 
-async def until_there(path):
-    say("waiting")
+async def until_exists(path):
+    write("waiting")
     while not os.path.exists(path):
         await asyncio.sleep(0.01)
 
@@ -72,7 +72,7 @@ sys.exit(supervise.main(program))
 
 
 class Program:
-    """A running program, what it printed and what it logged."""
+    """A running program with its output and logs."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -80,18 +80,18 @@ class Program:
         self._changed = asyncio.Event()
         self.process: child.Child
 
-    def take(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         if line.startswith("{"):
             self.logs.append(json.loads(line))
         else:
             self.words.append(line)
         self._changed.set()
 
-    async def said(self, word: str) -> None:
+    async def printed(self, word: str) -> None:
         while word not in self.words:
             await self._change()
 
-    async def noticed(self, number: signal.Signals) -> None:
+    async def received(self, number: signal.Signals) -> None:
         while not any(line.get("signal") == number.name for line in self.logs):
             await self._change()
 
@@ -104,11 +104,11 @@ class Program:
 
 
 @asynccontextmanager
-async def started(components: str, grace_s: float = PATIENCE_S) -> AsyncIterator[Program]:
+async def started(components: str, grace_s: float = TIMEOUT_S) -> AsyncIterator[Program]:
     program = Program()
     text = PROGRAM.replace("COMPONENTS", components).replace("GRACE", str(grace_s))
-    async with asyncio.timeout(PATIENCE_S):
-        program.process = await child.start([sys.executable, "-c", text], on_line=program.take)
+    async with asyncio.timeout(TIMEOUT_S):
+        program.process = await child.start([sys.executable, "-c", text], on_line=program.on_line)
         try:
             yield program
         finally:
@@ -117,23 +117,23 @@ async def started(components: str, grace_s: float = PATIENCE_S) -> AsyncIterator
 
 @pytest.fixture
 def hangup() -> Iterator[Callable[[signal.Handlers], None]]:
-    """Decide what programs that are started here inherit: whoever runs the tests may ignore the signal, or not."""
+    """Set the SIGHUP disposition that started programs inherit, independent of how the tests were started."""
     before = signal.getsignal(signal.SIGHUP)
 
-    def decide(handler: signal.Handlers) -> None:
+    def set_handler(handler: signal.Handlers) -> None:
         signal.signal(signal.SIGHUP, handler)
 
-    yield decide
+    yield set_handler
     signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_stops_the_components_in_reverse_order_and_the_exit_code_is_0(
+async def test_a_signal_stops_the_components_in_reverse_order_with_exit_code_0(
     number: signal.Signals, hangup: Callable[[signal.Handlers], None]
 ) -> None:
     hangup(signal.SIG_DFL)
     async with started("component('a'), component('b', slowly), component('c', slowly)") as program:
-        await program.said("c up")
+        await program.printed("c up")
         program.process.send_signal(number)
         assert (await program.process.wait()).code == 0
     assert program.words == ["a up", "b up", "c up", "c down", "b down", "a down"]
@@ -144,13 +144,13 @@ async def test_a_signal_stops_the_components_in_reverse_order_and_the_exit_code_
 @pytest.mark.parametrize(
     ("body", "event", "detail"),
     [
-        ("lambda: soon(None)", "component ended by itself", ""),
+        ("lambda: soon(None)", "component ended unexpectedly", ""),
         ("lambda: soon(ValueError('odd'))", "component failed", "ValueError: odd"),
         ("lambda: soon(GovernorError(Kind.UNAVAILABLE, 'c', 'no store'))", "component failed", "no store"),
-        ("lambda: soon(asyncio.CancelledError())", "component was cancelled by nobody", ""),
+        ("lambda: soon(asyncio.CancelledError())", "component was cancelled unexpectedly", ""),
     ],
 )
-async def test_a_component_that_ends_stops_the_program_with_its_name_and_an_exit_code(
+async def test_a_component_that_ends_is_logged_and_stops_the_program_with_exit_code_1(
     body: str, event: str, detail: str
 ) -> None:
     async with started(f"component('first', slowly), component('culprit', body={body})") as program:
@@ -161,15 +161,15 @@ async def test_a_component_that_ends_stops_the_program_with_its_name_and_an_exit
     assert detail in error.get("exception", "") + error.get("error", "")
 
 
-async def test_an_expected_error_is_logged_without_a_trace() -> None:
+async def test_a_governor_error_is_logged_without_a_traceback() -> None:
     async with started("component('a', body=lambda: soon(GovernorError(Kind.INVALID, 'c', 'no')))") as program:
         assert (await program.process.wait()).code == 1
     assert not any("exception" in line for line in program.logs)
 
 
-async def test_a_component_that_does_not_stop_is_named_at_the_deadline_and_does_not_keep_the_program() -> None:
+async def test_a_component_that_does_not_stop_in_time_is_logged_and_the_program_exits() -> None:
     async with started("component('good', slowly), component('stuck', for_ever)", grace_s=0.2) as program:
-        await program.said("stuck up")
+        await program.printed("stuck up")
         program.process.send_signal(signal.SIGTERM)
         assert (await program.process.wait()).code == 1
     assert "good down" in program.words
@@ -179,35 +179,35 @@ async def test_a_component_that_does_not_stop_is_named_at_the_deadline_and_does_
 
 async def test_a_second_signal_stops_at_once() -> None:
     async with started("component('good', slowly), component('stuck', for_ever)", grace_s=600) as program:
-        await program.said("stuck up")
+        await program.printed("stuck up")
         program.process.send_signal(signal.SIGTERM)
-        await program.said("cleaning up for ever")
+        await program.printed("cleaning up for ever")
         program.process.send_signal(signal.SIGINT)
         program.process.send_signal(signal.SIGINT)
         assert (await program.process.wait()).code == 1
     assert "good down" in program.words
     assert program.logged("error") == []
     hurry, end = (line for line in program.logs if line["level"] == "warning")
-    assert (hurry["event"], hurry["signal"]) == ("stopping at once, as this is the second signal", "SIGINT")
-    assert (end["event"], end["components"]) == ("stopped at once; components were cut off", ["stuck"])
+    assert (hurry["event"], hurry["signal"]) == ("stopping at once after a second signal", "SIGINT")
+    assert (end["event"], end["components"]) == ("stopped at once, components were interrupted", ["stuck"])
 
 
-async def test_the_first_signal_does_not_hurry_a_program_that_stops_by_itself(tmp_path: Path) -> None:
-    slow = f"component('slow', lambda: until_there({str(tmp_path / 'go')!r}))"
+async def test_a_first_signal_does_not_hurry_a_program_that_is_already_stopping(tmp_path: Path) -> None:
+    slow = f"component('slow', lambda: until_exists({str(tmp_path / 'go')!r}))"
     async with started(f"{slow}, component('culprit', body=lambda: soon(None))") as program:
-        await program.said("waiting")
+        await program.printed("waiting")
         program.process.send_signal(signal.SIGTERM)
-        await program.noticed(signal.SIGTERM)
+        await program.received(signal.SIGTERM)
         (tmp_path / "go").touch()
         assert (await program.process.wait()).code == 1
     assert program.words[-1] == "slow down"
     assert program.logged("warning") == []
 
 
-async def test_a_program_that_is_to_outlive_its_terminal_does(hangup: Callable[[signal.Handlers], None]) -> None:
+async def test_an_ignored_hangup_does_not_stop_the_program(hangup: Callable[[signal.Handlers], None]) -> None:
     hangup(signal.SIG_IGN)
     async with started("component('a')") as program:
-        await program.said("a up")
+        await program.printed("a up")
         program.process.send_signal(signal.SIGHUP)
         program.process.send_signal(signal.SIGTERM)
         assert (await program.process.wait()).code == 0
@@ -216,7 +216,7 @@ async def test_a_program_that_is_to_outlive_its_terminal_does(hangup: Callable[[
 
 async def test_an_error_while_stopping_is_logged_and_changes_the_exit_code() -> None:
     async with started("component('a'), component('b', lambda: soon(OSError('disk')))") as program:
-        await program.said("b up")
+        await program.printed("b up")
         program.process.send_signal(signal.SIGTERM)
         assert (await program.process.wait()).code == 1
     assert program.words[-1] == "a down"
@@ -224,7 +224,7 @@ async def test_an_error_while_stopping_is_logged_and_changes_the_exit_code() -> 
 
 
 async def test_programs_run_on_uvloop() -> None:
-    kind = "say(type(asyncio.get_running_loop()).__module__)"
+    kind = "write(type(asyncio.get_running_loop()).__module__)"
     async with started(f"component('a', body=lambda: soon({kind}))") as program:
         await program.process.wait()
     assert "uvloop" in program.words
@@ -234,7 +234,7 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_the_phase_follows_the_life_of_the_program() -> None:
+async def test_the_phase_follows_the_lifecycle() -> None:
     lifecycle, seen = Lifecycle(), list[Phase]()
     running = asyncio.Event()
 
@@ -252,7 +252,7 @@ async def test_the_phase_follows_the_life_of_the_program() -> None:
 
     assert lifecycle.phase is Phase.STARTING
     code = await run_program(
-        [Component("watch", watch), Component("fail", fail)], grace_s=PATIENCE_S, lifecycle=lifecycle
+        [Component("watch", watch), Component("fail", fail)], grace_s=TIMEOUT_S, lifecycle=lifecycle
     )
     assert code == supervise.EXIT_FAILED
     assert seen == [Phase.RUNNING, Phase.STOPPING]
@@ -268,7 +268,7 @@ async def test_a_cancelled_program_cancels_its_components() -> None:
             ended.append("component")
 
     components: Sequence[Component] = [Component("component", component)]
-    program = asyncio.create_task(run_program(components, grace_s=PATIENCE_S))
+    program = asyncio.create_task(run_program(components, grace_s=TIMEOUT_S))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     program.cancel()

@@ -137,7 +137,7 @@ async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_p
     async def is_left_alone() -> bool:
         await run_pod(bed)
         [turn] = turns(await explained(bed, "web"), "PreRunPodSandbox").values()
-        return turn["asked"] and "is left alone since" in turn.get("why", "")
+        return turn["asked"] and "has been open since" in turn.get("why", "")
 
     await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5)
     await until(is_left_alone)  # it is tried ever more rarely: at last not before the command has asked

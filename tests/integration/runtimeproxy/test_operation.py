@@ -132,7 +132,7 @@ async def test_a_second_signal_cuts_off_what_is_under_way_and_says_so(bed: Bed) 
     assert await bed.proxy.wait_for_exit() == 1
     assert (await slow).code == "UNAVAILABLE"
     assert list(bed.proxy.socket.parent.glob("*.sock")) == []
-    [end] = bed.proxy.lines("stopped at once; components were cut off")
+    [end] = bed.proxy.lines("stopped at once, components were interrupted")
     assert end["components"] == ["splice"]
     assert not bed.proxy.lines("components did not stop in time")
 

@@ -1,4 +1,4 @@
-"""Reading ``host:port`` and binding it."""
+"""Parsing ``host:port`` and binding it."""
 
 import socket
 
@@ -14,21 +14,21 @@ from governor.process.address import Address, bound_address, listen
     ("text", "host", "port"),
     [("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("server.example:65535", "server.example", 65535)],
 )
-def test_an_address_is_read_and_written_alike(text: str, host: str, port: int) -> None:
+def test_an_address_is_parsed_and_formatted_alike(text: str, host: str, port: int) -> None:
     parsed = Address.parse(text)
     assert parsed == Address(host, port)
     assert str(parsed) == text
 
 
 @pytest.mark.parametrize("text", ["", "8080", ":8080", "host", "host:", "host:http", "host:65536", "host:-1", "::1:80"])
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(GovernorError, match="host:port") as caught:
         Address.parse(text)
     assert caught.value.kind is Kind.INVALID
 
 
 @given(st.text())
-def test_any_text_is_an_address_or_refused(text: str) -> None:
+def test_any_text_is_an_address_or_rejected(text: str) -> None:
     try:
         parsed = Address.parse(text)
     except GovernorError as error:
@@ -38,7 +38,7 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_port_0_gives_a_real_port_that_can_be_reached(host: str) -> None:
+def test_port_0_binds_a_free_port(host: str) -> None:
     with listen(Address(host, 0)) as listener:
         address = bound_address(listener)
         assert address.port > 0

@@ -1,4 +1,4 @@
-"""The virtual clock that other tests stand on, and the real one."""
+"""The virtual clock and the system clock."""
 
 import asyncio
 import datetime
@@ -6,17 +6,17 @@ import datetime
 from governor.process.clock import SystemClock, VirtualClock
 
 
-async def _note(clock: VirtualClock, seconds: float, name: str, seen: list[tuple[str, float]]) -> None:
+async def _record(clock: VirtualClock, seconds: float, name: str, seen: list[tuple[str, float]]) -> None:
     await clock.sleep(seconds)
     seen.append((name, clock.monotonic()))
 
 
-async def test_sleepers_wake_in_the_order_of_their_deadlines_at_exactly_their_time() -> None:
+async def test_sleepers_wake_in_order_exactly_at_their_deadlines() -> None:
     clock, seen = VirtualClock(), list[tuple[str, float]]()
     start = clock.monotonic()
     async with asyncio.TaskGroup() as group:
         for name, seconds in [("late", 3.0), ("early", 1.0), ("second early", 1.0)]:
-            group.create_task(_note(clock, seconds, name, seen))
+            group.create_task(_record(clock, seconds, name, seen))
         await clock.advance(5)
     assert seen == [("early", start + 1), ("second early", start + 1), ("late", start + 3)]
     assert clock.monotonic() == start + 5
@@ -39,7 +39,7 @@ async def test_a_task_that_sleeps_again_wakes_again_within_one_advance() -> None
     await ticking
 
 
-async def test_nobody_wakes_before_its_time() -> None:
+async def test_no_sleeper_wakes_early() -> None:
     clock = VirtualClock()
     sleeping = asyncio.create_task(clock.sleep(1))
     await clock.advance(0.999)
@@ -58,7 +58,7 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
     assert clock.sleepers == 0
 
 
-async def test_a_jump_of_the_wall_clock_moves_no_duration() -> None:
+async def test_a_jump_of_the_wall_clock_does_not_affect_sleepers() -> None:
     clock = VirtualClock()
     wall, steady = clock.now(), clock.monotonic()
     sleeping = asyncio.create_task(clock.sleep(10))
@@ -71,7 +71,7 @@ async def test_a_jump_of_the_wall_clock_moves_no_duration() -> None:
     sleeping.cancel()
 
 
-async def test_the_system_clock_is_in_utc_and_its_sleep_takes_no_negative_time_amiss() -> None:
+async def test_the_system_clock_is_in_utc_and_accepts_a_negative_sleep() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     await clock.sleep(-1)

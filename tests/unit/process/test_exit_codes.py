@@ -7,17 +7,17 @@ def test_every_kind_of_error_has_its_own_exit_code() -> None:
     assert len(set(EXIT_CODE.values())) == len(Kind)
 
 
-def test_no_error_ends_like_something_else() -> None:
+def test_the_exit_codes_of_errors_are_distinct_from_all_others() -> None:
     assert not set(EXIT_CODE.values()) & {DONE, NO, USAGE, INTERRUPTED, BROKEN_PIPE}
     assert all(0 < code < 126 for code in EXIT_CODE.values())
 
 
-def test_an_error_is_told_with_its_places() -> None:
+def test_an_error_is_printed_with_its_details() -> None:
     error = invalid("x", "two things are wrong", [Detail("first"), Detail("second")])
     assert describe(error) == ["error: two things are wrong", "first", "second"]
-    assert describe(error, "look")[-1] == "next: look"
+    assert describe(error, "retry")[-1] == "next: retry"
 
 
-def test_an_error_does_nothing_to_a_terminal() -> None:
+def test_control_characters_in_an_error_are_escaped() -> None:
     error = invalid("x", "no pod \x1b[2Jweb", [Detail("a\nb\u202e")])
     assert describe(error) == ["error: no pod \\x1b[2Jweb", "a b\\u202e"]

@@ -1,4 +1,4 @@
-"""Settings from flags, environment and file, and what is refused."""
+"""Settings from flags, environment and file, and rejected input."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,17 +21,17 @@ class Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    listen: Annotated[Address, msgspec.Meta(description="Where it listens.")] = Address("127.0.0.1", 8080)
+    listen: Annotated[Address, msgspec.Meta(description="Listen address.")] = Address("127.0.0.1", 8080)
     log_level: Literal["debug", "info"] = "info"
     grace_s: Annotated[float, msgspec.Meta(description="Time to stop.", gt=0)] = 10.0
     verbose: bool = False
     retries: int = 3
     data: Path | None = None
-    token: Annotated[Secret | None, msgspec.Meta(description="What clients show.")] = None
+    token: Annotated[Secret | None, msgspec.Meta(description="Token of the clients.")] = None
     peers: tuple[Peer, ...] = ()
 
 
-class Needy(msgspec.Struct, frozen=True):
+class Strict(msgspec.Struct, frozen=True):
     url: str
     token: Secret
     peers: tuple[Peer, ...]
@@ -49,18 +49,18 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_without_any_source_the_defaults_hold() -> None:
+def test_without_any_source_the_defaults_apply() -> None:
     assert load(Example, "example", environ={}) == Example()
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     config = written(tmp_path / "c.yaml", "retries: 7\ngrace-s: 1.5\nlog-level: debug\n")
     environ = {"GOVERNOR_EXAMPLE_RETRIES": "8", "GOVERNOR_EXAMPLE_GRACE_S": "2.5"}
     loaded = load(Example, "example", flags={"retries": "9", "grace-s": None}, environ=environ, config=config)
     assert (loaded.retries, loaded.grace_s, loaded.log_level) == (9, 2.5, "debug")
 
 
-def test_the_environment_may_name_the_file_and_a_flag_names_another(tmp_path: Path) -> None:
+def test_the_config_flag_overrides_the_config_variable(tmp_path: Path) -> None:
     first = written(tmp_path / "first.yaml", "retries: 1\n")
     second = written(tmp_path / "second.yaml", "retries: 2\n")
     environ = {"GOVERNOR_EXAMPLE_CONFIG": str(first)}
@@ -68,7 +68,7 @@ def test_the_environment_may_name_the_file_and_a_flag_names_another(tmp_path: Pa
     assert load(Example, "example", environ=environ, config=second).retries == 2
 
 
-def test_texts_become_the_types_of_their_fields() -> None:
+def test_texts_are_converted_to_the_types_of_their_fields() -> None:
     environ = {
         "GOVERNOR_EXAMPLE_LISTEN": "[::1]:9",
         "GOVERNOR_EXAMPLE_VERBOSE": "true",
@@ -83,18 +83,18 @@ def test_lists_and_structs_come_from_the_file(tmp_path: Path) -> None:
     assert load(Example, "example", environ={}, config=config).peers == (Peer("a"), Peer("b", 2))
 
 
-def test_an_unknown_key_of_the_file_is_refused_with_its_line_and_a_hint(tmp_path: Path) -> None:
+def test_an_unknown_key_of_the_file_is_rejected_with_its_line_and_a_hint(tmp_path: Path) -> None:
     config = written(tmp_path / "c.yaml", "retries: 1\nlisen: 127.0.0.1:1\n")
     assert problems(config=config) == [f"{config}:2: unknown setting 'lisen', did you mean 'listen'?"]
 
 
-def test_an_unknown_variable_of_the_program_is_refused_with_a_hint() -> None:
+def test_an_unknown_variable_of_the_program_is_rejected_with_a_hint() -> None:
     found = problems(environ={"GOVERNOR_EXAMPLE_LISEN": "127.0.0.1:1"})
     reason = "unknown setting 'GOVERNOR_EXAMPLE_LISEN', did you mean 'GOVERNOR_EXAMPLE_LISTEN'?"
     assert found == [f"environment GOVERNOR_EXAMPLE_LISEN: {reason}"]
 
 
-def test_a_name_like_no_other_is_answered_with_all_names() -> None:
+def test_a_name_without_a_close_match_lists_all_names() -> None:
     (found,) = problems(environ={"GOVERNOR_EXAMPLE_XYZZY123": ""})
     assert "GOVERNOR_EXAMPLE_GRACE_S, GOVERNOR_EXAMPLE_LISTEN" in found
 
@@ -102,12 +102,12 @@ def test_a_name_like_no_other_is_answered_with_all_names() -> None:
 @pytest.mark.parametrize(
     "name", ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTPS", "PORT", "PORT_443_TCP", "PORT_443_TCP_ADDR"]
 )
-def test_variables_that_kubernetes_sets_for_a_service_of_that_name_are_no_settings(name: str) -> None:
+def test_kubernetes_service_variables_are_ignored(name: str) -> None:
     environ = {f"GOVERNOR_EXAMPLE_{name}": "tcp://10.0.0.1:443", "GOVERNOR_OTHER_THING": "1", "PATH": "/bin"}
     assert load(Example, "example", environ=environ) == Example()
 
 
-def test_a_wrong_value_names_its_source_whatever_it_is(tmp_path: Path) -> None:
+def test_an_invalid_value_names_its_source(tmp_path: Path) -> None:
     config = written(tmp_path / "c.yaml", "\nverbose: 'yes'\n")
     found = problems(
         flags={"retries": "many"},
@@ -123,7 +123,7 @@ def test_a_wrong_value_names_its_source_whatever_it_is(tmp_path: Path) -> None:
     assert "Expected `int`" in found[3]
 
 
-def test_a_wrong_value_inside_a_list_of_the_file_names_its_path(tmp_path: Path) -> None:
+def test_an_invalid_value_in_a_list_names_its_path(tmp_path: Path) -> None:
     config = written(tmp_path / "c.yaml", "peers:\n  - {name: a, wieght: 2}\n")
     (found,) = problems(config=config)
     assert "wieght" in found
@@ -132,32 +132,32 @@ def test_a_wrong_value_inside_a_list_of_the_file_names_its_path(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("- a\n", "one table"), ("a: 1\n---\nb: 2\n", "one table"), ("a: [", "not YAML"), ("text", "one table")],
+    [("- a\n", "one mapping"), ("a: 1\n---\nb: 2\n", "one mapping"), ("a: [", "not YAML"), ("text", "one mapping")],
 )
-def test_a_file_that_is_not_one_table_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_file_that_is_not_one_mapping_is_rejected(tmp_path: Path, text: str, reason: str) -> None:
     config = written(tmp_path / "c.yaml", text)
     (found,) = problems(config=config)
     assert found.startswith(f"{config}:")
     assert reason in found
 
 
-def test_an_empty_file_sets_nothing_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
+def test_an_empty_file_sets_nothing_and_a_missing_file_is_an_error(tmp_path: Path) -> None:
     assert load(Example, "example", environ={}, config=written(tmp_path / "c.yaml", "# nothing\n")) == Example()
     assert "No such file" in problems(config=tmp_path / "absent.yaml")[0]
 
 
-def test_what_is_required_and_missing_is_named_with_all_its_sources() -> None:
+def test_a_missing_required_setting_is_named_with_all_its_sources() -> None:
     with pytest.raises(GovernorError) as caught:
-        load(Needy, "needy", environ={})
+        load(Strict, "strict", environ={})
     assert [str(each) for each in caught.value.details] == [
-        "setting 'url' is required: give --url, GOVERNOR_NEEDY_URL or 'url' in the file",
-        "setting 'token-file' is required: give --token-file, GOVERNOR_NEEDY_TOKEN_FILE or 'token-file' in the file",
-        "setting 'peers' is required: give 'peers' in the file",
+        "setting 'url' is required: set --url, GOVERNOR_STRICT_URL or 'url' in the file",
+        "setting 'token-file' is required: set --token-file, GOVERNOR_STRICT_TOKEN_FILE or 'token-file' in the file",
+        "setting 'peers' is required: set 'peers' in the file",
     ]
 
 
 @pytest.mark.parametrize("source", ["flag", "variable", "file"])
-def test_a_secret_is_read_from_the_file_that_a_source_names(tmp_path: Path, source: str) -> None:
+def test_a_secret_is_read_from_the_named_file(tmp_path: Path, source: str) -> None:
     token = str(written(tmp_path / "token", "hunter2\n"))
     config = written(tmp_path / "c.yaml", f"token-file: {token}\n")
     loaded = load(
@@ -171,25 +171,25 @@ def test_a_secret_is_read_from_the_file_that_a_source_names(tmp_path: Path, sour
     assert "hunter2" not in repr(loaded)
 
 
-def test_a_secret_may_be_held_by_the_environment_itself() -> None:
+def test_a_secret_may_be_in_the_environment() -> None:
     assert load(Example, "example", environ={"GOVERNOR_EXAMPLE_TOKEN": "hunter2"}).token == Secret("hunter2")
 
 
-def test_a_secret_given_twice_in_the_environment_is_refused_without_showing_it() -> None:
+def test_a_secret_set_twice_in_the_environment_is_rejected_without_showing_it() -> None:
     environ = {"GOVERNOR_EXAMPLE_TOKEN": "hunter2", "GOVERNOR_EXAMPLE_TOKEN_FILE": "/t"}
     (found,) = problems(environ=environ)
     assert "unset one of the two" in found
     assert "hunter2" not in found
 
 
-def test_a_secret_in_the_settings_file_itself_is_refused_without_showing_it(tmp_path: Path) -> None:
+def test_a_secret_in_the_settings_file_is_rejected_without_showing_it(tmp_path: Path) -> None:
     (found,) = problems(config=written(tmp_path / "c.yaml", "token: hunter2\n"))
     assert "did you mean 'token-file'?" in found
     assert "hunter2" not in found
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"\n", "is empty"), (b"\xff", "not UTF-8")])
-def test_a_secret_file_that_holds_none_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_an_unreadable_or_empty_secret_file_is_rejected(tmp_path: Path, content: bytes | None, reason: str) -> None:
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
@@ -208,7 +208,7 @@ def command(seen: list[object]) -> click.Command:
     return run
 
 
-def test_a_command_gets_its_settings_from_flags_and_keeps_its_own_arguments() -> None:
+def test_a_command_gets_settings_from_flags_and_its_own_arguments() -> None:
     seen: list[object] = []
     result = CliRunner().invoke(
         command(seen), ["--listen", "127.0.0.1:1", "--no-verbose", "--log-level", "debug", "hello"], env={"PATH": ""}
@@ -217,17 +217,17 @@ def test_a_command_gets_its_settings_from_flags_and_keeps_its_own_arguments() ->
     assert seen == [Example(listen=Address("127.0.0.1", 1), log_level="debug"), "hello"]
 
 
-def test_a_flag_that_is_not_given_leaves_the_environment_its_say() -> None:
+def test_a_missing_flag_does_not_override_the_environment() -> None:
     seen: list[object] = []
     result = CliRunner().invoke(command(seen), ["hello"], env={"GOVERNOR_EXAMPLE_VERBOSE": "1"})
     assert result.exit_code == 0, result.output
     assert seen[0] == Example(verbose=True)
 
 
-def test_help_shows_each_flag_with_its_text_default_and_variable_and_no_secret_flag() -> None:
+def test_help_shows_each_flag_with_its_text_default_and_variable() -> None:
     text = " ".join(CliRunner().invoke(command([]), ["--help"]).output.split())
-    assert "--listen HOST:PORT Where it listens. [env: GOVERNOR_EXAMPLE_LISTEN; default: 127.0.0.1:8080]" in text
-    assert "--token-file FILE What clients show. [env: GOVERNOR_EXAMPLE_TOKEN_FILE]" in text
+    assert "--listen HOST:PORT Listen address. [env: GOVERNOR_EXAMPLE_LISTEN; default: 127.0.0.1:8080]" in text
+    assert "--token-file FILE Token of the clients. [env: GOVERNOR_EXAMPLE_TOKEN_FILE]" in text
     assert "--verbose / --no-verbose" in text
     assert "--log-level [debug|info]" in text
     assert "--config FILE" in text

@@ -1,4 +1,4 @@
-"""TLS contexts from files and pins, tried with real handshakes on loopback."""
+"""TLS contexts from files and pins, with real handshakes on loopback."""
 
 import asyncio
 import datetime
@@ -23,25 +23,25 @@ DAY = datetime.timedelta(days=1)
 
 
 class Files(msgspec.Struct, frozen=True):
-    """An authority and a certificate for 127.0.0.1 that it signed; ``chain`` holds both."""
+    """A CA and a certificate for 127.0.0.1 that it signed; ``chain`` contains both."""
 
-    authority: Path
+    ca: Path
     chain: Path
     key: Path
 
 
 def _certificate(
-    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, *, authority: bool
+    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, *, is_ca: bool
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     name, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (subject, issuer))
     builder = (
         x509.CertificateBuilder(by, name, key.public_key(), x509.random_serial_number(), now - DAY, now + DAY)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    if not authority:
+    if not is_ca:
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(signer, hashes.SHA256())
@@ -53,12 +53,12 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def make_files(directory: Path) -> Files:
     directory.mkdir()
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate("authority", authority_key, "authority", authority_key, authority=True)
-    leaf = _certificate("server", key, "authority", authority_key, authority=False)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = _certificate("ca", ca_key, "ca", ca_key, is_ca=True)
+    leaf = _certificate("server", key, "ca", ca_key, is_ca=False)
     files = Files(directory / "ca.pem", directory / "chain.pem", directory / "key.pem")
-    files.authority.write_bytes(_pem(authority))
-    files.chain.write_bytes(_pem(leaf) + _pem(authority))
+    files.ca.write_bytes(_pem(ca))
+    files.chain.write_bytes(_pem(leaf) + _pem(ca))
     files.key.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
@@ -90,76 +90,76 @@ async def greeting(address: Address, context: ssl.SSLContext) -> bytes:
         await writer.wait_closed()
 
 
-async def test_a_client_that_trusts_the_authority_is_served(files: Files) -> None:
+async def test_a_client_that_trusts_the_ca_is_served(files: Files) -> None:
     async with serving(tls.server_context(files.chain, files.key)) as address:
-        assert await greeting(address, tls.client_context(files.authority)) == b"hello"
+        assert await greeting(address, tls.client_context(files.ca)) == b"hello"
 
 
-async def test_a_client_that_trusts_another_authority_refuses(files: Files, tmp_path: Path) -> None:
+async def test_a_client_that_trusts_another_ca_rejects_the_server(files: Files, tmp_path: Path) -> None:
     other = make_files(tmp_path / "other")
     async with serving(tls.server_context(files.chain, files.key)) as address:
-        for context in (tls.client_context(other.authority), tls.client_context()):
+        for context in (tls.client_context(other.ca), tls.client_context()):
             with pytest.raises(ssl.SSLCertVerificationError):
                 await greeting(address, context)
 
 
-async def test_a_pinned_authority_is_found_in_the_chain_and_then_verified_as_usual(files: Files) -> None:
+async def test_a_pinned_ca_is_read_from_the_chain_and_verified(files: Files) -> None:
     async with serving(tls.server_context(files.chain, files.key)) as address:
-        context = await tls.pinned_context(address, tls.fingerprint_of(files.authority))
+        context = await tls.pinned_context(address, tls.fingerprint_of(files.ca))
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname
         assert await greeting(address, context) == b"hello"
 
 
-async def test_a_server_without_the_pinned_authority_is_refused(files: Files, tmp_path: Path) -> None:
+async def test_a_server_without_the_pinned_ca_is_rejected(files: Files, tmp_path: Path) -> None:
     other = make_files(tmp_path / "other")
     async with serving(tls.server_context(files.chain, files.key)) as address:
-        with pytest.raises(GovernorError, match="no certificate that") as caught:
-            await tls.pinned_context(address, tls.fingerprint_of(other.authority))
+        with pytest.raises(GovernorError, match="no certificate of") as caught:
+            await tls.pinned_context(address, tls.fingerprint_of(other.ca))
     assert caught.value.kind is Kind.UNAUTHENTICATED
 
 
-async def test_a_pinned_server_that_does_not_answer_is_unavailable(files: Files) -> None:
+async def test_a_pinned_server_that_is_down_is_unavailable(files: Files) -> None:
     async with serving(tls.server_context(files.chain, files.key)) as gone:
         pass
     with pytest.raises(GovernorError, match=f"certificates of {gone}") as caught:
-        await tls.pinned_context(gone, tls.fingerprint_of(files.authority))
+        await tls.pinned_context(gone, tls.fingerprint_of(files.ca))
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
 @pytest.mark.parametrize("fingerprint", ["", "sha256:12", "sha256:" + "z" * 64, "sha1:" + "0" * 40])
-async def test_what_is_no_fingerprint_is_refused(fingerprint: str) -> None:
+async def test_an_invalid_fingerprint_is_rejected(fingerprint: str) -> None:
     with pytest.raises(GovernorError, match="SHA-256 fingerprint") as caught:
         await tls.pinned_context(Address("127.0.0.1", 1), fingerprint)
     assert caught.value.kind is Kind.INVALID
 
 
-def test_the_fingerprint_of_a_chain_is_that_of_its_authority(files: Files) -> None:
-    assert tls.fingerprint_of(files.chain) == tls.fingerprint_of(files.authority)
-    certificate = x509.load_pem_x509_certificate(files.authority.read_bytes())
-    assert tls.fingerprint_of(files.authority) == f"sha256:{certificate.fingerprint(hashes.SHA256()).hex()}"
+def test_the_fingerprint_of_a_chain_is_that_of_its_ca(files: Files) -> None:
+    assert tls.fingerprint_of(files.chain) == tls.fingerprint_of(files.ca)
+    certificate = x509.load_pem_x509_certificate(files.ca.read_bytes())
+    assert tls.fingerprint_of(files.ca) == f"sha256:{certificate.fingerprint(hashes.SHA256()).hex()}"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_versions_from_1_2_on_are_spoken(files: Files, version: ssl.TLSVersion) -> None:
-    client = tls.client_context(files.authority)
+async def test_tls_1_2_and_1_3_are_supported(files: Files, version: ssl.TLSVersion) -> None:
+    client = tls.client_context(files.ca)
     client.maximum_version = version
     async with serving(tls.server_context(files.chain, files.key)) as address:
         assert await greeting(address, client) == b"hello"
 
 
-def test_no_context_speaks_less_than_tls_1_2(files: Files) -> None:
+def test_every_context_requires_tls_1_2(files: Files) -> None:
     contexts = [
         tls.server_context(files.chain, files.key),
-        tls.client_context(files.authority),
+        tls.client_context(files.ca),
         tls.client_context(),
     ]
     assert {context.minimum_version for context in contexts} == {ssl.TLSVersion.TLSv1_2}
 
 
-def test_a_key_that_does_not_fit_is_named(files: Files, tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_named(files: Files, tmp_path: Path) -> None:
     other = make_files(tmp_path / "other")
-    with pytest.raises(GovernorError, match=f"{other.key} is not the key to the certificate in {files.chain}"):
+    with pytest.raises(GovernorError, match=f"{other.key} is not the private key of the certificate in {files.chain}"):
         tls.server_context(files.chain, other.key)
 
 
@@ -173,18 +173,18 @@ def test_a_file_that_cannot_be_read_is_named(files: Files, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"not PEM", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_a_file_that_is_no_certificate_is_refused(files: Files, tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_certificate_is_rejected(files: Files, tmp_path: Path, content: bytes) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_bytes(content)
-    with pytest.raises(GovernorError, match=f"{bad} holds no PEM certificate"):
+    with pytest.raises(GovernorError, match=f"{bad} contains no PEM certificate"):
         tls.client_context(bad)
     with pytest.raises(GovernorError, match=f"{bad} and {files.key} are not"):
         tls.server_context(bad, files.key)
-    with pytest.raises(GovernorError, match=f"{bad} holds no PEM certificate"):
+    with pytest.raises(GovernorError, match=f"{bad} contains no PEM certificate"):
         tls.fingerprint_of(bad)
 
 
-def test_an_encrypted_key_is_refused_and_never_asks(files: Files, tmp_path: Path) -> None:
+def test_an_encrypted_key_is_rejected_without_a_prompt(files: Files, tmp_path: Path) -> None:
     key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     locked = tmp_path / "locked.pem"
     protection = serialization.BestAvailableEncryption(b"password")
@@ -194,17 +194,26 @@ def test_an_encrypted_key_is_refused_and_never_asks(files: Files, tmp_path: Path
 
 
 LOOPBACK = ["localhost", "LOCALHOST", "127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"]
-ELSEWHERE = ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", "127.0.0.1.nip.io", "", "2130706433"]
+REMOTE = [
+    "0.0.0.0",
+    "::",
+    "10.0.0.1",
+    "example.org",
+    "localhost.example.org",
+    "127.0.0.1.nip.io",
+    "",
+    "2130706433",
+]
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_may_be_plain(host: str) -> None:
+def test_loopback_may_use_plain_text(host: str) -> None:
     assert tls.is_loopback(host)
     tls.require_tls(host, protected=False)
 
 
-@pytest.mark.parametrize("host", ELSEWHERE)
-def test_anything_else_needs_tls(host: str) -> None:
+@pytest.mark.parametrize("host", REMOTE)
+def test_other_hosts_need_tls(host: str) -> None:
     assert not tls.is_loopback(host)
     tls.require_tls(host, protected=True)
     with pytest.raises(GovernorError, match="needs TLS") as caught:

@@ -1,13 +1,13 @@
-"""A circuit breaker: after failures in a row, nobody waits for a broken server; now and then one caller tries it.
+"""A circuit breaker: after several failures in a row calls fail at once; from time to time one call probes the server.
 
-| state | left when |
+| state | next state |
 |---|---|
-| closed: all may pass | so many calls in a row failed: open |
-| open: none may pass | a wait drawn from the backoff is over, and a caller comes: half-open |
-| half-open: only that caller may try | it succeeds: closed; it fails: open, for longer; it tells nothing: open |
+| closed: every call is allowed | open after ``failures`` failures in a row |
+| open: no call is allowed | half-open for the first call after a delay from the backoff |
+| half-open: only that call is allowed | closed on success; open, for longer, on failure; open without a result |
 
-A caller that is cancelled need not say so: it only costs another wait. A pure state machine: it starts no task and
-makes no call, and what counts as a failure is the caller's to decide.
+A cancelled call need not report a result: the next probe then waits for another delay. The breaker is a pure state
+machine that starts no task and makes no call. The caller decides what counts as a failure.
 """
 
 import datetime
@@ -32,7 +32,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True):
 
 
 class Breaker:
-    """The circuit to one thing, which ``name`` names for people; slim, because there is one for each of thousands."""
+    """The circuit to the server called ``name``; small, because there may be thousands."""
 
     __slots__ = ("_clock", "_failures", "_name", "_open", "_policy", "_rng")
 
@@ -45,70 +45,71 @@ class Breaker:
         self._open: _Open | None = None
 
     def check(self) -> bool:
-        """Return if the caller may try now, and then tells how it went; otherwise UNAVAILABLE ``circuit-open``.
+        """Return True if the call is the probe of an open circuit, False if the circuit is closed.
 
-        Whether the circuit is open, and the caller the one who tries it.
+        Otherwise raise UNAVAILABLE ``circuit-open``. An allowed call reports its result with ``succeeded`` or
+        ``failed``.
         """
         opened = self._open
         if opened is None:
             return False
         if self._clock.monotonic() < opened.retry_s:
             raise self._open_error(opened)
-        opened.trying = True
-        opened.retry_s = self._after_wait_s(opened.times)
+        opened.probing = True
+        opened.retry_s = self._retry_s(opened.openings)
         return True
 
     def open_reason(self) -> str:
-        """Why nobody may try now, or nothing; unlike ``check`` it only looks."""
+        """Return why calls fail now, or ``""``; unlike ``check`` it does not start a probe."""
         opened = self._open
         return self._open_error(opened).message if opened and self._clock.monotonic() < opened.retry_s else ""
 
     def succeeded(self) -> None:
-        """It worked: the circuit is closed."""
+        """Record a success: close the circuit."""
         self._failures = 0
         self._open = None
 
     def failed(self, error: Exception) -> None:
-        """It did not work, for the server's reasons and not for the caller's."""
-        opened, why = self._open, str(error) or type(error).__name__
+        """Record a failure of the server (not of the caller)."""
+        opened, reason = self._open, str(error) or type(error).__name__
         if opened is None:
             self._failures += 1
             if self._failures >= self._policy.failures:
-                self._open = _Open(self._clock.now(), why, self._after_wait_s(1))
-        elif opened.trying:
-            # Others that began before the circuit opened fail late; they say nothing new.
-            opened.trying = False
-            opened.why = why
-            opened.times += 1
-            opened.retry_s = self._after_wait_s(opened.times)
+                self._open = _Open(self._clock.now(), reason, self._retry_s(1))
+        elif opened.probing:
+            # Failures of calls that started before the circuit opened are ignored.
+            opened.probing = False
+            opened.last_error = reason
+            opened.openings += 1
+            opened.retry_s = self._retry_s(opened.openings)
 
-    def _after_wait_s(self, times: int) -> float:
-        return self._clock.monotonic() + self._policy.backoff.delay_s(times, self._rng)
+    def _retry_s(self, openings: int) -> float:
+        return self._clock.monotonic() + self._policy.backoff.delay_s(openings, self._rng)
 
     def _open_error(self, opened: "_Open") -> GovernorError:
         left_s = opened.retry_s - self._clock.monotonic()
         retry = self._clock.now() + datetime.timedelta(seconds=left_s)
-        who = "one call tries it now; if that does not help, it" if opened.trying else "it"
+        probe = "one call probes it now, the next" if opened.probing else "the next call probes it"
         return GovernorError(
             Kind.UNAVAILABLE,
             "circuit-open",
-            f"{self._name} failed {self._failures} times in a row and is left alone since {_moment(opened.since)}; "
-            f"{who} is tried again at {_moment(retry)}. Last error: {opened.why}",
+            f"the circuit to {self._name} has been open since {_timestamp(opened.since)}, after {self._failures} "
+            f"failures in a row; {probe} at {_timestamp(retry)}. Last error: {opened.last_error}",
         )
 
 
 class _Open:
-    """What is known while the circuit is open; only then is it kept."""
+    """State of an open circuit."""
 
-    __slots__ = ("retry_s", "since", "times", "trying", "why")
+    __slots__ = ("last_error", "openings", "probing", "retry_s", "since")
 
-    def __init__(self, since: datetime.datetime, why: str, retry_s: float) -> None:
+    def __init__(self, since: datetime.datetime, last_error: str, retry_s: float) -> None:
         self.since = since
-        self.why = why
+        self.last_error = last_error
         self.retry_s = retry_s
-        self.times = 1
-        self.trying = False
+        self.openings = 1
+        self.probing = False
 
 
-def _moment(when: datetime.datetime) -> str:
+def _timestamp(when: datetime.datetime) -> str:
     return when.isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
-"""A token bucket: how often something may be done, with a burst. Whoever finds it empty waits, first come first served.
+"""A token bucket rate limiter with a burst; callers wait for tokens first in, first out.
 
-Made for thousands of idle instances: until somebody waits there is one number and no task, lock or timer. What is
-limited, and what to do about a wait that is too long, is the caller's.
+Made for thousands of idle instances: while no caller waits, its state is one number, without task, lock or timer.
+Timeouts are up to the caller.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import msgspec
 from governor.process.clock import Clock
 
 _ROUNDING_S: Final = 1e-6
-"""A sleeper may wake this much early, because adding and subtracting moments rounds."""
+"""Tolerance for the rounding of times: a sleeper may wake this much early."""
 
-_LONG_AGO: Final = float("-inf")
+_NEVER: Final = float("-inf")
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How many tokens come in each second, and how many are kept for a burst."""
+    """Tokens added per second, and the capacity of the bucket."""
 
     per_s: float
     burst: int
@@ -29,46 +29,46 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Limiter:
-    """The tokens of one thing that is limited; full at first, used from one event loop only."""
+    """A token bucket, initially full; used from one event loop."""
 
-    __slots__ = ("_clock", "_full_s", "_rate", "_turn", "_waiting")
+    __slots__ = ("_clock", "_full_s", "_lock", "_rate", "_waiting")
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
         self._rate = rate
         self._clock = clock
-        # The moment at which the bucket is full again says how full it is now, and needs no upkeep.
-        self._full_s = _LONG_AGO
-        self._turn: asyncio.Lock | None = None
+        # The time at which the bucket will be full determines its level at any time, without updates.
+        self._full_s = _NEVER
+        self._lock: asyncio.Lock | None = None
         self._waiting = 0
 
     async def acquire(self) -> None:
-        """Take one token, once those who came before have theirs; a cancelled caller has taken none."""
+        """Wait for and take one token, in the order of the calls. A cancelled call takes none."""
         if self.try_acquire():
             return
-        turn = self._turn = self._turn or asyncio.Lock()
+        lock = self._lock = self._lock or asyncio.Lock()
         self._waiting += 1
         try:
-            async with turn:
-                await self._take_when_there()
+            async with lock:
+                await self._take_when_available()
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self._turn = None
+                self._lock = None
 
     def try_acquire(self) -> bool:
-        """Take one token if there is one and no caller waits for it; return whether it was taken."""
-        if self._turn is not None or self._missing_s() > _ROUNDING_S:
+        """Take a token if one is available and no caller waits for it. Return True if it was taken."""
+        if self._lock is not None or self._wait_s() > _ROUNDING_S:
             return False
         self._take()
         return True
 
-    async def _take_when_there(self) -> None:
-        while (missing_s := self._missing_s()) > _ROUNDING_S:
-            await self._clock.sleep(missing_s)
+    async def _take_when_available(self) -> None:
+        while (wait_s := self._wait_s()) > _ROUNDING_S:
+            await self._clock.sleep(wait_s)
         self._take()
 
-    def _missing_s(self) -> float:
-        """How long until there is a token; not positive if there is one."""
+    def _wait_s(self) -> float:
+        """Return the time until a token is available; zero or negative if one is."""
         return self._full_s - self._clock.monotonic() - (self._rate.burst - 1) / self._rate.per_s
 
     def _take(self) -> None:

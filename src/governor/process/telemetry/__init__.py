@@ -1,1 +1,1 @@
-"""What a program reports about itself: logs, metrics, health, and the HTTP server behind them."""
+"""Logs, metrics and health of a program, and the HTTP server for them."""

@@ -1,6 +1,6 @@
-"""Structured logs on stderr: JSON lines for machines, readable text on a terminal, secrets masked by their type.
+"""Structured logs on stderr: JSON lines, or text on a terminal, with secrets masked by their type.
 
-The libraries' own logs (standard library) take the same road. Where lines go after stderr is the platform's business.
+Logs of libraries, which use the standard library's logging, are written in the same form.
 """
 
 import json
@@ -18,8 +18,8 @@ from governor.values.secret import MASK, Sealed, Secret
 if "rich" in sys.modules:
     import structlog
 else:
-    # structlog loads rich if it can, 5 MiB and 50 ms for every program, to print traces with local variables,
-    # which is just what a log must not show. None makes the import fail as if rich were not installed.
+    # structlog imports rich if it is installed (5 MiB and 50 ms for every program) to print tracebacks with local
+    # variables, which must not be logged. None makes the import fail as if rich were not installed.
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog
 
@@ -27,26 +27,26 @@ else:
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
-"""Almost all values, and there is no secret in them."""
-_BEGINNING: Final = dict.fromkeys(("time", "level", "logger", "event"))
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+"""Types of most values, which contain no secret."""
+_FIRST_FIELDS: Final = dict.fromkeys(("time", "level", "logger", "event"))
 
 _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.access")
-"""Libraries that report each statement or request as information."""
+"""Libraries that log every statement or request at level info."""
 
 
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
-    """Send all logs of this process to ``stream``, stderr by default; call once, before the first component starts."""
+    """Write all logs of this process to ``stream``, by default stderr. Call it once, before components start."""
     to = stream or sys.stderr
-    description, rendering = _describing(program), _rendering(in_json=not to.isatty())
+    describe, rendering = _describe(program), _rendering(in_json=not to.isatty())
     structlog.configure(
-        processors=[description, *rendering],
+        processors=[describe, *rendering],
         logger_factory=lambda name: _Lines(to, name),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(to)
-    handler.setFormatter(_formatter(description, rendering))
+    handler.setFormatter(_formatter(describe, rendering))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -56,13 +56,13 @@ def configure(program: str, *, level: Level = "info", stream: TextIO | None = No
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger for one module, usable before ``configure``: ``log.info("event in words", field=value)``."""
+    """Return a logger for a module, usable before ``configure``: ``log.info("event", field=value)``."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(name)
     return logger
 
 
 class _Lines:
-    """Where the lines of one logger go: straight to the stream, as the standard library's road takes twice the time."""
+    """Writes the lines of one logger directly to the stream; the standard library would take twice the time."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self._stream = stream
@@ -73,13 +73,13 @@ class _Lines:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            return  # A log that cannot be written is no reason for the work to fail.
+            return  # A failure to log must not fail the caller.
 
     debug = info = warning = error = critical = _write
 
 
 def masked(value: object) -> object:
-    """``value`` with every Secret in it, however deep, replaced by the mask."""
+    """Return ``value`` with every Secret in it, at any depth, replaced by the mask."""
     match value:
         case Secret() | Sealed():
             return MASK
@@ -93,35 +93,35 @@ def masked(value: object) -> object:
             return value
 
 
-def _describing(program: str) -> structlog.typing.Processor:
-    """What every line says, in the order in which it is read. One step: several take twice the time."""
+def _describe(program: str) -> structlog.typing.Processor:
+    """Return the processor that adds the standard fields in order; one step, because several take twice the time."""
 
-    def describe(logger: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def process(logger: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         record = event.get("_record")
-        line = {**_BEGINNING, **event, "program": program}
+        line = {**_FIRST_FIELDS, **event, "program": program}
         line["time"] = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         line["level"] = level
         line["logger"] = logger.name if record is None else record.name
         for name, value in event.items():
-            # exc_info holds the exception itself, which a later step turns into text without local variables.
-            if type(value) not in _PLAIN and not name.startswith("_") and name != "exc_info":
+            # exc_info is rendered by a later step, without local variables.
+            if type(value) not in _SCALARS and not name.startswith("_") and name != "exc_info":
                 line[name] = masked(value)
         return line
 
-    return describe
+    return process
 
 
 def _rendering(*, in_json: bool) -> list[structlog.typing.Processor]:
     if in_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     return [
-        _make_visible,
+        _escape_unprintable,
         structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback),
     ]
 
 
-def _make_visible(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Names of pods, and whatever else comes from elsewhere, must not do anything to the terminal."""
+def _escape_unprintable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape control characters in untrusted text, such as pod names, before it reaches a terminal."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = "\n".join(map(printable, value.split("\n")))
@@ -129,11 +129,11 @@ def _make_visible(_logger: object, _method: str, event: MutableMapping[str, Any]
 
 
 def _formatter(
-    description: structlog.typing.Processor, rendering: Sequence[structlog.typing.Processor]
+    describe: structlog.typing.Processor, rendering: Sequence[structlog.typing.Processor]
 ) -> structlog.stdlib.ProcessorFormatter:
-    """The libraries' lines become the same as ours."""
+    """Return the formatter for log records of libraries."""
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[description],
+        foreign_pre_chain=[describe],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
 
@@ -142,5 +142,5 @@ def _json(line: Mapping[str, Any], **_options: object) -> str:
     try:
         return msgspec.json.encode(line, enc_hook=repr).decode()
     except UnicodeEncodeError:
-        # A text that is no UTF-8, as a file's name may be, must not end who only wants to tell of it.
+        # A file name may contain lone surrogates, which UTF-8 cannot encode.
         return json.dumps(line, default=repr)

@@ -1,4 +1,4 @@
-"""The circuit breaker: when it opens, who may try while it is open, and what closes it."""
+"""The circuit breaker: when it opens, which calls probe it, and what closes it."""
 
 import random
 
@@ -28,14 +28,14 @@ class Circuit:
             self.breaker.check()
             self.breaker.failed(DOWN)
 
-    def refused(self) -> bool:
+    def rejected(self) -> bool:
         try:
             self.breaker.check()
         except GovernorError as error:
             return (error.kind, error.code) == (Kind.UNAVAILABLE, "circuit-open")
         return False
 
-    def refusal(self) -> str:
+    def rejection(self) -> str:
         with pytest.raises(GovernorError) as caught:
             self.breaker.check()
         return caught.value.message
@@ -44,9 +44,9 @@ class Circuit:
 async def test_failures_in_a_row_open_the_circuit() -> None:
     circuit = Circuit(failures=3)
     circuit.fail(2)
-    assert not circuit.refused()
+    assert not circuit.rejected()
     circuit.fail(1)
-    assert circuit.refused()
+    assert circuit.rejected()
 
 
 async def test_a_success_between_failures_keeps_it_closed() -> None:
@@ -54,76 +54,78 @@ async def test_a_success_between_failures_keeps_it_closed() -> None:
     circuit.fail(2)
     circuit.breaker.succeeded()
     circuit.fail(2)
-    assert not circuit.refused()
+    assert not circuit.rejected()
 
 
-async def test_the_refusal_says_what_is_left_alone_since_when_why_and_until_when() -> None:
+async def test_the_error_names_the_server_the_times_and_the_last_error() -> None:
     circuit = Circuit(failures=3)
     await circuit.clock.advance(90)
     circuit.fail(3)
     await circuit.clock.advance(5)
-    message = circuit.refusal()
-    assert message.startswith("cluster-7 failed 3 times in a row and is left alone since 2026-01-01T00:01:30+00:00; ")
-    assert "it is tried again at 2026-01-01T00:01:4" in message
+    message = circuit.rejection()
+    assert message.startswith(
+        "the circuit to cluster-7 has been open since 2026-01-01T00:01:30+00:00, after 3 failures in a row; "
+    )
+    assert "the next call probes it at 2026-01-01T00:01:4" in message
     assert message.endswith("Last error: connection refused")
 
 
 async def test_an_error_without_a_text_is_named_by_its_type() -> None:
     circuit = Circuit(failures=1)
     circuit.breaker.failed(TimeoutError())
-    assert circuit.refusal().endswith("Last error: TimeoutError")
+    assert circuit.rejection().endswith("Last error: TimeoutError")
 
 
-async def test_after_the_wait_one_caller_tries_and_its_success_closes_the_circuit() -> None:
+async def test_after_the_delay_one_call_probes_and_its_success_closes_the_circuit() -> None:
     circuit = Circuit()
     circuit.fail(3)
     await circuit.clock.advance(9.9)
-    assert circuit.refused()
+    assert circuit.rejected()
     await circuit.clock.advance(10.1)
-    assert [circuit.refused() for _ in range(5)] == [False, True, True, True, True]
-    assert "one call tries it now" in circuit.refusal()
+    assert [circuit.rejected() for _ in range(5)] == [False, True, True, True, True]
+    assert "one call probes it now" in circuit.rejection()
     circuit.breaker.succeeded()
     circuit.fail(2)
-    assert not circuit.refused()
+    assert not circuit.rejected()
 
 
-async def test_a_failed_try_opens_it_again_for_longer_and_the_last_error_is_told() -> None:
+async def test_a_failed_probe_opens_it_for_longer_and_its_error_is_the_last_error() -> None:
     circuit, waits = Circuit(), list[int]()
     circuit.fail(3)
     for attempt in range(6):
         waited_s = 0
-        while circuit.refused():
+        while circuit.rejected():
             await circuit.clock.advance(1)
             waited_s += 1
         waits.append(waited_s)
         circuit.breaker.failed(OSError(f"attempt {attempt}"))
-        refusal = circuit.refusal()
-        assert refusal.endswith(f"Last error: attempt {attempt}")
-        assert "one call tries it now" not in refusal
+        message = circuit.rejection()
+        assert message.endswith(f"Last error: attempt {attempt}")
+        assert "one call probes it now" not in message
     assert all(10 <= wait <= BACKOFF.ceiling_s(times) + 1 for times, wait in enumerate(waits, start=1))
     assert max(waits) > 20
 
 
-async def test_a_try_that_never_tells_how_it_went_leaves_the_next_one_after_another_wait() -> None:
+async def test_a_probe_without_a_result_is_followed_by_another_after_a_delay() -> None:
     circuit = Circuit()
     circuit.fail(3)
     await circuit.clock.advance(20)
-    assert not circuit.refused()
-    assert circuit.refused()
+    assert not circuit.rejected()
+    assert circuit.rejected()
     await circuit.clock.advance(20)
-    assert not circuit.refused()
+    assert not circuit.rejected()
 
 
-async def test_calls_that_began_before_the_circuit_opened_do_not_make_it_wait_longer() -> None:
+async def test_late_failures_do_not_extend_the_delay() -> None:
     circuit = Circuit()
     circuit.fail(3)
     for _ in range(50):
         circuit.breaker.failed(DOWN)
     await circuit.clock.advance(20)
-    assert not circuit.refused()
+    assert not circuit.rejected()
 
 
-def test_a_circuit_that_opens_without_a_failure_is_refused() -> None:
+def test_a_policy_without_failures_is_rejected() -> None:
     with pytest.raises(ValueError, match="1 or more failures"):
         BreakerPolicy(0, BACKOFF)
 
@@ -133,14 +135,14 @@ def test_a_breaker_keeps_nothing_beside_its_slots() -> None:
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """However calls and outcomes fall: no more than one try per wait while open, and never closed for good."""
+    """While open at most one probe per delay is allowed, and the circuit never stays open for good."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
         self.failures = 0
         self.open = False
-        self.last_try_s = 0.0
+        self.last_probe_s = 0.0
         self.breaker = Breaker("it", BreakerPolicy(2, BACKOFF), self, random.Random(1))
 
     def monotonic(self) -> float:
@@ -159,11 +161,11 @@ class BreakerMachine(RuleBasedStateMachine):
             self.breaker.check()
         except GovernorError:
             assert self.open
-            assert self.now_s - self.last_try_s < BACKOFF.max_s
+            assert self.now_s - self.last_probe_s < BACKOFF.max_s
             return
         if self.open:
-            assert self.now_s - self.last_try_s >= BACKOFF.initial_s
-            self.last_try_s = self.now_s
+            assert self.now_s - self.last_probe_s >= BACKOFF.initial_s
+            self.last_probe_s = self.now_s
 
     @rule()
     def succeed(self) -> None:
@@ -176,15 +178,15 @@ class BreakerMachine(RuleBasedStateMachine):
         self.breaker.failed(DOWN)
         self.failures += 1
         if self.failures == 2:
-            self.open, self.last_try_s = True, self.now_s
+            self.open, self.last_probe_s = True, self.now_s
 
-    @precondition(lambda self: self.open and self.last_try_s == self.now_s)
+    @precondition(lambda self: self.open and self.last_probe_s == self.now_s)
     @rule()
     def fail_at_once(self) -> None:
         self.breaker.failed(DOWN)
 
     @invariant()
-    def closed_lets_everybody_pass(self) -> None:
+    def a_closed_circuit_allows_every_call(self) -> None:
         if not self.open:
             self.breaker.check()
 
@@ -193,11 +195,11 @@ TestBreakerMachine = BreakerMachine.TestCase
 TestBreakerMachine.settings = settings(max_examples=100, deadline=None)
 
 
-async def test_whoever_only_looks_takes_nobodys_try() -> None:
+async def test_open_reason_does_not_start_a_probe() -> None:
     circuit = Circuit(failures=1)
     assert circuit.breaker.open_reason() == ""
     circuit.fail(1)
-    assert circuit.breaker.open_reason() == circuit.refusal()
+    assert circuit.breaker.open_reason() == circuit.rejection()
     await circuit.clock.advance(BACKOFF.max_s)
     assert [circuit.breaker.open_reason(), circuit.breaker.open_reason()] == ["", ""]
-    assert not circuit.refused()
+    assert not circuit.rejected()

@@ -1,4 +1,4 @@
-"""Instruments, and the text that shows them; the reference client's parser reads what we write."""
+"""Instruments and their text format, which the reference client's parser reads."""
 
 import math
 import threading
@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
 
-def shown(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Every sample as another reader understands it."""
+def parsed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return every sample as the reference client parses it."""
     families: Any = text_string_to_metric_families(registry.text())
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -22,7 +22,7 @@ def shown(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
     }
 
 
-def test_another_reader_sees_families_with_their_types_and_meanings() -> None:
+def test_families_are_parsed_with_their_types_and_help_texts() -> None:
     registry = Registry()
     Counter("calls_total", "Calls.", registry=registry)
     Gauge("depth", 'What "waits",\nin a \\ queue.', registry=registry)
@@ -36,7 +36,7 @@ def test_another_reader_sees_families_with_their_types_and_meanings() -> None:
 
 
 @given(st.lists(st.tuples(st.text(), st.floats(min_value=0, allow_nan=False, allow_infinity=False)), max_size=20))
-def test_counters_add_up_for_each_value_of_a_label(counted: list[tuple[str, float]]) -> None:
+def test_counters_add_up_for_each_label_value(counted: list[tuple[str, float]]) -> None:
     registry = Registry()
     counter = Counter("seen_total", "Seen.", ["what"], registry=registry)
     sums: dict[str, float] = {}
@@ -53,25 +53,25 @@ def test_counters_add_up_for_each_value_of_a_label(counted: list[tuple[str, floa
         max_size=5,
     )
 )
-def test_whatever_a_label_holds_is_read_back(values: dict[str, float]) -> None:
+def test_any_label_value_is_parsed_back(values: dict[str, float]) -> None:
     registry = Registry()
     gauge = Gauge("g", "G.", ["name", "other"], registry=registry)
     for name, value in values.items():
         gauge.labels(name, "x").set(value)
-    read = shown(registry)
+    read = parsed(registry)
     for name, value in values.items():
         got = read["g", frozenset({("name", name), ("other", "x")})]
         assert got == value or (math.isnan(got) and math.isnan(value))
 
 
 @given(st.lists(st.floats(min_value=-10, max_value=10), max_size=30))
-def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> None:
+def test_a_histogram_counts_values_up_to_each_bound(values: list[float]) -> None:
     registry = Registry()
     histogram = Histogram("h", "H.", ["of"], buckets=(-1, 0.0, 2.5), registry=registry)
     child = histogram.labels("x")
     for value in values:
         child.observe(value)
-    read = shown(registry)
+    read = parsed(registry)
     for bound in (-1.0, 0.0, 2.5, math.inf):
         le = "+Inf" if math.isinf(bound) else str(bound)
         assert read["h_bucket", frozenset({("of", "x"), ("le", le)})] == sum(value <= bound for value in values)
@@ -79,7 +79,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
     assert read["h_sum", frozenset({("of", "x")})] == pytest.approx(sum(values))
 
 
-def test_a_block_is_timed_however_it_ends() -> None:
+def test_a_block_is_timed_even_if_it_raises() -> None:
     registry = Registry()
     histogram = Histogram("h", "H.", buckets=(60.0,), registry=registry)
     with histogram.time():
@@ -89,7 +89,7 @@ def test_a_block_is_timed_however_it_ends() -> None:
     assert registry.value("h_bucket", {"le": "60.0"}) == 2
 
 
-def test_a_function_is_asked_when_somebody_wants_to_know() -> None:
+def test_a_function_is_called_on_each_read() -> None:
     registry, queue = Registry(), [1]
     Gauge("g", "G.", registry=registry).set_function(lambda: len(queue))
     Counter("c_total", "C.", registry=registry).set_function(lambda: 10 * len(queue))
@@ -97,7 +97,7 @@ def test_a_function_is_asked_when_somebody_wants_to_know() -> None:
     assert (registry.value("g"), registry.value("c_total")) == (2, 20)
 
 
-def test_threads_lose_no_count() -> None:
+def test_no_count_is_lost_between_threads() -> None:
     registry = Registry()
     counter = Counter("c_total", "C.", ["x"], registry=registry)
     histogram = Histogram("h", "H.", buckets=(1.0,), registry=registry)
@@ -115,27 +115,27 @@ def test_threads_lose_no_count() -> None:
     assert (registry.value("c_total", {"x": "1"}), registry.value("h_count")) == (40_000, 40_000)
 
 
-def test_what_was_never_counted_has_no_value() -> None:
+def test_an_instrument_that_was_never_used_has_no_value() -> None:
     registry = Registry()
     Counter("c_total", "C.", ["x"], registry=registry)
     assert registry.value("c_total", {"x": "1"}) is None
     assert registry.value("nothing") is None
 
 
-def test_mistakes_are_told() -> None:
+def test_invalid_definitions_and_uses_are_rejected() -> None:
     registry = Registry()
     counter = Counter("c_total", "C.", ["x"], registry=registry)
     with pytest.raises(ValueError, match="already a metric c_total"):
         Counter("c_total", "C.", registry=registry)
     with pytest.raises(ValueError, match="does not end with _total"):
         Counter("c", "C.", registry=registry)
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         Gauge("g g", "G.", registry=registry)
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         Gauge("g", "G.", ["la-bel"], registry=registry)
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not increase"):
         Histogram("h", "H.", buckets=(2, 1), registry=registry)
     with pytest.raises(ValueError, match="has the labels"):
         counter.labels("1", "2")
-    with pytest.raises(ValueError, match="cannot go back"):
+    with pytest.raises(ValueError, match="cannot decrease"):
         counter.labels("1").inc(-1)

@@ -1,4 +1,4 @@
-"""Log lines: their shape, and what never appears in them."""
+"""Log lines: their fields, and the masking of secrets."""
 
 import io
 import json
@@ -34,7 +34,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = stdlib_logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -64,7 +64,7 @@ def test_a_line_is_json_with_time_level_logger_event_program_and_fields() -> Non
 
 
 @pytest.mark.parametrize("make_stream", [io.StringIO, Terminal], ids=["json", "text"])
-def test_a_secret_is_masked_wherever_it_stands(make_stream: type[io.StringIO]) -> None:
+def test_a_secret_is_masked_at_any_depth(make_stream: type[io.StringIO]) -> None:
     stream = make_stream()
     logging.configure("server", stream=stream)
     secret, account = Secret(PASSWORD), Account("admin", Secret(PASSWORD))
@@ -108,7 +108,7 @@ def test_a_terminal_gets_text_not_json() -> None:
     assert not stream.getvalue().lstrip().startswith("{")
 
 
-def test_what_comes_from_elsewhere_does_nothing_to_a_terminal() -> None:
+def test_control_characters_do_not_reach_a_terminal() -> None:
     stream = Terminal()
     logging.configure("server", stream=stream)
     logging.get_logger("x").info("it\x1b[2J happened", pod="shop/\x1b[31mweb", other="a b\x9b")
@@ -119,12 +119,12 @@ def test_what_comes_from_elsewhere_does_nothing_to_a_terminal() -> None:
     assert r"shop/\x1b[31mweb" in text
 
 
-def test_a_log_that_cannot_be_written_is_no_reason_to_fail() -> None:
+def test_a_failure_to_write_a_log_does_not_raise() -> None:
     logging.configure("server", stream=Broken())
     logging.get_logger("x").error("it happened")
 
 
-def test_the_libraries_logs_take_the_same_road() -> None:
+def test_logs_of_libraries_have_the_same_form() -> None:
     stream = io.StringIO()
     logging.configure("agent", stream=stream)
     stdlib_logging.getLogger("alembic.runtime.migration").warning("upgrade to %s", "0001")
@@ -152,7 +152,7 @@ def test_the_level_decides_what_is_written(level: logging.Level, events: list[st
     assert [line["event"] for line in lines(stream)] == events
 
 
-def test_libraries_that_report_every_statement_are_quiet_unless_debugging() -> None:
+def test_verbose_libraries_are_quiet_unless_debugging() -> None:
     quiet, loud = io.StringIO(), io.StringIO()
     logging.configure("server", stream=quiet)
     stdlib_logging.getLogger("sqlalchemy.engine").info("SELECT 1")
@@ -162,14 +162,14 @@ def test_libraries_that_report_every_statement_are_quiet_unless_debugging() -> N
     assert [line["event"] for line in lines(loud)] == ["SELECT 1"]
 
 
-def test_a_logger_made_before_the_configuration_follows_it() -> None:
+def test_a_logger_created_before_configure_follows_it() -> None:
     early, stream = logging.get_logger("early"), io.StringIO()
     logging.configure("server", stream=stream)
     early.info("it happened")
     assert [line["logger"] for line in lines(stream)] == ["early"]
 
 
-def test_a_value_that_json_does_not_know_is_written_as_its_repr() -> None:
+def test_a_value_that_json_cannot_encode_is_written_as_its_repr() -> None:
     stream = io.StringIO()
     logging.configure("server", stream=stream)
     logging.get_logger("x").info("it happened", value=object, number=float("nan"), raw=b"\xff")
@@ -177,7 +177,7 @@ def test_a_value_that_json_does_not_know_is_written_as_its_repr() -> None:
     assert line["value"] == "<class 'object'>"
 
 
-def test_a_text_that_is_no_utf_8_is_written_escaped() -> None:
+def test_lone_surrogates_are_written_escaped() -> None:
     stream = io.StringIO()
     logging.configure("test", stream=stream)
 
@@ -187,7 +187,7 @@ def test_a_text_that_is_no_utf_8_is_written_escaped() -> None:
     assert json.loads(stream.getvalue())["names"] == ["\udcff.json"]
 
 
-def test_logging_does_not_load_rich_nor_keep_others_from_it() -> None:
+def test_logging_does_not_import_rich_and_does_not_block_it() -> None:
     module = "governor.process.telemetry.logging"
     program = f"import sys, {module}; print('rich' in sys.modules); import rich.console; print('ok')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

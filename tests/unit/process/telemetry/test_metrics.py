@@ -1,4 +1,4 @@
-"""The figures that every program shows."""
+"""The metrics of every program."""
 
 import asyncio
 import platform
@@ -15,7 +15,7 @@ class LateClock(VirtualClock):
         await super().sleep(seconds + 0.25)
 
 
-def test_a_registry_tells_what_was_built_and_what_the_process_uses() -> None:
+def test_a_registry_has_build_information_and_process_metrics() -> None:
     registry = program_registry("server", "1.2.3")
     labels = {"program": "server", "version": "1.2.3", "python": platform.python_version()}
     assert registry.value("governor_build_info", labels) == 1
