@@ -1,4 +1,4 @@
-"""The governor server: documents in through changes, compiled deliveries out through watches, reports back.
+"""The governor server: accepts changes of documents, sends compiled deliveries to agents, and stores their reports.
 
-What travels is defined in ``wire``, what it means in ``domain``. Nothing here knows how a platform applies a delivery.
+Messages are defined in ``wire``, nouns in ``domain``. How a platform applies a delivery is the agent's concern.
 """

@@ -1,4 +1,4 @@
-"""The command ``governor server``. The server itself is imported only when it runs."""
+"""The ``governor server`` command. Imports the server only when it runs."""
 
 import click
 
@@ -10,16 +10,16 @@ from governor.server.settings import Settings
 @click.group("server", invoke_without_command=True)
 @options(Settings, "server")
 def server(settings: Settings) -> int | None:
-    """Run the server: documents in, deliveries out, reports back.
+    """Run the server: accept documents, send deliveries to agents, store their reports.
 
-    With one of the commands below it runs nothing and prints something of its data directory, for those who reach that
-    only through the program: `kubectl exec governor-server-0 -- governor server admin-token`.
+    The commands below do not run it. They print a file of its data directory, for example in a pod:
+    `kubectl exec governor-server-0 -- governor server admin-token`.
     """
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
         context.obj = settings
         return None
-    from governor.process import supervise  # noqa: PLC0415 - completion and help must be quick
+    from governor.process import supervise  # noqa: PLC0415 - keep completion and help fast
     from governor.server.main import serve  # noqa: PLC0415
 
     return supervise.main(lambda: serve(settings))
@@ -28,7 +28,7 @@ def server(settings: Settings) -> int | None:
 @server.command("admin-token")
 @click.pass_obj
 def admin_token(settings: Settings) -> None:
-    """Print the token that the server made for its first administrator."""
+    """Print the admin token that the server created at its first start."""
     from governor.server.data_directory import ADMIN_TOKEN  # noqa: PLC0415
 
     file = settings.data_dir / ADMIN_TOKEN
@@ -42,12 +42,12 @@ def admin_token(settings: Settings) -> None:
 @server.command("authority")
 @click.pass_obj
 def authority(settings: Settings) -> None:
-    """Print the certificate of the server's own authority, for `--ca-file`."""
+    """Print the certificate of the server's own CA, for `--ca-file`."""
     from governor.server.data_directory import AUTHORITY  # noqa: PLC0415
     from governor.server.identity.authority import read_authority  # noqa: PLC0415
 
     file = settings.data_dir / AUTHORITY
     if not file.exists():
-        message = f"there is no {file}: a server has an authority of its own if it is started with tls-names"
+        message = f"there is no {file}: the server creates its own CA only if tls-names is set"
         raise GovernorError(Kind.NOT_FOUND, "authority", message)
     click.echo(read_authority(file).pem(), nl=False)

@@ -1,4 +1,4 @@
-"""The server's data directory: who may use it, and the files in it that people read. Blocking; used at the start."""
+"""The server's data directory: its lock, file names, and the files written for users. Blocking; used at start-up."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from governor.server.store.identities import all_tokens, insert_token
 from governor.wire.rest import TokenRequest
 
 DATABASE: Final = "governor.db"
-ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
+ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - a file name
 AUTHORITY: Final = "authority.pem"
 CERTIFICATE: Final = "certificate.pem"
 URL: Final = "server.url"
@@ -28,7 +28,7 @@ _log = logging.get_logger(__name__)
 
 @contextmanager
 def locked(path: Path) -> Iterator[Path]:
-    """The directory, made if needed, for one server alone: a second writer would break what was promised."""
+    """Create the directory if needed and hold an exclusive lock on it: a second server would corrupt the database."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -41,24 +41,25 @@ def locked(path: Path) -> Iterator[Path]:
 
 
 def ensure_admin(connection: sa.Connection, path: Path, clock: Clock) -> None:
-    """Make an administrator's token when none works any more; runs in a transaction.
+    """Create an admin token if no valid one is left; runs in a transaction.
 
-    The file comes first: a token that nobody can read would lock everybody out, one that is not stored yet is harmless.
+    The file is written first: a stored token without a file would lock everyone out, a file without a stored token is
+    harmless.
     """
     if any(is_active_admin(token, clock.now()) for token in all_tokens(connection)):
         return
     token, secret = new_token(TokenRequest(name="admin", role=Role.ADMIN), clock.now())
     write_atomic(path / ADMIN_TOKEN, secret.reveal().encode() + b"\n", 0o600)
     insert_token(connection, token)
-    _log.info("administrator's token written", file=str(path / ADMIN_TOKEN))
+    _log.info("admin token written", file=str(path / ADMIN_TOKEN))
 
 
 def write_url(path: Path, url: str) -> None:
-    """Say where the server listens, for those who started it on any free port."""
+    """Write the URL of the server, for callers that let it choose the port."""
     try:
         write_atomic(path / URL, url.encode() + b"\n", 0o644)
     except GovernorError as error:
         if error.kind is not Kind.EXHAUSTED:
             raise
-        # With a full disk a server that answers is worth more than this file.
-        _log.warning("cannot write the server's address", error=str(error))
+        # On a full disk the server starts without this file.
+        _log.warning("cannot write the server's URL", error=str(error))

@@ -1,4 +1,4 @@
-"""The server program: opens the data directory, puts the parts together and runs them until it is told to stop."""
+"""The server program: opens the data directory, builds the services and runs the components until it is stopped."""
 
 import asyncio
 import gc
@@ -21,16 +21,16 @@ from governor.server.api.routes import ENDPOINTS
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
 from governor.server.data_directory import DATABASE, ensure_admin, locked, write_url
-from governor.server.http_server import HttpServer
 from governor.server.identity.certificates import Certificate, open_certificate
 from governor.server.identity.keys import ServerKeys, open_keys
 from governor.server.identity.principals import Identity
 from governor.server.metrics import Metrics
-from governor.server.services import PATIENT, Services, Site, Timing
+from governor.server.services import DEFAULT_TIMING, Services, Site, Timing
 from governor.server.settings import Settings
 from governor.server.sources.poc_file import PocFile
 from governor.server.store import schema_version
 from governor.server.store.sqlite import Store
+from governor.server.uvicorn_server import UvicornServer
 from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.hub import Hub
 from governor.wire.credentials import encode_public_key, key_id
@@ -43,7 +43,7 @@ _log = logging.get_logger(__name__)
 
 
 async def serve(settings: Settings) -> int:
-    """Run the server; returns the exit code of the program."""
+    """Run the server and return the exit code."""
     logging.configure("server", level=settings.log_level)
     clock, registry = SystemClock(), program_registry("server", governor.__version__)
     with listen(settings.listen) as listener, listen(settings.health_listen) as health_listener:
@@ -54,10 +54,10 @@ async def serve(settings: Settings) -> int:
                 Component("health", HealthServer(health_listener, services.checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
                 *sources(services, settings),
-                *renewals(services),
-                Component("api", http_server(services, listener).run),
+                *certificate_renewal(services),
+                Component("api", api_server(services, listener).run),
             ]
-            # What is loaded by now stays; the collector need not look at it again and again.
+            # Exclude everything loaded so far, which is never freed, from garbage collection.
             gc.collect()
             gc.freeze()
             return await run_program(components, grace_s=GRACE_S, lifecycle=lifecycle)
@@ -65,9 +65,9 @@ async def serve(settings: Settings) -> int:
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, address: Address, clock: Clock, registry: Registry, timing: Timing = PATIENT
+    settings: Settings, address: Address, clock: Clock, registry: Registry, timing: Timing = DEFAULT_TIMING
 ) -> AsyncIterator[Services]:
-    """Everything that requests are answered with, while the data directory is ours."""
+    """Build the services on the locked data directory; close and unlock it on exit."""
     metrics, checks, hub, ownership = Metrics(registry), Checks(), Hub(clock), Ownership()
     metrics.observe_watches(hub.open_watches)
     with ExitStack() as stack:
@@ -76,13 +76,13 @@ async def open_services(
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
-        given = settings.sealing_key
-        keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), given))
+        sealing_key = settings.sealing_key
+        keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), sealing_key))
         await store.write(lambda connection: ensure_admin(connection, directory, clock))
         certificate = await asyncio.to_thread(open_certificate, settings, directory, clock)
         site = _site(settings, address, keys, certificate)
         write_url(directory, _url(settings, address))
-        _log.info("server listens", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
+        _log.info("server listening", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
         yield Services(
             store=store,
             hub=hub,
@@ -102,24 +102,23 @@ async def open_services(
 
 
 def sources(services: Services, settings: Settings) -> list[Component]:
-    """What the server reads documents from by itself."""
+    """Return the configured sources of documents."""
     if settings.poc_file is None:
         return []
     file = PocFile(settings.poc_file.absolute(), services.changes, services.store, services.ownership, services.clock)
     return [Component("poc-file", file.run)]
 
 
-def renewals(services: Services) -> list[Component]:
-    """What keeps the certificate fresh, if there is one."""
+def certificate_renewal(services: Services) -> list[Component]:
+    """Return the component that renews or reloads the certificate; none without TLS."""
     return [Component("certificate", services.certificate.run)] if services.certificate else []
 
 
-def http_server(services: Services, listener: socket.socket) -> HttpServer:
-    """The API on its socket."""
+def api_server(services: Services, listener: socket.socket) -> UvicornServer:
+    """Return the HTTP server of the API on a bound socket."""
     context = services.certificate.context if services.certificate else None
-    return HttpServer(
-        application(services, ENDPOINTS), listener, context, services.hub.close, dead_s=services.timing.dead_s
-    )
+    app = application(services, ENDPOINTS)
+    return UvicornServer(app, listener, context, services.hub.close, dead_s=services.timing.dead_s)
 
 
 def _site(settings: Settings, address: Address, keys: ServerKeys, certificate: Certificate | None) -> Site:

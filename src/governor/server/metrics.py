@@ -1,4 +1,4 @@
-"""What the server counts. Aggregated: no label holds a name that people or runtimes choose."""
+"""Metrics of the server. Labels never contain names chosen by users or runtimes, which bounds their number."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,24 +10,35 @@ _BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """The server's figures, on the registry of the program."""
+    """The server's metrics on the program's registry."""
 
     def __init__(self, registry: Registry) -> None:
         self.requests = Counter(
-            "governor_server_requests_total", "Answered requests.", ["method", "route", "status"], registry=registry
+            "governor_server_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
         )
         self.changes = Counter("governor_server_changes_total", "Changes by outcome.", ["outcome"], registry=registry)
         self.change_seconds = Histogram(
-            "governor_server_change_seconds", "From a request to its answer.", buckets=_CHANGE_S, registry=registry
+            "governor_server_change_seconds", "Time to decide and store a change.", buckets=_CHANGE_S, registry=registry
         )
-        self.deliveries = Counter("governor_server_deliveries_total", "Deliveries made by changes.", registry=registry)
-        self.reports = Counter("governor_server_reports_total", "Reports, kept or not.", ["kept"], registry=registry)
-        self.stalled = Counter("governor_server_stalled_streams_total", "Streams that nobody read.", registry=registry)
+        self.deliveries = Counter(
+            "governor_server_deliveries_total", "Deliveries created by changes.", registry=registry
+        )
+        self.reports = Counter(
+            "governor_server_reports_total",
+            "Reports received, by whether they were stored.",
+            ["kept"],
+            registry=registry,
+        )
+        self.stalled = Counter(
+            "governor_server_stalled_streams_total",
+            "Streams aborted because the client stopped reading.",
+            registry=registry,
+        )
         self.commit_size = Histogram(
-            "governor_server_commit_size", "Transactions that shared a commit.", buckets=_BATCH, registry=registry
+            "governor_server_commit_size", "Transactions per commit.", buckets=_BATCH, registry=registry
         )
-        self._watches = Gauge("governor_server_open_watches", "Runtimes' open watches.", registry=registry)
+        self._watches = Gauge("governor_server_open_watches", "Open watches of runtimes.", registry=registry)
 
     def observe_watches(self, count: Callable[[], int]) -> None:
-        """Ask ``count`` for the number of open watches at each scrape."""
+        """Call ``count`` for the number of open watches at each scrape."""
         self._watches.set_function(count)

@@ -1,4 +1,4 @@
-"""The parts of the server that requests are answered with; ``main`` puts them together."""
+"""The services available to request handlers; ``main`` builds them."""
 
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from governor.server.watch.hub import Hub
 
 
 class Site(NamedTuple):
-    """What agents must know to find this server and to trust it."""
+    """Address, CA fingerprint and delivery key of this server, as agents need them."""
 
     url: str
     ca: str
@@ -25,7 +25,7 @@ class Site(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How patient streams and requests are."""
+    """Timeouts and intervals of requests and streams."""
 
     keepalive_s: float = 15.0
     stall_s: float = 30.0
@@ -35,11 +35,11 @@ class Timing(NamedTuple):
     progress_pause_s: float = 0.1
 
 
-PATIENT: Final = Timing()
+DEFAULT_TIMING: Final = Timing()
 
 
 class Services(NamedTuple):
-    """Everything that a handler may use."""
+    """All services that a handler may use."""
 
     store: Store
     hub: Hub

@@ -118,7 +118,7 @@ async def test_the_file_of_the_proof_of_concept_is_imported_as_one_change(govern
     done = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
     again = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
     assert done.code == DONE
-    assert "runtime 'old-1': component 'store' has no spec.version; v1 is taken" in done.err
+    assert "runtime 'old-1': component 'store' has no spec.version; v1 is assumed" in done.err
     created = {f"Profile/poc-old-{n}: created (version 1)" for n in (1, 2)}
     assert created | {f"Runtime/old-{n}: created (version 1)" for n in (1, 2)} == set(done.lines[:4])
     assert again.lines == ["no changes: every document is up to date"]

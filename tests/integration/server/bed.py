@@ -18,8 +18,8 @@ from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.metrics import program_registry
 from governor.server.data_directory import ADMIN_TOKEN
-from governor.server.main import http_server, open_services
-from governor.server.services import PATIENT, Services, Timing
+from governor.server.main import api_server, open_services
+from governor.server.services import DEFAULT_TIMING, Services, Timing
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire import credentials
@@ -149,7 +149,7 @@ def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> R
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, timing: Timing = PATIENT, clock: Clock | None = None, **settings: Any
+    directory: Path, *, timing: Timing = DEFAULT_TIMING, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[ServerBed]:
     """A server that runs as long as the context."""
     chosen = Settings(listen=Address("127.0.0.1", 0), data_dir=directory, **settings)
@@ -157,7 +157,7 @@ async def running(
     with listen(chosen.listen) as listener:
         address = bound_address(listener)
         async with open_services(chosen, address, clock or SystemClock(), registry, timing) as services:
-            serving = asyncio.create_task(http_server(services, listener).run())
+            serving = asyncio.create_task(api_server(services, listener).run())
             try:
                 yield ServerBed(services, address, directory)
             finally:

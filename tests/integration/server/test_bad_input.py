@@ -289,4 +289,4 @@ async def test_a_wrong_question_is_answered_with_what_is_wrong(bed: ServerBed, p
 async def test_an_unknown_method_is_refused(bed: ServerBed) -> None:
     async with aiohttp.ClientSession() as session, session.put(f"{bed.url}{PREFIX}/changes") as response:
         body = await response.json(content_type="application/problem+json")
-    assert (response.status, body["title"]) == (501, "this path takes POST")
+    assert (response.status, body["title"]) == (501, "this path allows only POST")

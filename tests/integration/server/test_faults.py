@@ -10,14 +10,14 @@ import pytest
 
 from governor.client import Client, transport
 from governor.errors import GovernorError, Kind
-from governor.server.services import PATIENT
+from governor.server.services import DEFAULT_TIMING
 from governor.wire import credentials
 from governor.wire.rest import SignedDelivery
 from testbed.proxies.faults import FaultProxy
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
 
-IMPATIENT = PATIENT._replace(keepalive_s=0.05, stall_s=0.2)
+SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, stall_s=0.2)
 
 
 def layer(host: str) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def layer(host: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def faulty(tmp_path: Path) -> AsyncIterator[tuple[ServerBed, FaultProxy, Agent]]:
-    async with running(tmp_path, timing=IMPATIENT) as bed, FaultProxy(bed.address.port) as proxy:
+    async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed, FaultProxy(bed.address.port) as proxy:
         await bed.apply(runtime("r1"), layer("a"))
         yield bed, proxy, await bed.enrol("r1")
 

@@ -238,7 +238,7 @@ async def test_a_stream_of_a_credential_that_just_ended_does_not_open(tmp_path: 
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
-        bed.services.hub.end(credentials.key_id(agent.key.public_key()))
+        bed.services.hub.block(credentials.key_id(agent.key.public_key()))
         async with agent.client() as client, aclosing(client.watch("r1")) as watch:
             error = await refusal(anext(watch))
         await until(lambda: _away(bed))

@@ -11,8 +11,8 @@ import pytest
 from demo.programs import GovernorServer
 from governor.client import Client
 from governor.errors import GovernorError
-from governor.server import http_server
-from governor.server.services import PATIENT
+from governor.server import uvicorn_server
+from governor.server.services import DEFAULT_TIMING
 from governor.wire.rest import PREFIX, ChangeRequest
 from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, running, runtime
@@ -52,7 +52,7 @@ async def test_a_signal_ends_open_streams_and_the_server_in_order(start_server: 
 
 
 async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    async with running(tmp_path, timing=PATIENT._replace(body_s=0.1)) as bed:
+    async with running(tmp_path, timing=DEFAULT_TIMING._replace(body_s=0.1)) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
         head = (
             f"POST {PREFIX}/changes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
@@ -71,7 +71,7 @@ async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
 async def test_a_head_that_does_not_come_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(http_server, "HEAD_S", 0.1)
+    monkeypatch.setattr(uvicorn_server, "HEAD_TIMEOUT_S", 0.1)
     async with running(tmp_path) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
         writer.write(begun)
@@ -88,14 +88,14 @@ async def test_a_head_without_end_is_cut_off(tmp_path: Path) -> None:
         sent = 0
         with suppress(ConnectionError):
             async with asyncio.timeout(10):
-                while sent < 64 * http_server.HEAD_BYTES:
+                while sent < 64 * uvicorn_server.MAX_HEAD_BYTES:
                     writer.write(b"x" * 4096)
                     await writer.drain()
                     await asyncio.sleep(0)
                     sent += 4096
         writer.close()
     assert reader.exception() is not None
-    assert http_server.HEAD_BYTES < sent < 64 * http_server.HEAD_BYTES
+    assert uvicorn_server.MAX_HEAD_BYTES < sent < 64 * uvicorn_server.MAX_HEAD_BYTES
 
 
 async def test_a_kept_connection_serves_more_than_one_request_with_large_bodies(tmp_path: Path) -> None:

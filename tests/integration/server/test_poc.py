@@ -209,7 +209,7 @@ async def test_a_bad_file_keeps_the_last_good_one_until_it_is_good_again(
     assert kept == [1]
     assert agent.fields["redisHost"] == "b"
     # Each reason once: missing, three kinds of bad, missing again.
-    assert logged.count("source not taken, the last good one stays") == 5
+    assert logged.count("source rejected; its last valid state stays") == 5
     assert CANARY not in logged
 
 

@@ -15,14 +15,14 @@ from governor.agent.storage import Membership, Storage
 from governor.errors import GovernorError, Kind
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff, Retries
-from governor.server.services import PATIENT
+from governor.server.services import DEFAULT_TIMING
 from governor.wire import credentials
 from governor.wire.rest import PREFIX, Enrolment
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
 
 # On a busy machine a successor must have been refused before the dead one is noticed.
-IMPATIENT = PATIENT._replace(keepalive_s=0.05, dead_s=5.0)
+SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, dead_s=5.0)
 LAYER = profile("orders", component("store", redisHost="a"))
 
 
@@ -83,7 +83,7 @@ def go_dead(connection: socket.socket) -> None:
 
 
 async def test_a_dead_machine_does_not_keep_its_runtime_for_ever(tmp_path: Path) -> None:
-    async with running(tmp_path, timing=IMPATIENT) as bed:
+    async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"), LAYER)
         agent = await bed.enrol("r1")
         loop = asyncio.get_running_loop()

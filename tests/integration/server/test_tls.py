@@ -22,7 +22,7 @@ from governor.process.clock import VirtualClock
 from governor.process.exit_codes import DONE, EXIT_CODE
 from governor.process.tls import client_context, fingerprint_of
 from governor.server.identity.authority import VALID_FOR, open_authority, read_authority
-from governor.server.identity.certificates import LOOK_EVERY_S, RENEW_EVERY_S, Certificate, open_certificate
+from governor.server.identity.certificates import RELOAD_EVERY_S, RENEW_EVERY_S, Certificate, open_certificate
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
@@ -153,10 +153,10 @@ async def test_given_files_are_taken_up_when_they_are_replaced_and_not_when_they
         first = await shown(address, trust)
         replaced = authority.issue_serving()
         files[0].write_bytes(replaced.certificate)
-        await look_again(clock, LOOK_EVERY_S)
+        await look_again(clock, RELOAD_EVERY_S)
         assert await shown(address, trust) == first
         files[1].write_bytes(replaced.key)
-        await look_again(clock, LOOK_EVERY_S)
+        await look_again(clock, RELOAD_EVERY_S)
         assert await shown(address, trust) == x509.load_pem_x509_certificate(replaced.certificate)
 
 

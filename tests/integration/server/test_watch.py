@@ -11,13 +11,13 @@ import pytest
 from governor.domain.bundles import Delivery
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
-from governor.server.services import PATIENT
+from governor.server.services import DEFAULT_TIMING
 from governor.wire import credentials
 from governor.wire.rest import PREFIX
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
-IMPATIENT = PATIENT._replace(keepalive_s=0.05, stall_s=0.2)
+SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, stall_s=0.2)
 
 
 def layer(host: str, **spec: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ async def test_a_large_delivery_is_announced_and_fetched(tmp_path: Path) -> None
 
 
 async def test_keep_alives_come_while_nothing_happens(tmp_path: Path) -> None:
-    async with running(tmp_path, timing=IMPATIENT) as bed:
+    async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
         headers = {"Authorization": f"Bearer {agent.credential().reveal()}"}
@@ -140,7 +140,7 @@ async def stall(bed: ServerBed, agent: Agent) -> asyncio.StreamWriter:
 
 
 async def test_a_stalled_reader_holds_nobody_back_and_is_cut_off(tmp_path: Path) -> None:
-    async with running(tmp_path, timing=IMPATIENT) as bed:
+    async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"), runtime("r2"))
         stalled, healthy = await bed.enrol("r1"), await bed.enrol("r2")
         writer = await stall(bed, stalled)

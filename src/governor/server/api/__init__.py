@@ -1,4 +1,4 @@
-"""The REST API over HTTP: one table of endpoints, from which routing, access and the OpenAPI document are made.
+"""The REST API: one table of endpoints defines routing, access and the OpenAPI document.
 
-Handlers translate between requests and the server's parts; they decide nothing.
+Handlers translate between requests and services; decisions are made elsewhere.
 """

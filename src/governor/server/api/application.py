@@ -1,4 +1,4 @@
-"""The ASGI application: finds the endpoint, checks who asks, reads what is asked, answers or says why not."""
+"""The ASGI application: routes a request to its endpoint, authenticates, decodes, and sends the answer or a problem."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from governor.server.services import Services
 from governor.values.secret import Secret
 from governor.wire.problems import problem
 
-_NOBODY: Final = Principal("nobody", "")
+_ANONYMOUS: Final = Principal("nobody", "")
 _LEGACY: Final = Principal("legacy", "", is_legacy=True)
 _PROBLEM: Final = "application/problem+json"
 _EXTRA_HEADERS: Final[dict[Kind, tuple[tuple[str, str], ...]]] = {
@@ -33,7 +33,7 @@ _log = logging.get_logger(__name__)
 
 
 def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
-    """The application for a table of endpoints."""
+    """Return the ASGI application for a table of endpoints."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.route, {})[endpoint.method] = endpoint
@@ -42,7 +42,7 @@ def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
 
 
 class _Resource:
-    """One path with its methods; without methods it is where nothing is."""
+    """One path with its methods; no methods for unknown paths."""
 
     def __init__(self, services: Services, route: str, methods: Mapping[str, Endpoint]) -> None:
         self._services = services
@@ -63,27 +63,27 @@ class _Resource:
             else:
                 status = answer.status
                 await _send(send, answer)
-        except Exception as error:  # noqa: BLE001 - the edge of the server: whatever it is, the caller is told
-            refusal = _refusal(error, self._route)
-            status = refusal.status
-            await _send(send, refusal)
-        self._services.metrics.requests.labels(self._known_method(scope), self._route, str(status)).inc()
+        except Exception as error:  # noqa: BLE001 - every error becomes a problem response
+            answer = _problem_answer(error, self._route)
+            status = answer.status
+            await _send(send, answer)
+        self._services.metrics.requests.labels(self._method_label(scope), self._route, str(status)).inc()
 
-    def _known_method(self, scope: Scope) -> str:
+    def _method_label(self, scope: Scope) -> str:
         return scope["method"] if scope["method"] in self._methods else "other"
 
     def _endpoint(self, method: str) -> Endpoint:
         if not self._methods:
-            raise not_found("such path; see openapi.json for those that are")
+            raise not_found("such path; see openapi.json for all paths")
         if method not in self._methods:
-            message = f"this path takes {', '.join(sorted(self._methods))}"
+            message = f"this path allows only {', '.join(sorted(self._methods))}"
             raise GovernorError(Kind.UNIMPLEMENTED, "method-unknown", message)
         return self._methods[method]
 
     async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
         headers, path = Headers(scope=scope), scope["path_params"]
-        principal = _NOBODY
-        if endpoint.access is Access.LEGACY and self._services.legacy_open and _names_loopback(headers):
+        principal = _ANONYMOUS
+        if endpoint.access is Access.LEGACY and self._services.legacy_open and _host_is_loopback(headers):
             principal = _LEGACY
         elif endpoint.access is not Access.PUBLIC:
             principal = await self._services.identity.authenticate(_credential(headers))
@@ -93,8 +93,8 @@ class _Resource:
         return Call(self._services, principal, path, query, headers, body)
 
 
-def _names_loopback(headers: Headers) -> bool:
-    """A page in somebody's browser can reach loopback too, but under a name of its own."""
+def _host_is_loopback(headers: Headers) -> bool:
+    """Return whether Host is loopback; a web page that reaches loopback by DNS rebinding has another Host."""
     try:
         return is_loopback(urlsplit(f"//{headers.get('host', '')}").hostname or "")
     except ValueError:
@@ -104,7 +104,7 @@ def _names_loopback(headers: Headers) -> bool:
 def _credential(headers: Headers) -> Secret:
     scheme, _, text = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
-        message = "a token is needed: send it as `Authorization: Bearer TOKEN`"
+        message = "a token is required: send it as `Authorization: Bearer TOKEN`"
         raise GovernorError(Kind.UNAUTHENTICATED, "token-missing", message)
     return Secret(text.strip())
 
@@ -117,14 +117,14 @@ def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
     return query
 
 
-def _refusal(error: Exception, route: str) -> Answer:
+def _problem_answer(error: Exception, route: str) -> Answer:
     if isinstance(error, TimeoutError):
-        error = GovernorError(Kind.DEADLINE, "answer-slow", "the server could not answer in time; try again")
+        error = GovernorError(Kind.DEADLINE, "answer-slow", "the server did not answer in time; retry")
     if not isinstance(error, GovernorError):
-        _log.error("a request failed", route=route, exc_info=error)
-        error = GovernorError(Kind.INTERNAL, "internal", "the server failed; its log says more")
+        _log.error("request failed", route=route, exc_info=error)
+        error = GovernorError(Kind.INTERNAL, "internal", "internal error; see the server's log")
     elif error.kind is Kind.INTERNAL:
-        _log.error("a request failed", route=route, code=error.code, error=error.message)
+        _log.error("request failed", route=route, code=error.code, error=error.message)
     body = problem(error)
     return Answer(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), _PROBLEM)
 

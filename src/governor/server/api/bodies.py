@@ -1,4 +1,4 @@
-"""Reading the body of a request: within bounds of size, time and depth, as JSON of a known type or as YAML text."""
+"""Request bodies: read within limits of size, time and depth, as JSON of a known type or as YAML text."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from governor.errors import GovernorError, Kind, invalid
-from governor.server.api.endpoints import BODY_BYTES, JSON, YAML, Endpoint
+from governor.server.api.endpoints import JSON, MAX_BODY_BYTES, YAML, Endpoint
 
-_LARGE_BYTES: Final = 128 * 1024
-"""A body beyond this is decoded in a thread, so that nobody else waits for it."""
+_THREAD_BYTES: Final = 128 * 1024
+"""A larger body is decoded in a thread, so that it does not block the event loop."""
 
 
 async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, timeout_s: float) -> Any:
-    """The decoded body, the bytes of YAML text, or None for an endpoint without body."""
+    """Return the decoded body, the bytes of YAML text, or None if the endpoint has no body."""
     if endpoint.body is None:
         return None
     media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
@@ -29,47 +29,47 @@ async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, time
         raise GovernorError(Kind.DEADLINE, "body-slow", f"the body did not arrive within {timeout_s:g} s") from error
     if media_type == YAML:
         return data
-    if len(data) > _LARGE_BYTES:
+    if len(data) > _THREAD_BYTES:
         return await asyncio.to_thread(_decode, data, endpoint.body)
     return _decode(data, endpoint.body)
 
 
 async def _read(headers: Headers, receive: Receive) -> bytes:
     length = headers.get("content-length", "0")
-    if length.isdigit() and int(length) > BODY_BYTES:
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _too_large()
     data = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise GovernorError(Kind.UNAVAILABLE, "peer-left", "the connection ended before the body was complete")
+            raise GovernorError(Kind.UNAVAILABLE, "peer-left", "the connection was closed before the body was complete")
         data += message.get("body", b"")
-        if len(data) > BODY_BYTES:
+        if len(data) > MAX_BODY_BYTES:
             raise _too_large()
         if not message.get("more_body", False):
             return bytes(data)
 
 
 def _too_large() -> GovernorError:
-    return invalid("body-large", f"the body is larger than {BODY_BYTES} bytes; split the request")
+    return invalid("body-large", f"the body is larger than {MAX_BODY_BYTES} bytes; split the request")
 
 
 def _decode(data: bytes, kind: Any) -> Any:
     try:
         decoded = msgspec.json.decode(data, type=kind)
-        json.loads(data, object_pairs_hook=_unique)
+        json.loads(data, object_pairs_hook=_check_unique)
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
     except msgspec.ValidationError as error:
-        raise invalid("body-invalid", f"the body is not what this endpoint takes: {error}") from error
+        raise invalid("body-invalid", f"the body does not match this endpoint: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid("json-syntax", f"the body is not JSON: {error}") from error
     return decoded
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    """JSON readers disagree about a key that is there twice; nobody can mean it."""
+def _check_unique(pairs: list[tuple[str, Any]]) -> None:
+    """Raise if a key occurs twice: JSON parsers disagree about which value counts."""
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise invalid("json-duplicate-key", f"the key {twice!r} is there twice in one map; remove one of them")
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise invalid("json-duplicate-key", f"the key {duplicate!r} occurs twice in one object; remove one of them")

@@ -1,4 +1,4 @@
-"""Handlers of changes."""
+"""Handlers for changes."""
 
 from typing import cast
 
@@ -11,15 +11,15 @@ from governor.wire.rest import ChangeRequest
 from governor.yamltext import Parsed, load
 
 SOURCE = "request"
-"""What errors call the text of a request in place of a file's name."""
+"""File name of a request's YAML text in error details."""
 
 
 async def submit(call: Call) -> Answer:
-    """Take a change. Documents in YAML text are told with their lines."""
+    """Submit a change; errors in YAML text carry line numbers."""
     if isinstance(call.body, ChangeRequest):
         if call.query:
-            # A dry run that was asked for in the wrong place must not become a real change.
-            raise invalid("query-unknown", "a change in JSON says everything in its body; leave the query out")
+            # A dryRun in the wrong place must not become a real change.
+            raise invalid("query-unknown", "a JSON change has all options in its body; remove the query parameters")
         return Answer(await call.services.changes.submit(call.body, call.principal.name))
     parsed = load(call.body, SOURCE)
     try:
@@ -38,7 +38,7 @@ def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
 
 
 async def get(call: Call) -> Answer:
-    """One accepted change."""
+    """Return one accepted change."""
     change_id = call.path["change"]
     change = await call.services.store.read(lambda connection: find_change(connection, change_id))
     if change is None:

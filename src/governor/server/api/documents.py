@@ -1,10 +1,10 @@
-"""Handlers of documents and revisions."""
+"""Handlers for documents and revisions."""
 
 import msgspec
 
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
 from governor.errors import invalid
-from governor.server.api.endpoints import EVENTS, JSON, Answer, Call, Events, Produced, not_found, whole_number
+from governor.server.api.endpoints import EVENTS, JSON, Answer, Call, Events, Produced, not_found, parse_integer
 from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
 from governor.server.watch.hub import PROGRESS
 from governor.server.watch.status import read_progress, revision_progress
@@ -14,11 +14,11 @@ from governor.wire.events import Event, encode
 from governor.wire.rest import DocumentView, RevisionProgress
 
 _DEFAULT_LIMIT = 50
-_MOST = 500
+_MAX_LIMIT = 500
 
 
 async def list_documents(call: Call) -> Answer:
-    """The newest version of each document that is there."""
+    """Return the newest version of each existing document."""
     kind = call.query.get("kind")
     if kind is not None and kind not in DOCUMENT_TYPES:
         raise invalid("kind-unknown", f"unknown kind; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}")
@@ -27,7 +27,7 @@ async def list_documents(call: Call) -> Answer:
 
 
 async def get_document(call: Call) -> Answer:
-    """One version of a document; a deleted one is found only by its version."""
+    """Return one version of a document; a deleted document is found only by version."""
     ref, version = DocumentRef(call.path["kind"], call.path["name"]), call.number("version")
     found = await call.services.store.read(lambda connection: document_version(connection, ref, version))
     if found is None or (found.tree is None and version is None):
@@ -36,11 +36,11 @@ async def get_document(call: Call) -> Answer:
 
 
 async def list_revisions(call: Call) -> Answer:
-    """Revisions, newest first."""
-    asked, before = call.number("limit"), call.number("before")
-    limit = _DEFAULT_LIMIT if asked is None else asked
-    if not 0 < limit <= _MOST:
-        raise invalid("limit", f"limit is from 1 to {_MOST}")
+    """Return revisions, newest first."""
+    requested, before = call.number("limit"), call.number("before")
+    limit = _DEFAULT_LIMIT if requested is None else requested
+    if not 0 < limit <= _MAX_LIMIT:
+        raise invalid("limit", f"limit must be from 1 to {_MAX_LIMIT}")
     document = _ref(call.query["document"]) if "document" in call.query else None
     return Answer(
         await call.services.store.read(
@@ -50,7 +50,7 @@ async def list_revisions(call: Call) -> Answer:
 
 
 async def get_revision(call: Call) -> Answer:
-    """One revision."""
+    """Return one revision."""
     number = _number(call)
     found = await call.services.store.read(lambda connection: find_revisions(connection, number=number))
     if not found:
@@ -59,37 +59,37 @@ async def get_revision(call: Call) -> Answer:
 
 
 async def follow_progress(call: Call) -> Answer | Events:
-    """How far a revision is out: once as JSON, or each time it moves until it is complete."""
+    """Return the progress of a revision: once as JSON, or as events until it is complete."""
     await get_revision(call)
-    follower = _ProgressFollower(call, _number(call))
+    feed = _ProgressFeed(call, _number(call))
     if JSON in call.headers.get("accept", "") and EVENTS not in call.headers["accept"]:
-        return Answer(await follower.look())
-    return Events(PROGRESS, follower.produce, call.services.timing.progress_pause_s)
+        return Answer(await feed.read())
+    return Events(PROGRESS, feed.produce, call.services.timing.progress_pause_s)
 
 
-class _ProgressFollower:
-    """Remembers what was sent, so that only movement is sent again."""
+class _ProgressFeed:
+    """Source of progress events; skips a state that was sent last."""
 
     def __init__(self, call: Call, number: int) -> None:
         self._services = call.services
         self._number = number
         self._sent: RevisionProgress | None = None
 
-    async def look(self) -> RevisionProgress:
+    async def read(self) -> RevisionProgress:
         facts = await self._services.store.read(lambda connection: read_progress(connection, self._number))
         return revision_progress(self._number, facts, self._services.hub.presence, self._services.clock.now())
 
     async def produce(self) -> Produced:
-        progress = await self.look()
-        if self._sent is not None and _timeless(progress) == _timeless(self._sent):
+        progress = await self.read()
+        if self._sent is not None and _without_seconds(progress) == _without_seconds(self._sent):
             return Produced()
         self._sent = progress
         event = Event(events.PROGRESS, msgspec.json.encode(progress).decode())
         return Produced(encode(event), last=progress.complete)
 
 
-def _timeless(progress: RevisionProgress) -> RevisionProgress:
-    """Time alone is no movement."""
+def _without_seconds(progress: RevisionProgress) -> RevisionProgress:
+    """Ignore elapsed time when comparing."""
     runtimes = tuple(msgspec.structs.replace(each, seconds=0) for each in progress.runtimes)
     return msgspec.structs.replace(progress, runtimes=runtimes)
 
@@ -101,9 +101,9 @@ def _view(version: DocumentVersion) -> DocumentView:
 def _ref(text: str) -> DocumentRef:
     kind, slash, name = text.partition("/")
     if not slash:
-        raise invalid("document-reference", "a document is named Kind/name, for example Profile/orders")
+        raise invalid("document-reference", "write the document as Kind/name, for example Profile/orders")
     return DocumentRef(kind, name)
 
 
 def _number(call: Call) -> int:
-    return whole_number(call.path["revision"], "the revision")
+    return parse_integer(call.path["revision"], "the revision")

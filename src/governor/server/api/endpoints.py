@@ -1,4 +1,4 @@
-"""What an endpoint is: a row of the table in ``routes``, the call that reaches its handler, and the answer."""
+"""Endpoints: a row of the table in ``routes``, the call passed to its handler, and the answer."""
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,11 +16,11 @@ from governor.wire.rest import PREFIX
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 EVENTS: Final = "text/event-stream"
-BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 
 class Access(enum.StrEnum):
-    """Who may call an endpoint. ``SELF`` is the runtime that the path names, and nobody else."""
+    """Required access of an endpoint. ``SELF`` is only the runtime named in the path."""
 
     PUBLIC = "public"
     SELF = "self"
@@ -43,12 +43,12 @@ _ROLES: Final[dict[Access, frozenset[Role]]] = {
 
 
 def check_access(access: Access, principal: Principal, runtime: str | None) -> None:
-    """Refuse a principal that this endpoint is not for; says nothing about what is there."""
+    """Raise if the principal may not call the endpoint; the error does not reveal whether the resource exists."""
     if principal.runtime is not None:
-        # The old API's list is for everybody, and a runtime finds only itself in it.
+        # The legacy list is open to runtimes too; it shows a runtime only itself.
         is_own = principal.runtime == runtime or (access is Access.LEGACY and runtime is None)
         if access not in (Access.SELF, Access.VIEWER_OR_SELF, Access.LEGACY) or not is_own:
-            message = "a runtime's credential is for the runtime itself and for nothing else"
+            message = "a runtime's credential allows access only to the runtime itself"
             raise GovernorError(Kind.DENIED, "not-yours", message)
     elif principal.role not in _ROLES[access]:
         needed = "the credential of the runtime itself" if access is Access.SELF else f"the role {access} or higher"
@@ -56,7 +56,7 @@ def check_access(access: Access, principal: Principal, runtime: str | None) -> N
 
 
 class Call(NamedTuple):
-    """One request, authenticated and read."""
+    """One authenticated and decoded request."""
 
     services: Services
     principal: Principal
@@ -66,12 +66,12 @@ class Call(NamedTuple):
     body: Any = None
 
     def number(self, name: str) -> int | None:
-        """A query parameter that is a whole number, None when it is absent."""
+        """Return a query parameter as an integer, or None if absent."""
         text = self.query.get(name)
-        return None if text is None else whole_number(text, f"query parameter {name}")
+        return None if text is None else parse_integer(text, f"query parameter {name}")
 
     def flag(self, name: str) -> bool:
-        """A query parameter that is true or false, false when it is absent."""
+        """Return a boolean query parameter, False if absent."""
         text = self.query.get(name, "false")
         if text not in ("true", "false"):
             raise invalid("not-a-flag", f"query parameter {name} must be true or false")
@@ -79,7 +79,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A body that becomes JSON unless it is bytes, or nothing."""
+    """A response; the body is encoded as JSON unless it is bytes or None."""
 
     body: Any = None
     status: int = 200
@@ -88,7 +88,7 @@ class Answer(NamedTuple):
 
 
 class Events(NamedTuple):
-    """An answer that is a stream: ``topic`` wakes it, ``produce`` gives the next event or nothing new."""
+    """A response that is an event stream: each wake-up of ``topic`` calls ``produce``."""
 
     topic: str
     produce: "Callable[[], Awaitable[Produced]]"
@@ -97,7 +97,7 @@ class Events(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """What a stream sends now; the last one ends it."""
+    """The next chunk of a stream, empty if nothing changed; ``last`` ends the stream."""
 
     chunk: bytes = b""
     last: bool = False
@@ -107,7 +107,7 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Answer | Events]]
 
 
 class Query(NamedTuple):
-    """A query parameter, for the OpenAPI document and for refusing others."""
+    """A query parameter, for validation and for the OpenAPI document."""
 
     name: str
     description: str
@@ -115,7 +115,7 @@ class Query(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """One row of the table."""
+    """One row of the endpoint table."""
 
     method: str
     path: str
@@ -132,18 +132,18 @@ class Endpoint(NamedTuple):
 
     @property
     def route(self) -> str:
-        """The whole path below the server's address."""
+        """Return the full path with its prefix."""
         return self.prefix + self.path
 
 
-def whole_number(text: str, what: str) -> int:
-    """Read a number from a path or a query."""
+def parse_integer(text: str, what: str) -> int:
+    """Parse an integer from a path or query parameter."""
     try:
         return msgspec.convert(text, int, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid("not-a-number", f"{what} must be a whole number, not {text!r}") from error
+        raise invalid("not-a-number", f"{what} must be an integer, not {text!r}") from error
 
 
 def not_found(what: str) -> GovernorError:
-    """The error for something that is not there."""
+    """Return the error for a missing resource."""
     return GovernorError(Kind.NOT_FOUND, "not-found", f"there is no {what}")

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of endpoints and the structs that it names."""
+"""The OpenAPI document, generated from the endpoint table and its structs."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the OpenAPI document."""
     types = [Problem, *dict.fromkeys(kind for each in endpoints for kind in (each.body, each.answer) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = dict(zip(types, schemas, strict=True))

@@ -1,4 +1,4 @@
-"""Handlers of the proof of concept's API, which stays for agents that still poll it: ``{"id", "data"}`` and no more."""
+"""Handlers for the proof of concept's API, ``{"id", "data"}``, kept for agents that still poll it."""
 
 from typing import Any, Final
 
@@ -16,19 +16,19 @@ from governor.values.trees import Manifest, masked
 from governor.wire.rest import PocEntity
 
 _TEXT: Final = "text/plain; charset=utf-8"
-# Opened values may be in it: no cache may keep it.
+# The answer may contain unsealed values, which no cache may store.
 _HEADERS: Final = (("Cache-Control", "no-store"),)
 
 
 async def list_runtimes(call: Call) -> Answer:
-    """All runtimes; for a runtime's own credential only itself."""
+    """Return all runtimes, or only the caller if it is a runtime."""
     found = await call.services.store.read(_read_all)
-    mine = {name: each for name, each in found.items() if call.principal.runtime in (None, name)}
-    return Answer([_entity(call, name, delivery) for name, delivery in mine.items()], headers=_HEADERS)
+    visible = {name: each for name, each in found.items() if call.principal.runtime in (None, name)}
+    return Answer([_entity(call, name, delivery) for name, delivery in visible.items()], headers=_HEADERS)
 
 
 async def get_runtime(call: Call) -> Answer:
-    """One runtime, or the old words for none."""
+    """Return one runtime, or the plain-text 404 of the proof of concept."""
     name = call.path["runtime"]
     found = await call.services.store.read(lambda connection: _read(connection, name))
     if name not in found:
@@ -57,13 +57,13 @@ def _entity(call: Call, name: str, delivery: Delivery | None) -> PocEntity:
 
 
 def _may_read_values(call: Call) -> bool:
-    """The old agent needs passwords to configure Dapr; people who may only look do not."""
+    """Return whether the caller gets plain values: agents need them to configure Dapr, viewers and editors do not."""
     principal = call.principal
     return principal.role is Role.ADMIN or principal.runtime is not None or principal.is_legacy
 
 
 def entity_data(resources: tuple[Manifest, ...], stamp: str) -> dict[str, Any]:
-    """One object as it is, any other number as a List; the old agent compares the stamp of the object that it has."""
+    """Return a single object as is, otherwise a List; polling agents compare the stamp to detect changes."""
     stamped = [_stamped(manifest, stamp) for manifest in resources]
     if len(stamped) == 1:
         return stamped[0]

@@ -1,4 +1,4 @@
-"""The table of endpoints. Routing, access and the OpenAPI document come from here and from nowhere else."""
+"""The table of endpoints, the only definition of routing, access and the OpenAPI document."""
 
 from typing import Final
 
@@ -26,14 +26,14 @@ from governor.wire.rest import (
 
 
 async def status(call: Call) -> Answer:
-    """How the server is, and as whom it knows the caller."""
+    """Return the server's version, time and failing checks, and the caller's identity."""
     services, caller = call.services, call.principal
     failing = services.checks.readiness().failing
     return Answer(ServerStatus(governor.__version__, services.clock.now(), caller.name, caller.role, failing))
 
 
 async def describe(_call: Call) -> Answer:
-    """The OpenAPI document of this table."""
+    """Return the OpenAPI document of this table."""
     return Answer(openapi.document(ENDPOINTS))
 
 
@@ -43,23 +43,23 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/changes",
         changes.submit,
         Access.EDITOR,
-        "Ask for a change of documents, as JSON or as YAML text",
+        "Submit a change of documents, as JSON or as YAML text",
         body=ChangeRequest,
         answer=Change,
         yaml=True,
         query=(
-            Query("message", "Why, with a body of YAML"),
-            Query("dryRun", "Answer and store nothing, with a body of YAML", "boolean"),
-            Query("allowDeletions", "Removing much is meant, with a body of YAML", "boolean"),
+            Query("message", "Message of the change, for a YAML body"),
+            Query("dryRun", "Validate and preview without storing, for a YAML body", "boolean"),
+            Query("allowDeletions", "Allow large deletions, for a YAML body", "boolean"),
         ),
     ),
-    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "One accepted change", answer=Change),
+    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get an accepted change", answer=Change),
     Endpoint(
         "GET",
         "/documents",
         documents.list_documents,
         Access.VIEWER,
-        "The newest version of each document",
+        "List the newest version of each document",
         answer=list[DocumentView],
         query=(Query("kind", "Only documents of this kind"),),
     ),
@@ -68,30 +68,30 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/documents/{kind}/{name}",
         documents.get_document,
         Access.VIEWER,
-        "One version of a document",
+        "Get a version of a document",
         answer=DocumentView,
-        query=(Query("version", "Which version; the newest without it", "integer"),),
+        query=(Query("version", "Version; the newest if omitted", "integer"),),
     ),
     Endpoint(
         "GET",
         "/revisions",
         documents.list_revisions,
         Access.VIEWER,
-        "Revisions, newest first",
+        "List revisions, newest first",
         answer=list[Revision],
         query=(
-            Query("limit", "How many at most", "integer"),
+            Query("limit", "Maximum number of revisions", "integer"),
             Query("before", "Only revisions before this one", "integer"),
             Query("document", "Only revisions that touched this document, Kind/name"),
         ),
     ),
-    Endpoint("GET", "/revisions/{revision}", documents.get_revision, Access.VIEWER, "One revision", answer=Revision),
+    Endpoint("GET", "/revisions/{revision}", documents.get_revision, Access.VIEWER, "Get a revision", answer=Revision),
     Endpoint(
         "GET",
         "/revisions/{revision}/progress",
         documents.follow_progress,
         Access.VIEWER,
-        "How far a revision is out, once or as it moves",
+        "Get or watch the progress of a revision",
         answer=RevisionProgress,
         events=(PROGRESS,),
     ),
@@ -100,7 +100,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes",
         runtimes.list_runtimes,
         Access.VIEWER,
-        "All runtimes with their states",
+        "List runtimes with their status",
         answer=list[RuntimeView],
     ),
     Endpoint(
@@ -108,7 +108,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}",
         runtimes.get_runtime,
         Access.VIEWER_OR_SELF,
-        "One runtime with its state",
+        "Get a runtime with its status",
         answer=RuntimeView,
     ),
     Endpoint(
@@ -116,7 +116,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/explain",
         runtimes.explain,
         Access.VIEWER,
-        "Each field of a runtime's resources and apply policy, with the profile that decided it",
+        "Explain which profile set each field of a runtime's resources and apply policy",
         answer=RuntimeExplanation,
     ),
     Endpoint(
@@ -124,7 +124,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/retry",
         runtimes.retry,
         Access.EDITOR,
-        "Have a runtime try its newest delivery once more, if it is not verified",
+        "Retry a runtime's newest delivery, if it is not verified",
         answer=RuntimeView,
     ),
     Endpoint(
@@ -132,7 +132,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/revoke",
         runtimes.revoke,
         Access.ADMIN,
-        "End the key of a runtime's agent at once, and its unused join tokens",
+        "Revoke the key of a runtime's agent and its unused join tokens",
         answer=RuntimeView,
     ),
     Endpoint(
@@ -140,11 +140,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/watch",
         runtimes.watch,
         Access.SELF,
-        "The newest delivery and each newer one; Last-Event-ID names the one that the agent has",
+        "Watch the deliveries of a runtime; Last-Event-ID is the sequence that the agent has",
         events=(DELIVERY, NOTICE),
         query=(
-            Query("boot", "Which start of the agent this is; another one is refused while this one watches"),
-            Query("host", "Where the agent runs, to be named to another one"),
+            Query("boot", "Identifies the agent process; others are rejected while it watches"),
+            Query("host", "Host of the agent, named in the error for a second agent"),
         ),
     ),
     Endpoint(
@@ -152,7 +152,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/bundles/{sequence}",
         runtimes.get_bundle,
         Access.SELF,
-        "One delivery, opened and signed",
+        "Get a delivery, unsealed and signed",
         answer=SignedDelivery,
     ),
     Endpoint(
@@ -160,7 +160,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/reports",
         runtimes.report,
         Access.SELF,
-        "What the agent saw of a delivery",
+        "Report the state of a delivery",
         body=Report,
         status=204,
     ),
@@ -169,21 +169,21 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/tokens",
         tokens.create,
         Access.ADMIN,
-        "Make a token for a role, or a one-time token for a runtime to join",
+        "Create a token for a role, or a one-time join token for a runtime",
         body=TokenRequest,
         answer=TokenCreated,
         status=201,
     ),
     Endpoint(
-        "GET", "/tokens", tokens.list_tokens, Access.ADMIN, "All tokens without their texts", answer=list[TokenView]
+        "GET", "/tokens", tokens.list_tokens, Access.ADMIN, "List tokens without their secrets", answer=list[TokenView]
     ),
-    Endpoint("DELETE", "/tokens/{token}", tokens.revoke, Access.ADMIN, "End a token at once", status=204),
+    Endpoint("DELETE", "/tokens/{token}", tokens.revoke, Access.ADMIN, "Revoke a token", status=204),
     Endpoint(
         "POST",
         "/enrol",
         tokens.enrol,
         Access.PUBLIC,
-        "Make an agent's key the identity of its runtime",
+        "Enrol an agent's key as the identity of its runtime",
         body=EnrolRequest,
         answer=Enrolment,
     ),
@@ -192,7 +192,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes",
         poc.list_runtimes,
         Access.LEGACY,
-        "All runtimes as the proof of concept gave them",
+        "List runtimes in the format of the proof of concept",
         answer=list[PocEntity],
         prefix="",
     ),
@@ -201,10 +201,17 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}",
         poc.get_runtime,
         Access.LEGACY,
-        "One runtime as the proof of concept gave it",
+        "Get a runtime in the format of the proof of concept",
         answer=PocEntity,
         prefix="",
     ),
-    Endpoint("GET", "/status", status, Access.VIEWER, "How the server is, and who asks", answer=ServerStatus),
-    Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "This description", answer=dict),
+    Endpoint(
+        "GET",
+        "/status",
+        status,
+        Access.VIEWER,
+        "Get the server's status and the caller's identity",
+        answer=ServerStatus,
+    ),
+    Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "Get this description", answer=dict),
 )

@@ -11,7 +11,7 @@ from governor.domain.documents import ApplyPolicy, DocumentRef
 from governor.domain.layering import Origin
 from governor.domain.reports import Report
 from governor.errors import invalid
-from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, whole_number
+from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
 from governor.server.changes.versions import existing
 from governor.server.store.deliveries import find_delivery
@@ -104,7 +104,7 @@ async def revoke(call: Call) -> Answer:
 async def watch(call: Call) -> Events:
     """Stream the newest delivery, unless the agent has it, and every newer one."""
     last = call.headers.get("last-event-id", "")
-    after = whole_number(last, "Last-Event-ID") if last else 0
+    after = parse_integer(last, "Last-Event-ID") if last else 0
     watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"))
     return Events(call.path["runtime"], _DeliveryFeed(call, after).produce, watcher=watcher)
 
@@ -141,7 +141,7 @@ class _DeliveryFeed:
 
 async def get_bundle(call: Call) -> Answer:
     """Return one delivery by its sequence, unsealed and signed; it is immutable."""
-    runtime, sequence = call.path["runtime"], whole_number(call.path["sequence"], "the sequence")
+    runtime, sequence = call.path["runtime"], parse_integer(call.path["sequence"], "the sequence")
     delivery = await call.services.store.read(lambda connection: find_delivery(connection, runtime, sequence))
     if delivery is None:
         raise not_found(f"delivery {sequence} of this runtime")

@@ -1,6 +1,6 @@
-"""Answers that do not end by themselves: server-sent events as a raw ASGI response.
+"""Event streams: server-sent events as a raw ASGI response.
 
-A reader that has gone is noticed, and one that does not read is cut off, so that neither holds memory for ever.
+A stream is closed when its client disconnects, and aborted when its client stops reading, so that neither leaks memory.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from governor.server.watch.hub import Stream
 from governor.wire.events import KEEPALIVE
 
 ABORT = "governor.abort"
-"""Where the server's protocol puts the way to cut off a connection whose peer does not read."""
+"""ASGI extension under which the HTTP server provides a callback that aborts the connection."""
 
 _HEADERS = [
     (b"content-type", EVENTS.encode()),
@@ -30,24 +30,24 @@ _log = logging.get_logger(__name__)
 async def respond(
     events: Events, credential: str, services: Services, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Send events until they end, the credential ends, the reader leaves or stops reading."""
+    """Send events until the stream ends or is closed, or the client disconnects or stops reading."""
     with services.hub.open(events.topic, credential, events.watcher) as stream:
-        leaving = asyncio.create_task(_notice_leaving(receive, stream))
+        disconnect = asyncio.create_task(_close_on_disconnect(receive, stream))
         try:
             await _Response(scope, send, services).follow(events, stream)
         finally:
-            leaving.cancel()
-            await asyncio.wait({leaving})
+            disconnect.cancel()
+            await asyncio.wait({disconnect})
 
 
-async def _notice_leaving(receive: Receive, stream: Stream) -> None:
+async def _close_on_disconnect(receive: Receive, stream: Stream) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     stream.close()
 
 
 class _Response:
-    """One response that is written piece by piece."""
+    """One streamed response."""
 
     def __init__(self, scope: Scope, send: Send, services: Services) -> None:
         self._send = send
@@ -62,11 +62,11 @@ class _Response:
             await self._write(_body(b"", more=False))
         except TimeoutError:
             self._services.metrics.stalled.inc()
-            _log.info("a stream was cut off because its reader stopped reading")
+            _log.info("stream aborted: the client stopped reading")
             self._abort()
         except GovernorError as error:
-            # The answer has begun, so the reader can only be told by its end.
-            _log.error("a stream was cut off by an error", error=str(error), code=error.code)
+            # The response has started, so an error can only be signalled by aborting it.
+            _log.error("stream aborted by an error", error=str(error), code=error.code)
             self._abort()
 
     async def _send_events(self, events: Events, stream: Stream) -> None:
@@ -76,12 +76,12 @@ class _Response:
             if produced.chunk:
                 await self._write(_body(produced.chunk))
             if not produced.last:
-                rested = asyncio.get_running_loop().time() + events.pause_s
-                await self._wait_for_news(stream)
-                await asyncio.sleep(max(0.0, rested - asyncio.get_running_loop().time()))
+                pause_end = asyncio.get_running_loop().time() + events.pause_s
+                await self._wait_for_wake_up(stream)
+                await asyncio.sleep(max(0.0, pause_end - asyncio.get_running_loop().time()))
 
-    async def _wait_for_news(self, stream: Stream) -> None:
-        while not await stream.news(self._services.timing.keepalive_s):
+    async def _wait_for_wake_up(self, stream: Stream) -> None:
+        while not await stream.wait(self._services.timing.keepalive_s):
             await self._write(_body(KEEPALIVE))
 
     async def _write(self, message: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Handlers of tokens and enrolment."""
+"""Handlers for tokens and enrolment."""
 
 from governor.errors import GovernorError, Kind
 from governor.server.api.endpoints import Answer, Call
@@ -9,9 +9,9 @@ from governor.wire.rest import Enrolment, EnrolRequest, TokenCreated, TokenReque
 
 
 async def create(call: Call) -> Answer:
-    """Make a token; this answer is the only place where its text ever stands."""
+    """Create a token; its text is returned only here."""
     request = call.body
-    assert isinstance(request, TokenRequest)  # noqa: S101 - the table says so
+    assert isinstance(request, TokenRequest)  # noqa: S101 - guaranteed by the endpoint's body type
     token, secret = await call.services.identity.create(request)
     text = secret if request.runtime is None else _join_text(call, request.runtime, secret)
     return Answer(TokenCreated(view(token), text.reveal()), status=201, headers=(("Cache-Control", "no-store"),))
@@ -23,20 +23,20 @@ def _join_text(call: Call, runtime: str, secret: Secret) -> Secret:
 
 
 async def list_tokens(call: Call) -> Answer:
-    """All tokens without their texts."""
+    """Return all tokens without their secrets."""
     return Answer(await call.services.identity.tokens())
 
 
 async def revoke(call: Call) -> Answer:
-    """End a token at once."""
+    """Revoke a token."""
     await call.services.identity.revoke(call.path["token"])
     return Answer(status=204)
 
 
 async def enrol(call: Call) -> Answer:
-    """Make an agent's key the identity of its runtime."""
+    """Enrol an agent's key as the identity of its runtime."""
     request = call.body
-    assert isinstance(request, EnrolRequest)  # noqa: S101 - the table says so
+    assert isinstance(request, EnrolRequest)  # noqa: S101 - guaranteed by the endpoint's body type
     if not call.services.enrolment_limiter.try_acquire():
         raise GovernorError(Kind.UNAVAILABLE, "too-many", "too many enrolments at once; retry in a moment")
     await call.services.identity.enrol(request)

@@ -57,7 +57,7 @@ class Decision(msgspec.Struct, frozen=True):
     change: Change
     versions: tuple[DocumentVersion, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
-    ended_keys: tuple[str, ...] = ()
+    deleted_keys: tuple[str, ...] = ()
 
 
 class Changes:
@@ -129,14 +129,14 @@ class Changes:
         if request.dry_run:
             return Decision(change)
         _insert(connection, change, parent, revision_digest(stored, versions), versions, deliveries)
-        return Decision(change, versions, deliveries, tuple(_end_deleted_runtimes(connection, versions)))
+        return Decision(change, versions, deliveries, tuple(_delete_keys(connection, versions)))
 
     def _announce(self, decision: Decision) -> None:
         """Wake the affected watches, close those of deleted runtimes, and count the change."""
         for delivery in decision.deliveries:
             self._hub.wake(delivery.runtime)
-        for key_id in decision.ended_keys:
-            self._hub.end(key_id)
+        for key_id in decision.deleted_keys:
+            self._hub.block(key_id)
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc(len(decision.deliveries))
         self._metrics.changes.labels("accepted" if decision.versions else "unchanged").inc()
@@ -214,8 +214,8 @@ def _insert(
     insert_deliveries(connection, deliveries, change.time)
 
 
-def _end_deleted_runtimes(connection: sa.Connection, versions: tuple[DocumentVersion, ...]) -> Iterator[str]:
-    """Delete the keys of deleted runtimes and yield their ids."""
+def _delete_keys(connection: sa.Connection, versions: tuple[DocumentVersion, ...]) -> Iterator[str]:
+    """Delete the keys of deleted runtimes and yield the key ids."""
     for version in versions:
         if version.kind == "Runtime" and version.tree is None:
             key = find_runtime_key(connection, version.name)

@@ -1,1 +1,1 @@
-"""Identity: principals and their tokens, runtime keys, and the keys and certificates of the server itself."""
+"""Identity: principals with their tokens, runtime keys, and the server's own keys and certificates."""

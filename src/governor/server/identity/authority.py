@@ -1,7 +1,7 @@
-"""The server's own authority, which makes its certificates where nobody gives it one. Blocking.
+"""The server's own certificate authority, used if no certificate is configured. Blocking.
 
-The authority is made once and kept in the data directory: agents pin it and people copy it. What it signs is made as
-often as wanted. Which certificate is shown when is ``certificates``' business.
+The CA is generated once and stays in the data directory, because agents pin it and users copy it. It issues server
+certificates as often as needed; ``certificates`` decides which one is served.
 """
 
 import ipaddress
@@ -20,25 +20,25 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.process.files import write_atomic
 
 VALID_FOR: Final = timedelta(days=90)
-"""How long a server's certificate is good."""
+"""Validity of a server certificate."""
 _AUTHORITY_VALID_FOR: Final = timedelta(days=20 * 365)
 _CLOCK_SKEW: Final = timedelta(hours=1)
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.IGNORECASE)
 
 
 class Authority(NamedTuple):
-    """A certificate that people trust, and the key that signs with it."""
+    """A CA certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     def issue(self, names: tuple[str, ...], now: datetime) -> bytes:
-        """A new key and a server's certificate for it, followed by the authority's own; all PEM."""
+        """Return a new private key, a server certificate for it and the CA certificate, all as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         built = (
-            _begun("runtime-governor server", self.certificate.subject, key, now, VALID_FOR)
+            _builder("runtime-governor server", self.certificate.subject, key, now, VALID_FOR)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(is_authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -48,20 +48,20 @@ class Authority(NamedTuple):
         return _pem(key) + built.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM) + self.pem()
 
     def pem(self) -> bytes:
-        """The certificate alone, which may go anywhere."""
+        """Return the CA certificate, which is public, as PEM."""
         return self.certificate.public_bytes(Encoding.PEM)
 
 
 def open_authority(file: Path, now: datetime) -> Authority:
-    """The authority in a file, made now if there is none."""
+    """Read the CA from a file; generate it if the file does not exist."""
     if not file.exists():
-        made = _make(now)
-        write_atomic(file, _pem(made.key) + made.pem(), 0o600)
+        authority = _generate(now)
+        write_atomic(file, _pem(authority.key) + authority.pem(), 0o600)
     return read_authority(file)
 
 
 def read_authority(file: Path) -> Authority:
-    """The authority in a file."""
+    """Read the CA from a file; raise if it is unusable or readable by others."""
     try:
         text = file.read_bytes()
         key, certificate = load_pem_private_key(text, None), x509.load_pem_x509_certificate(text)
@@ -70,17 +70,17 @@ def read_authority(file: Path) -> Authority:
     if file.stat().st_mode & 0o077:
         raise GovernorError(Kind.PRECONDITION, "key-exposed", f"{file} can be read by others; run chmod 600 on it")
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise _unusable(f"{file} does not hold the authority that the server made")
+        raise _unusable(f"{file} does not contain the CA that the server generated")
     return Authority(certificate, key)
 
 
-def _make(now: datetime) -> Authority:
+def _generate(now: datetime) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    # A name of its own: where one trusts the authorities of several servers, they must be told apart.
+    # A unique subject, because a client may trust the CAs of several servers.
     name = f"runtime-governor {identifier.digest.hex()[:16]}"
     built = (
-        _begun(name, _subject(name), key, now, _AUTHORITY_VALID_FOR)
+        _builder(name, _subject(name), key, now, _AUTHORITY_VALID_FOR)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(is_authority=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -88,7 +88,7 @@ def _make(now: datetime) -> Authority:
     return Authority(built.sign(key, hashes.SHA256()), key)
 
 
-def _begun(
+def _builder(
     name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, valid_for: timedelta
 ) -> x509.CertificateBuilder:
     serial = x509.random_serial_number()
@@ -105,7 +105,7 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         if not _NAME.fullmatch(name):
-            message = f"tls-names: {name!r} is neither a host's name nor an address"
+            message = f"tls-names: {name!r} is neither a host name nor an IP address"
             raise invalid("settings", message) from None
         return x509.DNSName(name)
 
@@ -129,5 +129,5 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _unusable(reason: str) -> GovernorError:
-    message = f"{reason}; put it back from a backup, or remove it: then agents must join anew"
+    message = f"{reason}; restore it from a backup, or remove it and let all agents join again"
     return GovernorError(Kind.PRECONDITION, "authority-unusable", message)

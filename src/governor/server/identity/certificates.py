@@ -1,6 +1,6 @@
-"""The certificate that the server shows, kept fresh while it runs.
+"""The server certificate, renewed or reloaded while the server runs.
 
-It comes from files that somebody else may replace at any time, or from the server's own authority (``authority``).
+It comes from files that may be replaced at any time, or from the server's own CA (``authority``).
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from governor.process.telemetry import logging
 from governor.server.data_directory import AUTHORITY, CERTIFICATE
 from governor.server.settings import Settings
 
-LOOK_EVERY_S: Final = 60.0
+RELOAD_EVERY_S: Final = 60.0
 RENEW_EVERY_S: Final = 30 * 86_400.0
-"""A third of the time for which our own certificates are good: two renewals may fail."""
+"""A third of the validity of issued certificates, so that two renewals may fail."""
 
 _log = logging.get_logger(__name__)
 
 
 class Certificate:
-    """One for all connections; those made after a renewal get the new one."""
+    """The TLS context of all connections; a new certificate applies to connections accepted afterwards."""
 
     def __init__(
         self, files: tuple[Path, Path], clock: Clock, every_s: float, renew: Callable[[], None] = lambda: None
@@ -33,62 +33,63 @@ class Certificate:
         self._clock = clock
         self._every_s = every_s
         self._renew = renew
-        self._shown = self._newest()
+        self._served = self._load()
         self.context = tls.server_context(*files)
 
     @property
     def pin(self) -> str:
-        """The fingerprint of its authority, if it is shown; otherwise agents cannot take it from the connection."""
-        from cryptography import x509  # noqa: PLC0415 - a server without TLS need not have it
+        """Return the CA's fingerprint, or ``""`` if the chain lacks the CA and agents cannot verify the pin."""
+        from cryptography import x509  # noqa: PLC0415 - not needed without TLS
 
         certificate, _ = self._files
         last = x509.load_pem_x509_certificates(certificate.read_bytes())[-1]
         return tls.fingerprint_of(certificate) if last.issuer == last.subject else ""
 
     async def run(self) -> None:
-        """Look for a newer one until cancelled."""
+        """Renew or reload the certificate periodically until cancelled."""
         while True:
             await self._clock.sleep(self._every_s)
             try:
-                self._show(await asyncio.to_thread(self._newest))
+                self._serve(await asyncio.to_thread(self._load))
             except (GovernorError, OSError) as error:
-                _log.warning("the server goes on with its old certificate", error=str(error))
+                _log.warning("certificate renewal failed; the old certificate stays in use", error=str(error))
 
-    def _newest(self) -> list[bytes]:
-        """The content of the files; refuses a pair that does not fit, which would leave a context without any."""
+    def _load(self) -> list[bytes]:
+        """Renew the files if they are ours and return their content; raise if key and certificate do not match."""
         self._renew()
+        # Checked in a separate context: loading a mismatched pair would leave the one in use without a certificate.
         tls.server_context(*self._files)
         return [file.read_bytes() for file in self._files]
 
-    def _show(self, newest: list[bytes]) -> None:
-        if newest != self._shown:
+    def _serve(self, content: list[bytes]) -> None:
+        if content != self._served:
             self.context.load_cert_chain(*self._files)
-            self._shown = newest
+            self._served = content
             _log.info("new certificate in use", file=str(self._files[0]))
 
 
 def open_certificate(settings: Settings, directory: Path, clock: Clock) -> Certificate | None:
-    """What the settings ask for; None for plain text. Blocking."""
+    """Return the configured certificate; None without TLS. Blocking."""
     if settings.tls_names:
-        return _own(settings.tls_names, directory, clock)
+        return _issued(settings.tls_names, directory, clock)
     if settings.tls_certificate and settings.tls_key:
-        return Certificate((settings.tls_certificate, settings.tls_key), clock, LOOK_EVERY_S)
+        return Certificate((settings.tls_certificate, settings.tls_key), clock, RELOAD_EVERY_S)
     return None
 
 
-def _own(names: tuple[str, ...], directory: Path, clock: Clock) -> Certificate:
-    from governor.server.identity.authority import open_authority  # noqa: PLC0415 - most servers are given a certificate
+def _issued(names: tuple[str, ...], directory: Path, clock: Clock) -> Certificate:
+    from governor.server.identity.authority import open_authority  # noqa: PLC0415 - most servers have a configured certificate
 
     file = directory / CERTIFICATE
     authority = open_authority(directory / AUTHORITY, clock.now())
-    return Certificate((file, file), clock, RENEW_EVERY_S, lambda: _put(file, authority.issue(names, clock.now())))
+    return Certificate((file, file), clock, RENEW_EVERY_S, lambda: _write(file, authority.issue(names, clock.now())))
 
 
-def _put(file: Path, certificate: bytes) -> None:
+def _write(file: Path, certificate: bytes) -> None:
     try:
         write_atomic(file, certificate, 0o600)
     except GovernorError as error:
         if error.kind is not Kind.EXHAUSTED or not file.exists():
             raise
-        # With a full disk a server that answers is worth more than a certificate of today.
+        # On a full disk the server keeps its old certificate.
         _log.warning("cannot write a new certificate", error=str(error))

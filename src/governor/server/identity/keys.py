@@ -1,9 +1,7 @@
-"""The server's own keys: files beside the database or, for sealing, given from elsewhere; never in the database.
+"""The server's own keys: files beside the database or, for sealing, a setting; never stored in the database.
 
-Blocking; used once at the start.
-
-The database remembers which keys it was used with. A lost or exchanged key file is refused at the start, because sealed
-values could not be opened with it and agents would refuse what it signs.
+The database stores the ids of the keys. A missing or different key is rejected at start-up, because it could not open
+sealed values and agents would reject its signatures. Blocking; used once at start-up.
 """
 
 import os
@@ -25,53 +23,53 @@ _MODE: Final = 0o600
 
 
 class ServerKeys(NamedTuple):
-    """What the server seals with and what it signs deliveries with."""
+    """The keys for sealing values and for signing deliveries."""
 
     sealer: Sealer
     delivery_key: Ed25519PrivateKey
 
 
-class _Found(NamedTuple):
-    """A key, and where it stands for those who must look."""
+class _LocatedKey(NamedTuple):
+    """A key and its location, for error messages."""
 
     key: bytes
-    place: str
+    location: str
 
 
 def open_keys(
-    connection: sa.Connection, data_dir: Path, now: datetime, given_sealing_key: Secret | None = None
+    connection: sa.Connection, data_dir: Path, now: datetime, sealing_key: Secret | None = None
 ) -> ServerKeys:
-    """Read the keys, or make them with a new database; runs in a transaction."""
-    sealing = _given(given_sealing_key) if given_sealing_key else _kept(connection, "sealing", data_dir)
+    """Read the keys; generate them for a new database. Runs in a transaction."""
+    sealing = _from_setting(sealing_key) if sealing_key else _from_file(connection, "sealing", data_dir)
     sealer = Sealer(sealing.key)
-    _recognise(connection, "sealing", sealer.key_id, sealing.place, now)
-    delivery = _kept(connection, "delivery", data_dir)
+    _check_or_record(connection, "sealing", sealer.key_id, sealing.location, now)
+    delivery = _from_file(connection, "delivery", data_dir)
     private = Ed25519PrivateKey.from_private_bytes(delivery.key)
-    _recognise(connection, "delivery", key_id(private.public_key()), delivery.place, now)
+    _check_or_record(connection, "delivery", key_id(private.public_key()), delivery.location, now)
     return ServerKeys(sealer, private)
 
 
-def _given(secret: Secret) -> _Found:
-    place = "the setting sealing-key"
-    return _Found(_parsed(secret.reveal(), place), place)
+def _from_setting(secret: Secret) -> _LocatedKey:
+    location = "the setting sealing-key"
+    return _LocatedKey(_parse(secret.reveal(), location), location)
 
 
-def _kept(connection: sa.Connection, purpose: str, data_dir: Path) -> _Found:
+def _from_file(connection: sa.Connection, purpose: str, data_dir: Path) -> _LocatedKey:
     path = data_dir / f"{purpose}.key"
     is_expected = path.exists() or server_key_id(connection, purpose) is not None
-    return _Found(_read(path) if is_expected else _make(path), str(path))
+    return _LocatedKey(_read(path) if is_expected else _generate(path), str(path))
 
 
-def _recognise(connection: sa.Connection, purpose: str, found: str, place: str, now: datetime) -> None:
+def _check_or_record(connection: sa.Connection, purpose: str, found: str, location: str, now: datetime) -> None:
     known = server_key_id(connection, purpose)
     if known is None:
         insert_server_key(connection, purpose, found, now)
     elif known != found:
-        message = f"{place} holds key {found}, but this database was used with key {known}; give the right one"
+        message = f"{location} contains key {found}, but the database was created with key {known}; provide that key"
         raise GovernorError(Kind.PRECONDITION, "key-exchanged", message)
 
 
-def _make(path: Path) -> bytes:
+def _generate(path: Path) -> bytes:
     key = os.urandom(KEY_BYTES)
     write_atomic(path, key.hex().encode() + b"\n", _MODE)
     return key
@@ -84,18 +82,18 @@ def _read(path: Path) -> bytes:
         raise _unreadable(f"{path} cannot be read ({type(error).__name__})") from error
     if mode & 0o077:
         raise GovernorError(Kind.PRECONDITION, "key-exposed", f"{path} can be read by others; run chmod 600 on it")
-    return _parsed(text, str(path))
+    return _parse(text, str(path))
 
 
-def _parsed(text: str, place: str) -> bytes:
+def _parse(text: str, location: str) -> bytes:
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise _unreadable(f"{place} does not hold a key of {2 * KEY_BYTES} hexadecimal digits")
+        raise _unreadable(f"{location} does not contain a key of {2 * KEY_BYTES} hexadecimal digits")
     return key
 
 
 def _unreadable(reason: str) -> GovernorError:
-    return GovernorError(Kind.PRECONDITION, "key-unreadable", f"{reason}; give the right one, from a backup")
+    return GovernorError(Kind.PRECONDITION, "key-unreadable", f"{reason}; restore it from a backup")

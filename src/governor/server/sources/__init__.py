@@ -1,4 +1,4 @@
-"""Where documents come from besides people: files that the server reads itself and submits as changes.
+"""Sources of documents: files that the server reads and submits as changes.
 
-A source has no road of its own: it submits to ``changes`` like everybody else, under its own name as the author.
+A source uses the change pipeline like any client, with its own name as the author.
 """

@@ -1,7 +1,7 @@
-"""The proof of concept's file as a source of documents: read at the start and again whenever it changes.
+"""The proof of concept's file as a source of documents: read at start-up and whenever it changes.
 
-A file that cannot be taken leaves everything as it is, and the log says why. An entry that vanishes takes its profile
-with it; its Runtime stays, because its agent would be a stranger without it.
+A file that cannot be read or is rejected changes nothing and is logged. A removed entry deletes its profile but not its
+Runtime, without which its agent could not authenticate.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _log = logging.get_logger(__name__)
 
 
 class _Stamp(NamedTuple):
-    """Tells one state of the file from another without reading it."""
+    """Identifies a state of the file without reading it."""
 
     changed_ns: int
     size: int
@@ -37,7 +37,7 @@ class _Stamp(NamedTuple):
 
 
 class PocFile:
-    """Follows one file for as long as the server runs."""
+    """Applies one file and follows its changes."""
 
     def __init__(self, path: Path, changes: Changes, store: Store, ownership: Ownership, clock: Clock) -> None:
         self._path = path
@@ -45,38 +45,38 @@ class PocFile:
         self._store = store
         self._ownership = ownership
         self._clock = clock
-        self._taken: _Stamp | None = None
-        self._complaint = ""
+        self._applied: _Stamp | None = None
+        self._last_error = ""
 
     async def run(self) -> None:
-        """Look at the file now and then until cancelled."""
+        """Poll the file until cancelled."""
         while True:
-            await self._look()
+            await self._poll()
             await self._clock.sleep(POLL_S)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         try:
             stamp = await asyncio.to_thread(self._stamp)
-            if stamp != self._taken:
-                await self._take()
-                self._taken, self._complaint = stamp, ""
+            if stamp != self._applied:
+                await self._apply()
+                self._applied, self._last_error = stamp, ""
         except GovernorError as error:
-            self._complain(error)
+            self._warn(error)
 
-    async def _take(self) -> None:
+    async def _apply(self) -> None:
         imported = await asyncio.to_thread(self._read)
-        known, before = await self._store.read(_known)
+        known_runtimes, before = await self._store.read(_read_known)
         profiles = {DocumentRef("Profile", name) for name in imported.profiles}
         request = ChangeRequest(
-            documents=imported.documents(known),
+            documents=imported.documents(known_runtimes),
             deletions=tuple(sorted(before - profiles)),
             message=f"read from {self._path.name}",
         )
         change = await self._changes.submit(request, AUTHOR)
         self._ownership.claim(AUTHOR, profiles)
         for warning in imported.warnings:
-            _log.warning("taken with a change", source=AUTHOR, warning=warning)
-        _log.info("source taken", source=AUTHOR, file=str(self._path), revision=change.revision)
+            _log.warning("source adjusted", source=AUTHOR, warning=warning)
+        _log.info("source applied", source=AUTHOR, file=str(self._path), revision=change.revision)
 
     def _stamp(self) -> _Stamp:
         try:
@@ -92,17 +92,17 @@ class PocFile:
             raise _unreadable(self._path, error) from error
         return poc_format.read(yamltext.load(text, self._path.name))
 
-    def _complain(self, error: GovernorError) -> None:
-        """Once for each reason: the file is looked at again and again until it can be taken."""
-        if str(error) != self._complaint:
-            self._complaint = str(error)
+    def _warn(self, error: GovernorError) -> None:
+        """Log an error once, although the file is polled until it is accepted."""
+        if str(error) != self._last_error:
+            self._last_error = str(error)
             _log.warning(
-                "source not taken, the last good one stays", source=AUTHOR, file=str(self._path), error=str(error)
+                "source rejected; its last valid state stays", source=AUTHOR, file=str(self._path), error=str(error)
             )
 
 
-def _known(connection: sa.Connection) -> tuple[frozenset[str], frozenset[DocumentRef]]:
-    """The runtimes that are there, and the profiles that this source wrote last."""
+def _read_known(connection: sa.Connection) -> tuple[frozenset[str], frozenset[DocumentRef]]:
+    """Return the existing runtimes, and the profiles whose newest version is by this source."""
     runtimes = newest_versions(connection, "Runtime").values()
     profiles = (ref for ref in authored_by(connection, AUTHOR) if ref.kind == "Profile")
     return frozenset(each.name for each in runtimes if each.tree is not None), frozenset(profiles)

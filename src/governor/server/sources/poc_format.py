@@ -1,6 +1,6 @@
-"""The file of the original proof of concept, ``runtimes: [{id, data: one Component}]``, as documents. Pure.
+"""Conversion of the proof of concept's file, ``runtimes: [{id, data: one Component}]``, to documents. Pure.
 
-What the old format lacks or has too much is decided here, once, for the import and for the served file.
+Used by ``governor import`` and by the file source.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,40 +14,40 @@ from governor.values.trees import Manifest
 from governor.yamltext import Parsed
 
 SELECTOR: Final = "runtime-governor.dev/poc-selector"
-"""Keeps what the old agent chose pods by; no agent of ours needs it."""
+"""Annotation that preserves the pod selector of the original agent; unused by our agents."""
 
 VERSION: Final = "kcp-res-version"
-"""Written by hand in the old file, stamped with the digest where the old API is served."""
+"""Annotation written by hand in the original file; the legacy API sets it to the digest."""
 
 PROFILE_PREFIX: Final = "poc-"
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """The documents of a file, runtimes apart from their profiles, and what a person should know about them."""
+    """Runtime and Profile documents of a file, with warnings about assumed values."""
 
     runtimes: dict[str, Manifest]
     profiles: dict[str, Manifest]
     warnings: tuple[str, ...]
 
     def documents(self, known_runtimes: Iterable[str]) -> tuple[Manifest, ...]:
-        """What to submit: a runtime that is there already stays as it is, labels and all."""
+        """Return the documents to submit; existing runtimes are omitted and keep their labels."""
         known = frozenset(known_runtimes)
         new = (tree for name, tree in self.runtimes.items() if name not in known)
         return (*new, *self.profiles.values())
 
 
 def read(parsed: Iterable[Parsed]) -> Imported:
-    """Read the documents of a file; refuses all of it with every line that is wrong."""
-    reading = _Reading()
+    """Convert the documents of a file, or raise all lines that are wrong."""
+    reader = _Reader()
     for item in parsed:
-        reading.take(item)
-    if reading.problems:
-        raise invalid("poc-file", "this is not a file of the proof of concept", reading.problems)
-    return Imported(reading.runtimes, reading.profiles, tuple(reading.warnings))
+        reader.add(item)
+    if reader.problems:
+        raise invalid("poc-file", "this is not a valid file of the proof of concept", reader.problems)
+    return Imported(reader.runtimes, reader.profiles, tuple(reader.warnings))
 
 
-class _Reading:
-    """What was found so far."""
+class _Reader:
+    """Accumulates documents, warnings and problems."""
 
     def __init__(self) -> None:
         self.runtimes: dict[str, Manifest] = {}
@@ -55,10 +55,10 @@ class _Reading:
         self.warnings: list[str] = []
         self.problems: list[Detail] = []
 
-    def take(self, item: Parsed) -> None:
+    def add(self, item: Parsed) -> None:
         entries = item.value.get("runtimes") if isinstance(item.value, dict) else None
         if not isinstance(entries, list):
-            self._wrong(item, (), "expected `runtimes:` with a list of entries that have an id and data")
+            self._reject(item, (), "expected `runtimes:` with a list of entries that have an id and data")
             return
         for index, entry in enumerate(entries):
             self._entry(item, index, entry)
@@ -67,31 +67,31 @@ class _Reading:
         place: tuple[str | int, ...] = ("runtimes", index)
         runtime, data = (entry.get("id"), entry.get("data")) if isinstance(entry, dict) else (None, None)
         if not isinstance(runtime, (str, int)) or isinstance(runtime, bool) or not isinstance(data, dict):
-            self._wrong(item, place, "an entry has an id and, under data, one Dapr Component")
+            self._reject(item, place, "an entry has an id and, under data, one Dapr Component")
             return
         name = str(runtime)
         if name in self.runtimes:
-            self._wrong(item, place, f"the id {name!r} is there twice; remove one of them")
+            self._reject(item, place, f"the id {name!r} occurs twice; remove one of them")
             return
         resources = data.get("items") if data.get("kind") == "List" else [data]
         if not isinstance(resources, list) or not all(map(_is_manifest, resources)):
-            self._wrong(item, (*place, "data"), "expected a Kubernetes object with metadata and spec")
+            self._reject(item, (*place, "data"), "expected a Kubernetes object with metadata and spec")
             return
-        self._keep(name, [_component(each) for each in resources])
+        self._add_runtime(name, [_component(each) for each in resources])
 
-    def _keep(self, name: str, resources: list[Manifest]) -> None:
+    def _add_runtime(self, name: str, resources: list[Manifest]) -> None:
         for each in resources:
             if each["kind"] == "Component" and "version" not in each["spec"]:
                 each["spec"]["version"] = "v1"
-                told = each["metadata"].get("name")
-                self.warnings.append(f"runtime {name!r}: component {told!r} has no spec.version; v1 is taken")
+                component = each["metadata"].get("name")
+                self.warnings.append(f"runtime {name!r}: component {component!r} has no spec.version; v1 is assumed")
         namespaces = {each["metadata"]["namespace"] for each in resources if "namespace" in each["metadata"]}
-        place = {"namespaces": sorted(namespaces)} if namespaces else {}
-        self.runtimes[name] = _document("Runtime", name, {"platform": "local", **place})
+        scope = {"namespaces": sorted(namespaces)} if namespaces else {}
+        self.runtimes[name] = _document("Runtime", name, {"platform": "local", **scope})
         profile = f"{PROFILE_PREFIX}{name}"
         self.profiles[profile] = _document("Profile", profile, {"selector": {"runtime": name}, "resources": resources})
 
-    def _wrong(self, item: Parsed, path: tuple[str | int, ...], reason: str) -> None:
+    def _reject(self, item: Parsed, path: tuple[str | int, ...], reason: str) -> None:
         self.problems.append(Detail(reason, file=item.source, line=item.line_of(path)))
 
 
@@ -107,7 +107,7 @@ def _is_manifest(data: Any) -> bool:
 
 
 def _component(data: Manifest) -> Manifest:
-    """The object without what only the old agent understood."""
+    """Return the object without the fields that only the original agent understood."""
     items = data["spec"].get("metadata")
     selectors = list(_selectors(items))
     annotations = {key: text for key, text in (data["metadata"].get("annotations") or {}).items() if key != VERSION}

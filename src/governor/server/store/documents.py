@@ -12,7 +12,7 @@ from governor.values.trees import Manifest
 
 
 class DocumentVersion(msgspec.Struct, frozen=True):
-    """One version of one document; the tree is None when this version is its deletion."""
+    """One version of a document; a deletion is a version whose tree is None."""
 
     kind: str
     name: str
@@ -23,14 +23,14 @@ class DocumentVersion(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> DocumentRef:
-        """The document's name."""
+        """Return the document's reference."""
         return DocumentRef(self.kind, self.name)
 
 
 def newest_versions(
     connection: sa.Connection, kind: str | None = None, at: int | None = None
 ) -> dict[DocumentRef, DocumentVersion]:
-    """The newest version of each document, now or at a revision, also of those that are deleted by then."""
+    """Return the newest version of each document, now or at a revision, including deleted ones."""
     newest = sa.select(
         document_versions.c.kind, document_versions.c.name, sa.func.max(document_versions.c.version).label("version")
     ).group_by(document_versions.c.kind, document_versions.c.name)
@@ -38,13 +38,13 @@ def newest_versions(
         newest = newest.where(document_versions.c.kind == kind)
     if at is not None:
         newest = newest.where(document_versions.c.revision <= at)
-    wanted = newest.subquery()
+    selected = newest.subquery()
     joined = document_versions.join(
-        wanted,
+        selected,
         sa.and_(
-            document_versions.c.kind == wanted.c.kind,
-            document_versions.c.name == wanted.c.name,
-            document_versions.c.version == wanted.c.version,
+            document_versions.c.kind == selected.c.kind,
+            document_versions.c.name == selected.c.name,
+            document_versions.c.version == selected.c.version,
         ),
     )
     statement = (
@@ -57,7 +57,7 @@ def newest_versions(
 
 
 def document_version(connection: sa.Connection, ref: DocumentRef, version: int | None = None) -> DocumentVersion | None:
-    """One version of a document, the newest without ``version``."""
+    """Return one version of a document; the newest if ``version`` is None."""
     statement = sa.select(document_versions).where(
         document_versions.c.kind == ref.kind, document_versions.c.name == ref.name
     )
@@ -68,20 +68,20 @@ def document_version(connection: sa.Connection, ref: DocumentRef, version: int |
 
 
 def authored_by(connection: sa.Connection, author: str) -> list[DocumentRef]:
-    """The documents that are there and whose newest version this author wrote."""
+    """Return the existing documents whose newest version is by this author."""
     written = frozenset(connection.scalars(sa.select(revisions.c.number).where(revisions.c.author == author)))
     found = newest_versions(connection).items()
     return [ref for ref, version in found if version.tree is not None and version.revision in written]
 
 
 def newest_revision(connection: sa.Connection) -> int | None:
-    """The number of the newest revision."""
+    """Return the number of the newest revision, or None if there is none."""
     newest: int | None = connection.scalar(sa.select(sa.func.max(revisions.c.number)))
     return newest
 
 
 def insert_revision(connection: sa.Connection, revision: Revision, versions: Iterable[DocumentVersion]) -> None:
-    """Store a revision with the versions that it made."""
+    """Store a revision and its document versions."""
     values = msgspec.structs.asdict(revision)
     del values["documents"]
     connection.execute(revisions.insert(), [values])
@@ -96,7 +96,7 @@ def find_revisions(
     before: int | None = None,
     document: DocumentRef | None = None,
 ) -> list[Revision]:
-    """Revisions with the names of the documents they touched, newest first."""
+    """Return revisions with the documents that they touched, newest first."""
     statement = sa.select(revisions).order_by(revisions.c.number.desc()).limit(limit)
     if number is not None:
         statement = statement.where(revisions.c.number == number)
@@ -109,7 +109,7 @@ def find_revisions(
         statement = statement.where(revisions.c.number.in_(touched))
     rows = connection.execute(statement).all()
     touched_by = _documents_of(connection, [row.number for row in rows])
-    return [Revision(**row._mapping, documents=tuple(touched_by.get(row.number, ()))) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+    return [Revision(**row._mapping, documents=tuple(touched_by.get(row.number, ()))) for row in rows]  # noqa: SLF001 - public in SQLAlchemy
 
 
 def _documents_of(connection: sa.Connection, numbers: list[int]) -> dict[int, list[DocumentRef]]:
@@ -131,6 +131,6 @@ def insert_change(connection: sa.Connection, change: Change) -> None:
 
 
 def find_change(connection: sa.Connection, change_id: str) -> Change | None:
-    """An accepted change by its id."""
+    """Return an accepted change, or None."""
     found: Change | None = connection.scalar(sa.select(changes.c.body).where(changes.c.id == change_id))
     return found

@@ -1,4 +1,4 @@
-"""Statements on tokens and on the keys of runtimes and of the server."""
+"""Statements on tokens and on the keys of runtimes and the server."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from governor.server.store.schema import revoked_keys, runtime_keys, server_keys
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token with the hash of its secret; with a role it is a person's, with a runtime a one-time join token."""
+    """A token with the hash of its secret: for a role, or a one-time join token for a runtime."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class RuntimeKey(msgspec.Struct, frozen=True):
-    """The key that a runtime's agent enrolled with, which is the runtime's identity."""
+    """The public key with which a runtime's agent enrolled; it is the runtime's identity."""
 
     runtime: str
     key_id: str
@@ -38,56 +38,56 @@ def insert_token(connection: sa.Connection, token: Token) -> None:
 
 
 def find_token(connection: sa.Connection, token_id: str) -> Token | None:
-    """A token by its id."""
+    """Return a token by its id, or None."""
     row = connection.execute(sa.select(tokens).where(tokens.c.id == token_id)).one_or_none()
     return None if row is None else _token(row)
 
 
 def all_tokens(connection: sa.Connection) -> list[Token]:
-    """All tokens, oldest first."""
+    """Return all tokens, oldest first."""
     return [_token(row) for row in connection.execute(sa.select(tokens).order_by(tokens.c.created, tokens.c.id))]
 
 
 def mark_revoked(connection: sa.Connection, token_id: str, time: datetime) -> None:
-    """End a token; the first time stays."""
+    """Mark a token as revoked, unless it already is."""
     connection.execute(tokens.update().where(tokens.c.id == token_id, tokens.c.revoked.is_(None)).values(revoked=time))
 
 
 def mark_used(connection: sa.Connection, token_id: str, time: datetime) -> None:
-    """End a join token by its use."""
+    """Mark a join token as used."""
     connection.execute(tokens.update().where(tokens.c.id == token_id).values(used=time))
 
 
 def revoke_join_tokens(connection: sa.Connection, runtime: str, time: datetime) -> None:
-    """End the join tokens of a runtime that nobody has used yet."""
+    """Revoke the unused join tokens of a runtime."""
     unused = tokens.c.used.is_(None) & tokens.c.revoked.is_(None)
     connection.execute(tokens.update().where(tokens.c.runtime == runtime, unused).values(revoked=time))
 
 
 def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | None:
-    """The key of an enrolled runtime."""
+    """Return the key of a runtime, or None if it is not enrolled."""
     row = connection.execute(sa.select(runtime_keys).where(runtime_keys.c.runtime == runtime)).one_or_none()
     return None if row is None else RuntimeKey(*row)
 
 
 def enrolled_runtimes(connection: sa.Connection) -> frozenset[str]:
-    """The names of all enrolled runtimes."""
+    """Return the names of all enrolled runtimes."""
     return frozenset(connection.scalars(sa.select(runtime_keys.c.runtime)))
 
 
 def revoke_runtime_key(connection: sa.Connection, key: RuntimeKey, time: datetime) -> None:
-    """Take a runtime's key away and remember it as revoked."""
+    """Delete a runtime's key and record it as revoked."""
     delete_runtime_key(connection, key.runtime)
     connection.execute(revoked_keys.insert(), [{"key_id": key.key_id, "runtime": key.runtime, "revoked": time}])
 
 
 def is_revoked(connection: sa.Connection, key_id: str) -> bool:
-    """Whether a key was revoked."""
+    """Return whether a key was revoked."""
     return connection.scalar(sa.select(revoked_keys.c.key_id).where(revoked_keys.c.key_id == key_id)) is not None
 
 
 def revocations(connection: sa.Connection, runtime: str | None = None) -> dict[str, datetime]:
-    """When a key of a runtime was revoked last, for each runtime or for one."""
+    """Return the time of the last revoked key, of every runtime or of one."""
     last = sa.func.max(revoked_keys.c.revoked).label("revoked")
     statement = sa.select(revoked_keys.c.runtime, last).group_by(revoked_keys.c.runtime)
     if runtime is not None:
@@ -96,23 +96,23 @@ def revocations(connection: sa.Connection, runtime: str | None = None) -> dict[s
 
 
 def put_runtime_key(connection: sa.Connection, key: RuntimeKey) -> None:
-    """Store a runtime's key in place of the one before."""
+    """Store a runtime's key in place of its previous one."""
     delete_runtime_key(connection, key.runtime)
     connection.execute(runtime_keys.insert(), [msgspec.structs.asdict(key)])
 
 
 def delete_runtime_key(connection: sa.Connection, runtime: str) -> None:
-    """Forget a runtime's key; its agent is a stranger from now on."""
+    """Delete a runtime's key; its agent is no longer authenticated."""
     connection.execute(runtime_keys.delete().where(runtime_keys.c.runtime == runtime))
 
 
 def server_key_id(connection: sa.Connection, purpose: str) -> str | None:
-    """Which key the server has used for a purpose so far."""
+    """Return the id of the server's key for a purpose, or None."""
     return connection.scalar(sa.select(server_keys.c.key_id).where(server_keys.c.purpose == purpose))
 
 
 def insert_server_key(connection: sa.Connection, purpose: str, key_id: str, time: datetime) -> None:
-    """Remember which key the server uses for a purpose."""
+    """Record the id of the server's key for a purpose."""
     connection.execute(server_keys.insert(), [{"purpose": purpose, "key_id": key_id, "created": time}])
 
 

@@ -1,4 +1,4 @@
-"""The tables as they are now. Each change here comes with a migration; a test proves that both give the same schema."""
+"""The current tables. Every change needs a migration; a test proves that both produce the same schema."""
 
 from typing import Final
 
@@ -8,10 +8,10 @@ from governor.domain.bundles import Delivery
 from governor.domain.changes import Change
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Report
-from governor.server.store.columns import Json, Moment, SealedTree
+from governor.server.store.columns import Json, SealedTree, Timestamp
 
 HEAD: Final = "0002"
-"""The newest migration; after it the tables are these."""
+"""The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
 
@@ -23,7 +23,7 @@ revisions: Final = sa.Table(
     sa.Column("parent", sa.Integer, sa.ForeignKey("revisions.number")),
     sa.Column("author", sa.String, nullable=False),
     sa.Column("message", sa.String, nullable=False),
-    sa.Column("time", Moment, nullable=False),
+    sa.Column("time", Timestamp, nullable=False),
 )
 
 document_versions: Final = sa.Table(
@@ -56,7 +56,7 @@ deliveries: Final = sa.Table(
     sa.Column("resources", SealedTree, nullable=False),
     sa.Column("removals", Json(tuple[ResourceRef, ...]), nullable=False),
     sa.Column("apply", Json(ApplyPolicy), nullable=False),
-    sa.Column("time", Moment, nullable=False),
+    sa.Column("time", Timestamp, nullable=False),
 )
 
 reports: Final = sa.Table(
@@ -64,9 +64,9 @@ reports: Final = sa.Table(
     METADATA,
     sa.Column("runtime", sa.String, primary_key=True),
     sa.Column("sequence", sa.Integer, primary_key=True),
-    sa.Column("received", Moment, nullable=False),
-    sa.Column("acknowledged", sa.Boolean, nullable=False),  # as of the newest report
-    sa.Column("verified", Moment),  # when it was acknowledged for the first time
+    sa.Column("received", Timestamp, nullable=False),
+    sa.Column("acknowledged", sa.Boolean, nullable=False),  # by the newest report
+    sa.Column("verified", Timestamp),  # time of the first acknowledgement
     sa.Column("body", Json(Report), nullable=False),
     sa.ForeignKeyConstraint(["runtime", "sequence"], ["deliveries.runtime", "deliveries.sequence"]),
 )
@@ -76,13 +76,13 @@ tokens: Final = sa.Table(
     METADATA,
     sa.Column("id", sa.String, primary_key=True),
     sa.Column("name", sa.String, nullable=False),
-    sa.Column("role", sa.String),  # of a person or program; null for a join token
-    sa.Column("runtime", sa.String),  # whom a join token is for; null otherwise
+    sa.Column("role", sa.String),  # null for a join token
+    sa.Column("runtime", sa.String),  # of a join token; null otherwise
     sa.Column("secret_hash", sa.String, nullable=False),
-    sa.Column("created", Moment, nullable=False),
-    sa.Column("expires", Moment),
-    sa.Column("used", Moment),  # when a join token was used, which ends it
-    sa.Column("revoked", Moment),
+    sa.Column("created", Timestamp, nullable=False),
+    sa.Column("expires", Timestamp),
+    sa.Column("used", Timestamp),  # when a join token was used; it works once
+    sa.Column("revoked", Timestamp),
 )
 
 runtime_keys: Final = sa.Table(
@@ -91,23 +91,23 @@ runtime_keys: Final = sa.Table(
     sa.Column("runtime", sa.String, primary_key=True),
     sa.Column("key_id", sa.String, nullable=False),
     sa.Column("public_key", sa.String, nullable=False),
-    sa.Column("enrolled", Moment, nullable=False),
+    sa.Column("enrolled", Timestamp, nullable=False),
 )
 
 revoked_keys: Final = sa.Table(
     "revoked_keys",
     METADATA,
-    sa.Column("key_id", sa.String, primary_key=True),  # never taken again, for whatever runtime
+    sa.Column("key_id", sa.String, primary_key=True),  # rejected for every runtime
     sa.Column("runtime", sa.String, nullable=False),
-    sa.Column("revoked", Moment, nullable=False),
+    sa.Column("revoked", Timestamp, nullable=False),
 )
 
 server_keys: Final = sa.Table(
     "server_keys",
     METADATA,
     sa.Column("purpose", sa.String, primary_key=True),
-    sa.Column("key_id", sa.String, nullable=False),  # tells whether the key file is the one used so far
-    sa.Column("created", Moment, nullable=False),
+    sa.Column("key_id", sa.String, nullable=False),  # detects a different key file
+    sa.Column("created", Timestamp, nullable=False),
 )
 
 schema_version: Final = sa.Table(
@@ -118,4 +118,4 @@ schema_version: Final = sa.Table(
 )
 
 DELIVERY_COLUMNS: Final = tuple(deliveries.c[name] for name in Delivery.__struct_fields__ if name in deliveries.c)
-"""The columns that a Delivery is made of."""
+"""The columns of a Delivery."""

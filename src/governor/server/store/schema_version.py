@@ -1,6 +1,6 @@
-"""The version of the schema: a new database is made at once, an older one is migrated, a newer one is refused.
+"""Schema version of the database: a new database is created, an older one migrated, a newer one rejected.
 
-Alembic takes a third of a second and 48 MB to import, so it is imported only when there is something to migrate.
+Alembic takes a third of a second and 48 MB to import, so it is imported only for a migration.
 """
 
 from pathlib import Path
@@ -16,12 +16,12 @@ _log = logging.get_logger(__name__)
 
 
 def prepare(path: Path) -> None:
-    """Bring the database at ``path`` to the schema of this program; blocking, before anything else opens it."""
+    """Create or migrate the database at ``path``; blocking, called before anything else opens it."""
     path.touch(mode=0o600)
     engine = writer_engine(path)
     try:
         with engine.begin() as connection:
-            found = _found(connection)
+            found = _read_version(connection)
             if found is None:
                 _create(connection)
             elif found != HEAD:
@@ -33,7 +33,7 @@ def prepare(path: Path) -> None:
         engine.dispose()
 
 
-def _found(connection: sa.Connection) -> str | None:
+def _read_version(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(schema_version.name):
         return None
     return connection.scalar(sa.select(schema_version.c.version_num))
@@ -47,9 +47,9 @@ def _create(connection: sa.Connection) -> None:
 
 def _migrate(connection: sa.Connection, found: str) -> None:
     if found > HEAD:
-        message = f"the database has schema {found}, this program knows up to {HEAD}; start a newer program"
+        message = f"the database has schema {found}, this version supports up to {HEAD}; install a newer version"
         raise GovernorError(Kind.PRECONDITION, "store-newer", message)
-    from governor.server.store.migrations import upgrade  # noqa: PLC0415 - see above
+    from governor.server.store.migrations import upgrade  # noqa: PLC0415 - slow to import, see above
 
     upgrade(connection, HEAD)
     _log.info("database migrated", schema=HEAD, before=found)

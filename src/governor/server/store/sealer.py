@@ -1,4 +1,4 @@
-"""Sealing sensitive values: AES-256-GCM boxes and keyed macs, under a key that lives in a file beside the database.
+"""Encryption of sensitive values at rest: AES-256-GCM with a keyed MAC, under a key stored outside the database.
 
 Which values are sensitive is decided elsewhere.
 """
@@ -25,7 +25,7 @@ _NONCE_BYTES: Final = 12
 
 
 class Sealer:
-    """Seals and opens with one master key; the keys in use are derived from it."""
+    """Seals and opens values with keys derived from one master key."""
 
     def __init__(self, master_key: bytes) -> None:
         self.key_id = _derive(master_key, b"key id", 8).hex()
@@ -33,7 +33,7 @@ class Sealer:
         self._mac_key = _derive(master_key, b"mac", KEY_BYTES)
 
     def seal(self, value: Any) -> Sealed:
-        """Encrypt any JSON value; equal values get equal macs and different boxes."""
+        """Encrypt a JSON value; equal values have equal MACs and different boxes."""
         plain = msgspec.json.encode(value, order="sorted")
         mac = hmac.new(self._mac_key, plain, hashlib.sha256).hexdigest()
         nonce = os.urandom(_NONCE_BYTES)
@@ -41,11 +41,11 @@ class Sealer:
         return Sealed(f"{_VERSION}.{self.key_id}.{box}", mac)
 
     def open(self, sealed: Sealed) -> Any:
-        """The value; refuses a box of another key, and one that was altered or put under another mac."""
+        """Decrypt a value; raise if it was sealed with another key, altered, or paired with another MAC."""
         version, _, rest = sealed.box.partition(".")
         key_id, _, box = rest.partition(".")
         if (version, key_id) != (_VERSION, self.key_id):
-            message = f"a value was sealed with key {key_id} in format {version}, this server has key {self.key_id}"
+            message = f"a value is sealed with key {key_id} in format {version}, but this server has key {self.key_id}"
             raise GovernorError(Kind.INTERNAL, "sealed-foreign", message)
         data = base64.urlsafe_b64decode(box)
         try:
@@ -57,7 +57,7 @@ class Sealer:
         return msgspec.json.decode(plain)
 
     def open_tree(self, tree: Tree) -> Tree:
-        """The tree with all its sealed leaves opened; only for sending it to its runtime."""
+        """Return the tree with all sealed leaves decrypted; only for sending it to its runtime."""
         return map_leaves(tree, lambda _, leaf: self.open(leaf) if isinstance(leaf, Sealed) else leaf)
 
 

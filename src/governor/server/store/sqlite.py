@@ -1,8 +1,8 @@
 """SQLite as an executor of transaction functions: one writer thread with group commit, a few reader threads.
 
-A function gets a connection and may run any statements; it runs in a thread, so it must not touch the event loop.
-Writes that wait together share one commit. Each stands in its own savepoint, so a failing one takes nothing with it,
-and none is answered before its commit is on disk. A function may run again when the commit it shared has failed.
+A function receives a connection and runs in a thread, so it must not touch the event loop. Queued writes share one
+commit, each in its own savepoint, so that a failing one does not affect the others. A write returns after its commit is
+on disk. A function may run twice if a shared commit fails.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from governor.errors import GovernorError, Kind, invalid
 T = TypeVar("T")
 
 _READERS: Final = 4
-_MOST_IN_A_COMMIT: Final = 256
+_MAX_COMMIT_SIZE: Final = 256
 _BUSY_MS: Final = 5000
-_FULL: Final = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
+_DISK_FULL: Final = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 
 
 def writer_engine(path: Path) -> sa.Engine:
-    """An engine for the one connection that writes."""
+    """Return the engine of the single writing connection."""
     return _engine(path, begin="BEGIN IMMEDIATE", pragmas=("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"))
 
 
@@ -41,7 +41,7 @@ def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver's own idea of transactions breaks savepoints; the listener below begins them instead.
+        # The driver's implicit transactions break savepoints; the listener below begins them instead.
         connection.isolation_level = None
         for pragma in (f"busy_timeout={_BUSY_MS}", *pragmas):
             connection.execute(f"PRAGMA {pragma}")
@@ -54,7 +54,7 @@ def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
 
 
 class Store:
-    """The open database. Close it when no more functions will come."""
+    """The open database."""
 
     def __init__(self, path: Path, observe_commit: Callable[[int], None] = lambda _: None) -> None:
         self._readers = _reader_engine(path)
@@ -62,19 +62,19 @@ class Store:
         self._writer = _Writer(writer_engine(path), observe_commit)
 
     async def read(self, function: Callable[[sa.Connection], T]) -> T:
-        """Run a function on one consistent view of the database; it cannot write."""
+        """Run a function in a read-only transaction on one snapshot."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, function)
 
     async def write(self, function: Callable[[sa.Connection], T]) -> T:
-        """Run a function in a transaction; its result comes after the commit, its error after the rollback."""
+        """Run a function in a transaction; return its result once committed, or raise its error once rolled back."""
         return await asyncio.wrap_future(self._writer.submit(function))
 
     def not_alive(self) -> str:
-        """Why nothing can be written any more, or nothing; fits ``Checks.alive``."""
-        return "" if self._writer.is_alive else "the writer thread has ended"
+        """Return why the store cannot write any more, or ``""``; a check for ``Checks.alive``."""
+        return "" if self._writer.is_alive else "the writer thread has stopped"
 
     def close(self) -> None:
-        """Finish what was submitted, then close all connections."""
+        """Finish submitted functions, then close all connections; none may be submitted afterwards."""
         self._writer.close()
         self._pool.shutdown()
         self._readers.dispose()
@@ -85,11 +85,11 @@ class Store:
 
 
 class _Job:
-    """One submitted function and the answer that somebody waits for."""
+    """A submitted function and the future of its result."""
 
     def __init__(self, function: Callable[[sa.Connection], Any]) -> None:
         self.function = function
-        self.answer: Future[Any] = Future()
+        self.future: Future[Any] = Future()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -99,22 +99,22 @@ class _Job:
         try:
             with _translated():
                 self.result = self.function(connection)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer gets it
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             self.error = error
             savepoint.rollback()
         else:
             savepoint.commit()
 
-    def settle(self, failed: BaseException | None) -> None:
-        error = self.error or failed
+    def settle(self, commit_error: BaseException | None) -> None:
+        error = self.error or commit_error
         if error is None:
-            self.answer.set_result(self.result)
+            self.future.set_result(self.result)
         else:
-            self.answer.set_exception(error)
+            self.future.set_exception(error)
 
 
 class _Writer:
-    """The one thread that writes."""
+    """The single writer thread."""
 
     def __init__(self, engine: sa.Engine, observe_commit: Callable[[int], None]) -> None:
         self._engine = engine
@@ -130,7 +130,7 @@ class _Writer:
     def submit(self, function: Callable[[sa.Connection], T]) -> "Future[T]":
         job = _Job(function)
         self._jobs.put(job)
-        return job.answer
+        return job.future
 
     def close(self) -> None:
         self._jobs.put(None)
@@ -141,15 +141,15 @@ class _Writer:
         closing = False
         while not closing:
             jobs, closing = self._wait_for_jobs()
-            self._commit([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+            self._commit([job for job in jobs if job.future.set_running_or_notify_cancel()])
 
     def _wait_for_jobs(self) -> tuple[list[_Job], bool]:
-        """Everything that is waiting now, at least one; whether the end was among it."""
+        """Wait for a job and return it with all others queued; and whether the writer must close."""
         jobs: list[_Job] = []
         job = self._jobs.get()
         while job is not None:
             jobs.append(job)
-            if len(jobs) == _MOST_IN_A_COMMIT:
+            if len(jobs) == _MAX_COMMIT_SIZE:
                 break
             try:
                 job = self._jobs.get_nowait()
@@ -160,23 +160,23 @@ class _Writer:
     def _commit(self, jobs: list[_Job]) -> None:
         if not jobs:
             return
-        failed = self._attempt(jobs)
-        if failed is not None and len(jobs) > 1:
-            # A full disk ends the transaction of all, not only the job that met it. Alone, each gets its own answer.
+        error = self._attempt(jobs)
+        if error is not None and len(jobs) > 1:
+            # A full disk fails the shared transaction. Commit each job alone, so that each gets its own result.
             for job in jobs:
                 self._commit([job])
             return
         self._observe(len(jobs))
         for job in jobs:
-            job.settle(failed)
+            job.settle(error)
 
     def _attempt(self, jobs: list[_Job]) -> BaseException | None:
-        """Run jobs in one transaction; why none of it was kept, or nothing."""
+        """Run jobs in one transaction; return the error that rolled all of them back, if any."""
         try:
             with _translated(), self._engine.begin() as connection:
                 for job in jobs:
                     job.run(connection)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the thread must go on
+        except Exception as error:  # noqa: BLE001 - passed to the callers; the thread must continue
             return error
         return None
 
@@ -193,7 +193,9 @@ def _translated() -> Iterator[None]:
 
 def _store_error(error: sa.exc.DBAPIError) -> GovernorError:
     name = getattr(error.orig, "sqlite_errorname", type(error.orig).__name__)
-    if name in _FULL:
+    if name in _DISK_FULL:
         return GovernorError(Kind.EXHAUSTED, "store-full", "the disk of the data directory is full; free space there")
-    # Not the statement and its values: they may hold what nobody should read.
-    return GovernorError(Kind.INTERNAL, "store-failed", f"the database answered {name}; see the server's disk and log")
+    # Without the statement and its values, which may contain secrets.
+    return GovernorError(
+        Kind.INTERNAL, "store-failed", f"the database failed with {name}; check the server's disk and log"
+    )

@@ -1,1 +1,1 @@
-"""Watches: the hub of open event streams, agent reports, and the runtime status derived from both."""
+"""Watches: the hub of open event streams, the exchange of deliveries and reports, and the status derived from both."""

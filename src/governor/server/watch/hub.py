@@ -1,7 +1,7 @@
-"""Who follows what: open streams of events, woken when there is news and closed when their credential ends.
+"""The hub of open event streams: wakes them when their topic changes, closes them when their credential is revoked.
 
-The hub holds no events. A woken stream looks at the store and sends only what is newest, so a slow reader costs nobody
-anything. How events travel is the API's business.
+The hub stores no events. A woken stream reads the store and sends only the newest state, so a slow client costs no
+memory. Writing events to connections belongs to the API.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 
 PROGRESS: Final = ""
-"""The topic of everybody who follows the progress of revisions; all other topics are names of runtimes."""
+"""Topic of revision progress; every other topic is the name of a runtime."""
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Whether somebody watches a runtime, and since when that is so, if it is known."""
+    """Whether a runtime has an open watch, and since when, if known."""
 
     watching: bool
     since: datetime | None
 
 
 class Watcher(msgspec.Struct, frozen=True):
-    """Which start of which agent watches a runtime; ``boot`` tells it from all others, ``host`` is for people."""
+    """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to people."""
 
     boot: str
     host: str = ""
@@ -41,25 +41,25 @@ class Stream:
         self.watcher = watcher
         self.since = since
         self.closed = False
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """There is something new."""
-        self._news.set()
+        """Signal that the topic changed."""
+        self._woken.set()
 
     def close(self) -> None:
-        """End the stream as soon as it looks."""
+        """Mark the stream as closed and wake it."""
         self.closed = True
-        self._news.set()
+        self._woken.set()
 
-    async def news(self, timeout_s: float) -> bool:
-        """Wait for the next wake-up or the end; False when neither came in time."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait until the stream is woken or closed; return False on timeout."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                await self._woken.wait()
         except TimeoutError:
             return False
-        self._news.clear()
+        self._woken.clear()
         return True
 
 
@@ -69,22 +69,22 @@ class Hub:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._streams: dict[str, set[Stream]] = {}
-        self._moved: dict[str, datetime] = {}
-        self._ended: set[str] = set()
+        self._since: dict[str, datetime] = {}
+        self._blocked: set[str] = set()
         self._closed = False
 
     @contextmanager
     def open(self, topic: str, credential: str, watcher: Watcher | None = None) -> Iterator[Stream]:
-        """A stream while it is followed. A credential that ended since it was checked opens nothing.
+        """Open a stream; raise if its credential was blocked after authentication.
 
-        A runtime has one watcher: another one is refused while the first is there, and its own older streams end.
+        A runtime has one watching agent: another agent is rejected, and older streams of the same agent are closed.
         """
-        if credential in self._ended:
+        if credential in self._blocked:
             raise GovernorError(Kind.UNAUTHENTICATED, "credential-ended", "the credential was revoked or replaced")
         if self._closed:
-            raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; connect again")
+            raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; reconnect")
         if watcher is not None:
-            self._make_way(topic, watcher)
+            self._supersede(topic, watcher)
         stream = Stream(credential, watcher, self._clock.now())
         self._add(topic, stream)
         try:
@@ -93,38 +93,38 @@ class Hub:
             self._remove(topic, stream)
 
     def wake(self, topic: str) -> None:
-        """Tell everybody who follows a topic."""
+        """Wake all streams of a topic."""
         for stream in self._streams.get(topic, ()):
             stream.wake()
 
-    def end(self, credential: str) -> None:
-        """Close the streams of a credential that was revoked or replaced, and refuse it from now on."""
-        self._ended.add(credential)
+    def block(self, credential: str) -> None:
+        """Close the streams of a revoked or replaced credential and reject new ones."""
+        self._blocked.add(credential)
         for streams in self._streams.values():
             for stream in streams:
                 if stream.credential == credential:
                     stream.close()
 
-    def begin(self, credential: str) -> None:
-        """Take a credential that is valid, again if it had ended."""
-        self._ended.discard(credential)
+    def unblock(self, credential: str) -> None:
+        """Allow streams of a credential that is valid again."""
+        self._blocked.discard(credential)
 
     def close(self) -> None:
-        """Close all streams and open none again."""
+        """Close all streams and reject new ones."""
         self._closed = True
         for streams in self._streams.values():
             for stream in streams:
                 stream.close()
 
     def presence(self, runtime: str) -> Presence:
-        """Whether a runtime's agent watches now."""
-        return Presence(runtime in self._streams, self._moved.get(runtime))
+        """Return whether a runtime's agent is watching."""
+        return Presence(runtime in self._streams, self._since.get(runtime))
 
     def open_watches(self) -> int:
-        """How many streams follow runtimes."""
+        """Return the number of open watches."""
         return sum(len(streams) for topic, streams in self._streams.items() if topic != PROGRESS)
 
-    def _make_way(self, topic: str, watcher: Watcher) -> None:
+    def _supersede(self, topic: str, watcher: Watcher) -> None:
         others = [stream for stream in self._streams.get(topic, ()) if stream.watcher and not stream.closed]
         for other in others:
             if other.watcher is not None and other.watcher.boot != watcher.boot:
@@ -134,20 +134,20 @@ class Hub:
 
     def _add(self, topic: str, stream: Stream) -> None:
         if topic not in self._streams:
-            self._moved[topic] = self._clock.now()
+            self._since[topic] = self._clock.now()
         self._streams.setdefault(topic, set()).add(stream)
 
     def _remove(self, topic: str, stream: Stream) -> None:
         self._streams[topic].discard(stream)
         if not self._streams[topic]:
             del self._streams[topic]
-            self._moved[topic] = self._clock.now()
+            self._since[topic] = self._clock.now()
 
 
 def _in_use(runtime: str, watcher: Watcher, since: datetime) -> GovernorError:
     where = f" on host {watcher.host!r}" if watcher.host else ""
     message = (
         f"runtime {runtime!r} is in use by another agent{where} since {since:%Y-%m-%d %H:%M:%S} UTC; "
-        "stop one of the two, or let this one join as a runtime of its own"
+        "stop one of the two, or enrol this one as a separate runtime"
     )
     return GovernorError(Kind.CONFLICT, "runtime-in-use", message)

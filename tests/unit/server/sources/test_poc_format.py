@@ -62,7 +62,7 @@ def test_the_selector_moves_to_an_annotation_and_the_written_version_goes() -> N
 def test_a_missing_version_is_v1_with_a_warning() -> None:
     found = imported(OLD_FILE)
     assert [leaf_at(resource(found, name), ("spec", "version")) for name in ("poc-1", "poc-2")] == ["v1", "v1"]
-    assert found.warnings == ("runtime '1': component 'statestore' has no spec.version; v1 is taken",)
+    assert found.warnings == ("runtime '1': component 'statestore' has no spec.version; v1 is assumed",)
 
 
 def test_a_runtime_that_is_there_already_is_not_put() -> None:

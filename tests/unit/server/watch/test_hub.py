@@ -1,4 +1,4 @@
-"""The hub: waking, ending and presence."""
+"""The hub of event streams: waking, closing and presence."""
 
 import asyncio
 
@@ -14,41 +14,41 @@ def hub() -> Hub:
     return Hub(VirtualClock())
 
 
-async def test_a_wake_up_reaches_every_stream_of_its_topic_and_no_other(hub: Hub) -> None:
+async def test_waking_a_topic_wakes_all_its_streams_and_no_others(hub: Hub) -> None:
     with hub.open("r1", "a") as one, hub.open("r1", "b") as two, hub.open("r2", "c") as other:
         hub.wake("r1")
-        assert await one.news(1)
-        assert await two.news(1)
-        assert not await other.news(0)
+        assert await one.wait(1)
+        assert await two.wait(1)
+        assert not await other.wait(0)
 
 
-async def test_news_that_came_before_the_wait_is_not_lost(hub: Hub) -> None:
+async def test_a_wake_up_before_the_wait_is_not_lost(hub: Hub) -> None:
     with hub.open("r1", "a") as stream:
         hub.wake("r1")
         hub.wake("r1")
-        assert await stream.news(1)
-        assert not await stream.news(0)
+        assert await stream.wait(1)
+        assert not await stream.wait(0)
 
 
-async def test_news_wakes_a_waiting_stream(hub: Hub) -> None:
+async def test_a_wake_up_ends_the_wait(hub: Hub) -> None:
     with hub.open("r1", "a") as stream:
-        waiting = asyncio.create_task(stream.news(10))
+        waiting = asyncio.create_task(stream.wait(10))
         await asyncio.sleep(0)
         hub.wake("r1")
         assert await waiting
 
 
-async def test_an_ended_credential_closes_its_streams_and_opens_none(hub: Hub) -> None:
-    with hub.open("r1", "a") as ended, hub.open("r1", "b") as other:
-        hub.end("a")
-        assert (ended.closed, other.closed) == (True, False)
-        assert await ended.news(1)
+async def test_blocking_a_credential_closes_its_streams_and_rejects_new_ones(hub: Hub) -> None:
+    with hub.open("r1", "a") as blocked, hub.open("r1", "b") as other:
+        hub.block("a")
+        assert (blocked.closed, other.closed) == (True, False)
+        assert await blocked.wait(1)
     with pytest.raises(GovernorError) as caught, hub.open("r1", "a"):
         pass
     assert caught.value.kind is Kind.UNAUTHENTICATED
 
 
-async def test_a_closed_hub_closes_all_and_opens_none(hub: Hub) -> None:
+async def test_closing_the_hub_closes_all_streams_and_rejects_new_ones(hub: Hub) -> None:
     with hub.open("r1", "a") as stream, hub.open(PROGRESS, "b") as progress:
         hub.close()
         assert stream.closed
@@ -58,7 +58,7 @@ async def test_a_closed_hub_closes_all_and_opens_none(hub: Hub) -> None:
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
-async def test_presence_says_since_when() -> None:
+async def test_presence_has_the_time_of_the_last_change() -> None:
     clock = VirtualClock()
     hub = Hub(clock)
     assert (hub.presence("r1").watching, hub.presence("r1").since) == (False, None)

@@ -1,4 +1,4 @@
-"""What alembic executes around migrations: they run on the connection that was handed in."""
+"""Alembic's environment: runs migrations on the connection passed in the configuration."""
 
 from alembic import context
 

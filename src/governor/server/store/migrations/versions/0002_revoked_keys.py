@@ -1,4 +1,4 @@
-"""Keys of runtimes that were revoked, so that none of them is ever taken again."""
+"""Revoked keys of runtimes, which are rejected permanently."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The HTTP server as a component of the program: uvicorn on a bound socket, stopped by cancellation alone."""
+"""The HTTP server of the API: uvicorn as a component, on a bound socket, stopped by cancellation."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from governor.server.api.streams import ABORT
 
-HEAD_BYTES: Final = 64 * 1024
-HEAD_S: Final = 10.0
+MAX_HEAD_BYTES: Final = 64 * 1024
+HEAD_TIMEOUT_S: Final = 10.0
 _GRACEFUL_S: Final = 5
 
 
-class HttpServer:
-    """Serves an application until it is cancelled; ``before_stop`` lets open streams end."""
+class UvicornServer:
+    """Serves an ASGI application until it is cancelled; ``before_stop`` closes open streams."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class HttpServer:
         *,
         dead_s: float,
     ) -> None:
-        """A peer whose machine acknowledges nothing for ``dead_s`` is taken for dead."""
+        """Connections without TCP acknowledgements for ``dead_s`` are closed."""
         config = uvicorn.Config(
             application,
             http=_Protocol,
@@ -43,16 +43,16 @@ class HttpServer:
             timeout_graceful_shutdown=_GRACEFUL_S,
             ssl_context_factory=(lambda _config, _default: tls) if tls else None,
         )
-        # Connections inherit it. A head and its body are two writes; without it the second waits 40 ms for the peer.
+        # Inherited by connections. Head and body are two writes; with Nagle the second waits 40 ms for an ACK.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Without it a machine that is gone keeps its runtime's place for a quarter of an hour.
+        # The kernel's default keeps the watch of a host that vanished open for about 15 minutes.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000))
         self._server = _Server(config)
         self._listener = listener
         self._before_stop = before_stop
 
     async def run(self) -> None:
-        """Serve; when cancelled, stop taking connections, end streams and finish requests."""
+        """Serve; on cancellation stop accepting, close streams and finish requests."""
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         try:
             await asyncio.shield(serving)
@@ -65,12 +65,12 @@ class HttpServer:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the program."""
+        """Leave signals to the program."""
         yield
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds what uvicorn leaves out: bounds on the head of a request, and a way to cut off a peer that does not read."""
+    """Adds limits on the size and time of a request head, and a way to abort a connection whose peer stops reading."""
 
     _head_bytes = 0
     _head_deadline: asyncio.TimerHandle | None = None
@@ -80,12 +80,12 @@ class _Protocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_there()
+        self._head_complete()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._head_deadline is not None:
-            if self._head_bytes > HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self.transport.abort()
                 return
             self._head_bytes += len(data)
@@ -94,19 +94,19 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._expect_head()
-        # An orderly close would wait for ever until the peer has read what was written.
+        # A graceful close would wait until the peer has read everything that was written.
         cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
 
     def on_headers_complete(self) -> None:
-        self._head_is_there()
+        self._head_complete()
         super().on_headers_complete()
 
     def _expect_head(self) -> None:
         if self._head_deadline is None:
             self._head_bytes = 0
-            self._head_deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+            self._head_deadline = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
-    def _head_is_there(self) -> None:
+    def _head_complete(self) -> None:
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None
