@@ -1,5 +1,13 @@
-"""The runtime proxy: stands between kubelet and a container runtime and lets plugins change how pods start.
+"""The runtime proxy: relays CRI calls between kubelet and a container runtime, and lets plugins change how pods start.
 
-Its HTTP/2 part (``http2``), its CRI messages (``cri``), what hooks and plugins mean, and the program itself. It has no
-policies of its own: without plugins it changes nothing.
+| package | holds |
+|---|---|
+| ``http2``, ``grpc`` | the protocols, without I/O |
+| ``cri`` | the CRI messages that the proxy reads |
+| ``hooks`` | hooked calls and the merging of plugins' changes |
+| ``plugins`` | registration and clients of plugins |
+| ``store`` | records of sandboxes and containers |
+| ``ops`` | control socket, ``explain``, ``lint``, ``tap``, audit log, watchdog |
+
+It has no policies of its own: without plugins it changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The commands of ``governor runtime-proxy``. The proxy itself runs in a process that loads nothing of this."""
+"""The commands of ``governor runtime-proxy``. The proxy itself runs in a process that does not import this."""
 
 from pathlib import Path
 from typing import Final
@@ -12,32 +12,32 @@ from governor.runtimeproxy.settings import Settings
 from governor.values.printing import Format, machine_text
 
 _REQUEST_TIMEOUT_S: Final = 120.0
-"""What kubelet gives a call if nobody tells it otherwise."""
+"""Kubelet's default ``runtimeRequestTimeout``."""
 
 
 class _Command(click.Command):
-    """A command beside the proxy itself, which has the flags."""
+    """A subcommand; the flags belong to the group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Say where a flag of the proxy stands if it does not stand there."""
+        """Explain where to put a flag of the proxy that was given after the subcommand."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if ctx.parent is None or not any(error.option_name in each.opts for each in ctx.parent.command.params):
                 raise
             path = f"{ctx.parent.command_path} {error.option_name} ... {self.name}"
-            raise click.UsageError(f"{error.option_name} stands before the command: {path}", ctx) from error
+            raise click.UsageError(f"{error.option_name} must precede the command: {path}", ctx) from error
 
 
 @click.group("runtime-proxy", invoke_without_command=True)
 @options(Settings, "runtime-proxy")
 def runtime_proxy(settings: Settings) -> None:
-    """Stand between kubelet and its container runtime and let plugins change how pods start.
+    """Relay CRI calls between kubelet and a container runtime, and let plugins change how pods start.
 
-    Takes the flags, the plugins' files and the hook protocol of koord-runtime-proxy.
+    Flags, plugin files and hook protocol are compatible with koord-runtime-proxy.
 
-    With one of the commands below it runs no proxy: `lint` checks the plugins' files, `explain` and `tap` ask the proxy
-    that runs. They find it by the same flags, variables and file, which stand before the command.
+    The commands below do not start a proxy: `lint` checks the plugin files, `explain` and `tap` query the running
+    proxy. They find it by the same flags, variables and file; flags precede the command.
     """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
@@ -52,7 +52,7 @@ def runtime_proxy(settings: Settings) -> None:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="[DIRECTORY]",
 )
-@click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @click.option(
     "--runtime-request-timeout",
     "request_timeout_s",
@@ -60,71 +60,67 @@ def runtime_proxy(settings: Settings) -> None:
     default=_REQUEST_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Kubelet's setting of this name: what it gives a call.",
+    help="Kubelet's setting of this name: the deadline of its calls.",
 )
 @output_option
 @click.pass_obj
 def lint(settings: Settings, directory: Path | None, strict: bool, request_timeout_s: float, output: Format) -> int:
-    """Check the plugins' files, and show who is asked by which hook.
+    """Check the plugin files, and show which plugins are called at each hook.
 
-    Needs no running proxy. DIRECTORY is that of --hook-server-dir if none is given. Ends with 1 if a file has errors.
+    Needs no running proxy. DIRECTORY defaults to --hook-server-dir. Exits with 1 if a file has errors.
     """
-    from governor.runtimeproxy.ops.lint import examine  # noqa: PLC0415 - help must not pay for it
-    from governor.runtimeproxy.ops.lint_text import report_text  # noqa: PLC0415
+    from governor.runtimeproxy.ops.lint import report_text, run_lint  # noqa: PLC0415 - keeps --help fast
 
-    report = examine(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
+    report = run_lint(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
     click.echo(report_text(report) if output == "table" else machine_text(report, output))
     return NO if report.errors or (strict and report.warnings) else DONE
 
 
-@runtime_proxy.command(
-    "explain", cls=_Command, short_help="Show what was told of a pod, who is asked about it, and what changed."
-)
+@runtime_proxy.command("explain", cls=_Command, short_help="Show a pod's settings, its plugins and their changes.")
 @click.argument("pod")
 @output_option
 @click.pass_obj
 def explain(settings: Settings, pod: str, output: Format) -> None:
-    """Show what the runtime was told of POD, which plugins are asked about it or why not, and what they changed.
+    """Show POD as the runtime received it, which plugins are called for it or why not, and what they changed.
 
-    POD is a name, namespace/name, a uid, or the beginning of a sandbox's id. Values of environment variables are not
-    shown.
+    POD is a name, namespace/name, a uid, or a prefix of a sandbox id. Values of environment variables are not shown.
     """
     from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
-    from governor.runtimeproxy.ops.explain_text import explanation_text, meant  # noqa: PLC0415
+    from governor.runtimeproxy.ops.explain_view import explanation_text, find_pod  # noqa: PLC0415
 
     client = ControlClient(Path(settings.control_path))
-    chosen = meant(client.pods(), pod)
-    found = client.pod(chosen.namespace, chosen.name)
+    summary = find_pod(client.pods(), pod)
+    found = client.pod(summary.namespace, summary.name)
     click.echo(explanation_text(found) if output == "table" else machine_text(found, output))
 
 
 @runtime_proxy.command("tap", cls=_Command)
 @click.option(
-    "--pod", default="", metavar="POD", help="Only calls about this pod: name, namespace/name, uid or sandbox id."
+    "--pod", default="", metavar="POD", help="Only calls for this pod: name, namespace/name, uid or sandbox id."
 )
-@click.option("--method", default="", metavar="NAME", help="Only calls of this method; * stands for anything.")
-@click.option("--held", is_flag=True, help="Only calls that were held for plugins.")
-@click.option("--errors", is_flag=True, help="Only calls that failed, or with which a plugin did.")
-@click.option("--count", type=click.IntRange(min=1), metavar="NUMBER", help="End after so many calls.")
+@click.option("--method", default="", metavar="NAME", help="Only calls of this method; * is a wildcard.")
+@click.option("--held", is_flag=True, help="Only calls held for plugins.")
+@click.option("--errors", is_flag=True, help="Only calls that failed or in which a plugin failed.")
+@click.option("--count", type=click.IntRange(min=1), metavar="NUMBER", help="Exit after this many calls.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="For people, or a line of JSON for each call.",
+    help="Text, or one line of JSON per call.",
 )
 @click.pass_obj
 def tap(settings: Settings, pod: str, method: str, held: bool, errors: bool, count: int | None, output: str) -> None:
     """Show calls live, as they end, until Ctrl-C.
 
-    While somebody looks no connection is copied byte by byte: clients of those that are come again, which kubelet does
-    by itself, and are copied again when they connect the next time after that. Whoever reads too slowly loses lines and
-    is told how many; calls never wait.
+    While a tap is open, connections are relayed, not copied byte by byte: clients of copied connections are asked to
+    reconnect, which kubelet does by itself. If calls are not read fast enough, lines are dropped and counted; calls
+    never wait.
     """
     from governor.runtimeproxy.ops.control import CallFilter  # noqa: PLC0415
     from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
-    from governor.runtimeproxy.ops.tapping import follow  # noqa: PLC0415
+    from governor.runtimeproxy.ops.tap_view import follow  # noqa: PLC0415
 
-    wanted = CallFilter(pod, method, held, errors)
-    follow(ControlClient(Path(settings.control_path)).calls(wanted), count, in_json=output == "json")
+    call_filter = CallFilter(pod, method, held, errors)
+    follow(ControlClient(Path(settings.control_path)).calls(call_filter), count, in_json=output == "json")

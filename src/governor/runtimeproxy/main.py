@@ -1,4 +1,4 @@
-"""The runtime proxy put together: the only module that knows all its parts."""
+"""Composition of the runtime proxy: the only module that imports all of its parts."""
 
 import os
 from logging import getLogger
@@ -15,21 +15,21 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.runtimeproxy.endpoint import Endpoint, claim
-from governor.runtimeproxy.hooks.dispatch import Dispatch, Rules
-from governor.runtimeproxy.hooks.held_calls import PluginHooks
+from governor.runtimeproxy.hooks.connections import PluginHooks
+from governor.runtimeproxy.hooks.dispatch import Dispatcher, HookSettings
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.metrics import HookMetrics, observe
 from governor.runtimeproxy.ops.control_server import MODE, ControlServer
 from governor.runtimeproxy.ops.explain import Explainer
 from governor.runtimeproxy.ops.tap import Tap
-from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, unserved
+from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, probe
+from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.directory import HookDirectory
-from governor.runtimeproxy.plugins.plugin import Plugins
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
+from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.runtime import Runtime
-from governor.runtimeproxy.store.store import Store
 from governor.runtimeproxy.upstream import Upstreams
 
 _GRACE_S: Final = DRAIN_S + 5.0
@@ -38,9 +38,9 @@ _log = logging.get_logger(__name__)
 
 
 def main(settings: Settings) -> int:
-    """Run the proxy to its end; the exit code."""
+    """Run the proxy until it ends and return the exit code."""
     logging.configure("runtime-proxy", level=settings.log_level)
-    # Logs every header field, secrets too.
+    # Its debug log contains every header field, including secrets.
     getLogger("hpack").setLevel("WARNING")
     endpoint = claim(Path(settings.listen_path))
     try:
@@ -50,7 +50,7 @@ def main(settings: Settings) -> int:
 
 
 async def run(settings: Settings, endpoint: Endpoint) -> int:
-    """Make the parts and run them until a signal arrives."""
+    """Create the components and run them until a signal arrives."""
     lifecycle = Lifecycle()
     plugins, runtime = Plugins(SystemClock(), settings.plugin_timeout), Runtime(settings.runtime_path)
     try:
@@ -66,39 +66,40 @@ async def _components(
 ) -> list[Component]:
     clock = SystemClock()
     registry = program_registry("runtime-proxy", governor.__version__)
-    store, metrics = Store(runtime, clock), HookMetrics(registry)
+    records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
     upstreams = Upstreams(_paths(settings), clock)
-    history = History(lambda: {each.pod.pod_meta.uid for each in store.pods()})
-    tap, rules = Tap(), _rules(settings)
-    hooks = PluginHooks(plugins, Dispatch(plugins, store, rules, metrics, history), metrics, tap, store)
+    history = History(lambda: {each.pod.pod_meta.uid for each in records.sandboxes()})
+    tap, hook_settings = Tap(), _hook_settings(settings)
+    dispatcher = Dispatcher(plugins, records, hook_settings, metrics, history)
+    hooks = PluginHooks(plugins, dispatcher, metrics, tap, records)
     splice = Splice(endpoint, upstreams, hooks)
-    observe(registry, splice, store, plugins, upstreams, tap)
+    observe(registry, splice, records, plugins, upstreams, tap)
 
     def plugins_changed() -> None:
-        store.need(is_needed=hooks.has_plugins)
+        records.set_needed(needed=hooks.has_plugins)
         splice.hooks_changed()
 
     def tap_changed() -> int:
         hooks.tap_changed()
         return splice.hooks_changed()
 
-    plugins.changed, tap.changed, upstreams.recovered = plugins_changed, tap_changed, store.doubt
+    plugins.changed, tap.changed, upstreams.recovered = plugins_changed, tap_changed, records.mark_stale
     directory = HookDirectory(settings.hook_server_dir, plugins, clock)
-    # Before the first call is taken, so that none passes a plugin that is registered.
-    await directory.look()
+    # Before the first call is accepted, so that none bypasses a registered plugin.
+    await directory.poll()
     checks = Checks()
-    watchdog = Watchdog(ServiceManager(os.environ), lambda: unserved(endpoint), clock)
+    watchdog = Watchdog(ServiceManager(os.environ), lambda: probe(endpoint), clock)
     checks.alive("socket", lambda: endpoint.lost() or watchdog.failing())
     checks.ready("lifecycle", lifecycle.not_ready)
-    for side in _paths(settings):
-        checks.ready(side.name.lower(), lambda side=side: upstreams.unreachable(side))  # type: ignore[misc]
+    for peer in _paths(settings):
+        checks.ready(peer.name.lower(), lambda peer=peer: upstreams.unreachable(peer))  # type: ignore[misc]
     health = HealthServer(listen(settings.health_listen), checks, registry)
     return [
         Component("health", health.run),
         Component("loop-lag", LoopLag(registry, clock).run),
-        *_control(settings, Explainer(store, runtime, plugins, rules, history), tap),
+        *_control(settings, Explainer(records, runtime, plugins, hook_settings, history), tap),
         Component("upstreams", upstreams.run),
-        Component("store", store.run),
+        Component("store", records.run),
         Component("plugins", directory.run),
         Component("splice", splice.run),
         Component("watchdog", watchdog.run),
@@ -106,11 +107,11 @@ async def _components(
 
 
 def _control(settings: Settings, explainer: Explainer, tap: Tap) -> list[Component]:
-    """A node must not be without its runtime because nobody can be told about it."""
+    """Return the control server; without its socket the proxy still serves kubelet."""
     try:
         endpoint = claim(Path(settings.control_path), MODE)
     except GovernorError as error:
-        _log.warning("explain and tap are not served", error=error.message)
+        _log.warning("explain and tap are unavailable", error=error.message)
         return []
     return [Component("control", ControlServer(endpoint, explainer, tap).run)]
 
@@ -122,8 +123,8 @@ def _paths(settings: Settings) -> dict[Peer, str]:
     return paths
 
 
-def _rules(settings: Settings) -> Rules:
-    return Rules(
+def _hook_settings(settings: Settings) -> HookSettings:
+    return HookSettings(
         settings.plugin_timeout,
         settings.conflicts,
         settings.runtime_hook_server_key,

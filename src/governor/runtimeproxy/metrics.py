@@ -1,4 +1,4 @@
-"""What the runtime proxy counts."""
+"""Metrics of the runtime proxy."""
 
 from collections.abc import Callable
 
@@ -6,72 +6,78 @@ from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Re
 from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.ops.tap import Tap
-from governor.runtimeproxy.plugins.plugin import Plugins
+from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.splice import Splice
-from governor.runtimeproxy.store.store import Store
+from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.upstream import Upstreams
 
 
 class HookMetrics:
-    """Counted where plugins are asked."""
+    """Metrics of held calls and plugin calls."""
 
     def __init__(self, registry: Registry) -> None:
         prefix = "governor_proxy"
         self.calls = Counter(
             f"{prefix}_held_calls_total",
-            "Calls that were held, by what became of them.",
+            "Held calls, by outcome.",
             ["call", "outcome"],
             registry=registry,
         )
-        self.asked = Counter(
+        self.plugin_calls = Counter(
             f"{prefix}_plugin_calls_total",
-            "Plugins asked or told, by result.",
+            "Calls of plugins, by result.",
             ["plugin", "hook", "result"],
             registry=registry,
         )
         self.seconds = Histogram(
             f"{prefix}_plugin_seconds",
-            "How long plugins took.",
+            "Duration of plugin calls in seconds.",
             ["plugin"],
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 10.0),
             registry=registry,
         )
         self.changes = Counter(
-            f"{prefix}_changed_fields_total", "Fields of requests that plugins changed.", ["plugin"], registry=registry
+            f"{prefix}_changed_fields_total", "Request fields changed by plugins.", ["plugin"], registry=registry
         )
         self.conflicts = Counter(
-            f"{prefix}_conflicts_total", "Fields that two plugins set differently.", registry=registry
+            f"{prefix}_conflicts_total", "Fields that two plugins set to different values.", registry=registry
         )
 
 
-def observe(registry: Registry, splice: Splice, store: Store, plugins: Plugins, upstreams: Upstreams, tap: Tap) -> None:
-    """Show the state of the parts, read when somebody asks."""
-    connections = Gauge("governor_proxy_connections", "Open connections of clients.", ["mode"], registry=registry)
+def observe(
+    registry: Registry, splice: Splice, records: RecordCache, plugins: Plugins, upstreams: Upstreams, tap: Tap
+) -> None:
+    """Register gauges that read the state of the components on each scrape."""
+    connections = Gauge("governor_proxy_connections", "Open client connections.", ["mode"], registry=registry)
     connections.labels("copied").set_function(lambda: splice.count(copied=True))
     connections.labels("relayed").set_function(lambda: splice.count(copied=False))
-    streams = Gauge("governor_proxy_streams", "Calls that are under way.", registry=registry)
+    streams = Gauge("governor_proxy_streams", "Calls in progress.", registry=registry)
     streams.set_function(splice.streams)
     _observe_windows(registry, splice)
-    held = Gauge("governor_proxy_held_bytes", "Bytes of messages that wait for plugins.", registry=registry)
+    held = Gauge("governor_proxy_held_bytes", "Bytes of held messages.", registry=registry)
     held.set_function(splice.held_bytes)
-    records = Gauge("governor_proxy_records", "Sandboxes and containers that are known.", ["kind"], registry=registry)
-    records.labels("sandbox").set_function(lambda: store.sandboxes)
-    records.labels("container").set_function(lambda: store.containers)
-    registered = Gauge("governor_proxy_plugins", "Plugins in force.", registry=registry)
+    recorded = Gauge("governor_proxy_records", "Recorded sandboxes and containers.", ["kind"], registry=registry)
+    recorded.labels("sandbox").set_function(lambda: records.sandbox_count)
+    recorded.labels("container").set_function(lambda: records.container_count)
+    registered = Gauge("governor_proxy_plugins", "Registered plugins.", registry=registry)
     registered.set_function(lambda: len(plugins.registrations.by_file))
-    wrong = Gauge("governor_proxy_plugin_file_errors", "What is wrong in plugins' files.", registry=registry)
-    wrong.set_function(lambda: sum(each.is_error for each in plugins.registrations.problems))
-    up = Gauge("governor_proxy_runtime_up", "Whether the runtime could be reached last.", registry=registry)
+    errors = Gauge("governor_proxy_plugin_file_errors", "Errors in plugin files.", registry=registry)
+    errors.set_function(lambda: sum(each.is_error for each in plugins.registrations.problems))
+    up = Gauge(
+        "governor_proxy_runtime_up", "Whether the last connection attempt to the runtime succeeded.", registry=registry
+    )
     up.set_function(lambda: not upstreams.unreachable(Peer.RUNTIME))
-    taps = Gauge("governor_proxy_taps", "Readers of the live view of calls.", registry=registry)
+    taps = Gauge("governor_proxy_taps", "Open taps.", registry=registry)
     taps.set_function(lambda: tap.readers)
 
 
 def _observe_windows(registry: Registry, splice: Splice) -> None:
-    """The accounts of flow control: when no call is under way they are what they were at the start."""
+    """Register flow-control gauges; with no call in progress they return to their initial values."""
     labels = ["peer", "direction"]
-    windows = Gauge("governor_proxy_window_bytes", "Windows of relayed connections.", labels, registry=registry)
-    unread = Gauge("governor_proxy_unread_bytes", "Bytes that were not passed on yet.", ["peer"], registry=registry)
+    windows = Gauge(
+        "governor_proxy_window_bytes", "Flow-control windows of relayed connections.", labels, registry=registry
+    )
+    unread = Gauge("governor_proxy_unread_bytes", "Bytes received and not yet forwarded.", ["peer"], registry=registry)
 
     def total(peer: Peer, of: Callable[[FlowControl], int]) -> Callable[[], int]:
         return lambda: sum(of(each) for each in splice.flow_controls(peer))

@@ -1,4 +1,4 @@
-"""What an operator tells the runtime proxy. The names up to ``runtime_hook_server_val`` are koord-runtime-proxy's."""
+"""Settings of the runtime proxy. The names up to ``runtime_hook_server_val`` are koord-runtime-proxy's."""
 
 import os
 from pathlib import Path
@@ -9,43 +9,43 @@ import msgspec
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.address import Address
 from governor.process.telemetry.logging import Level
-from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of ``governor runtime-proxy``."""
 
-    koord_runtimeproxy_endpoint: Annotated[str, msgspec.Meta(description="Socket on which kubelet is served.")] = (
+    koord_runtimeproxy_endpoint: Annotated[str, msgspec.Meta(description="Socket that kubelet connects to.")] = (
         "/var/run/koord-runtimeproxy/runtimeproxy.sock"
     )
     remote_runtime_service_endpoint: Annotated[str, msgspec.Meta(description="Socket of the container runtime.")] = (
         "/var/run/containerd/containerd.sock"
     )
     remote_image_service_endpoint: Annotated[
-        str, msgspec.Meta(description="Socket of the image service; default: the container runtime's.")
+        str, msgspec.Meta(description="Socket of the image service; default: that of the container runtime.")
     ] = ""
     backend_runtime_mode: Annotated[
         Literal["Containerd", "Docker"],
-        msgspec.Meta(description="What the runtime speaks. Docker is not there yet and is refused."),
+        msgspec.Meta(description="Protocol of the runtime. Docker is not supported yet."),
     ] = "Containerd"
     runtime_hook_server_key: Annotated[
-        str, msgspec.Meta(description="Label or annotation of pods that are to be left alone by all plugins.")
+        str, msgspec.Meta(description="Label or annotation by which a pod opts out of all plugins.")
     ] = "runtimeproxy.koordinator.sh/skip-hookserver"
-    runtime_hook_server_val: Annotated[str, msgspec.Meta(description="Its value in those pods.")] = "true"
-    hook_server_dir: Annotated[
-        Path, msgspec.Meta(description="Directory with a .json file for each plugin; watched.")
-    ] = Path("/etc/runtime/hookserver.d")
+    runtime_hook_server_val: Annotated[str, msgspec.Meta(description="Value of that label or annotation.")] = "true"
+    hook_server_dir: Annotated[Path, msgspec.Meta(description="Watched directory with one .json file per plugin.")] = (
+        Path("/etc/runtime/hookserver.d")
+    )
     plugin_timeout: Annotated[
-        float, msgspec.Meta(description="Seconds that a plugin may take whose file does not say it.", gt=0, le=86_400)
+        float, msgspec.Meta(description="Timeout in seconds of plugins whose file sets none.", gt=0, le=86_400)
     ] = 2.0
     conflict_policy: Annotated[
         Literal["last-wins", "first-wins", "refuse"],
-        msgspec.Meta(description="What happens when two plugins set one field differently."),
+        msgspec.Meta(description="What happens if two plugins set one field to different values."),
     ] = "last-wins"
     control_endpoint: Annotated[
         str,
         msgspec.Meta(
-            description="Socket by which `explain` and `tap` ask; default: beside kubelet's, with -control in its name."
+            description="Socket for `explain` and `tap`; default: kubelet's socket with -control in its name."
         ),
     ] = ""
     health_listen: Annotated[
@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.backend_runtime_mode == "Docker":
-            message = "backend-runtime-mode: Docker is not there yet; only Containerd is"
+            message = "backend-runtime-mode: Docker is not supported yet; use Containerd"
             raise GovernorError(Kind.UNIMPLEMENTED, "docker-mode", message)
         for name, path in {
             "koord-runtimeproxy-endpoint": self.listen_path,
@@ -64,37 +64,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "control-endpoint": self.control_path,
         }.items():
             if not path.startswith("/"):
-                raise invalid("settings", f"{name}: {path!r} is no absolute path of a socket")
+                raise invalid("settings", f"{name}: {path!r} is not the absolute path of a socket")
         for served in (self.listen_path, self.control_path):
             if any(_same(served, each) for each in (self.runtime_path, self.image_path)):
-                raise invalid("settings", f"the proxy cannot serve on {served}, which is where it is to connect")
+                raise invalid(
+                    "settings",
+                    f"the proxy cannot listen on {served}, which is the socket of its runtime or image service",
+                )
         if _same(self.control_path, self.listen_path):
-            raise invalid("settings", f"{self.listen_path} cannot be the socket for kubelet and for control")
+            raise invalid("settings", f"{self.listen_path} cannot be both kubelet's socket and the control socket")
 
     @property
     def listen_path(self) -> str:
-        """The socket on which kubelet is served."""
+        """Return the path of the socket that kubelet connects to."""
         return _path(self.koord_runtimeproxy_endpoint)
 
     @property
     def runtime_path(self) -> str:
-        """The runtime's socket."""
+        """Return the path of the runtime's socket."""
         return _path(self.remote_runtime_service_endpoint)
 
     @property
     def image_path(self) -> str:
-        """The image service's socket, if it is another one than the runtime's."""
+        """Return the path of the image service's socket, or ``""`` if it is the runtime's."""
         path = _path(self.remote_image_service_endpoint)
         return "" if _same(path, self.runtime_path) else path
 
     @property
     def control_path(self) -> str:
-        """The socket by which commands ask the running proxy."""
+        """Return the path of the control socket."""
         return _path(self.control_endpoint) or f"{self.listen_path.removesuffix('.sock')}-control.sock"
 
     @property
     def conflicts(self) -> ConflictPolicy:
-        """What happens when two plugins set one field differently."""
+        """Return the conflict policy."""
         return ConflictPolicy(self.conflict_policy)
 
 
@@ -103,5 +106,5 @@ def _path(endpoint: str) -> str:
 
 
 def _same(path: str, other: str) -> bool:
-    """Whether two paths are those of one socket: on most systems /var/run is /run."""
+    """Return whether two paths name one socket; on most systems /var/run is a link to /run."""
     return bool(path and other) and os.path.realpath(path) == os.path.realpath(other)

@@ -87,7 +87,7 @@ async def test_files_of_any_name_are_plugins_that_can_be_shown(bed: Bed) -> None
         reply = await bed.client.call("RunPodSandbox", {"config": POD})
         return reply.message if reply.code != "OK" else ""
 
-    assert (await until(is_refused)).startswith("plugin \\xff\\xfe refuses PreRunPodSandbox")
+    assert (await until(is_refused)).startswith("plugin \\xff\\xfe rejected PreRunPodSandbox")
     assert (await bed.client.wire()).errors == ()
 
 

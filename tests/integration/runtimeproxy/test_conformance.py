@@ -18,7 +18,7 @@ async def test_a_runtime_without_kubelets_interface_is_complained_of_once(
         return len(await stranger.received("ListPodSandbox")) >= 6
 
     await until(was_asked_again)
-    [complaint] = proxy.lines("cannot ask the runtime what it has")
+    [complaint] = proxy.lines("cannot list the runtime's sandboxes and containers")
     assert complaint["error"] == "unknown method /runtime.v1.RuntimeService/ListPodSandbox"
 
 

@@ -186,7 +186,7 @@ async def test_d15_fail_lets_no_call_through_while_the_plugin_is_away(
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
 
     assert reply.code == "UNAVAILABLE"
-    assert reply.message.startswith("plugin guard refuses PreRunPodSandbox: plugin guard cannot be reached")
+    assert reply.message.startswith("plugin guard rejected PreRunPodSandbox: plugin guard cannot be reached")
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
@@ -196,7 +196,7 @@ async def test_d15_fail_lets_no_call_through_that_cannot_be_read(bed: Bed, start
 
     reply = await bed.client.call("/runtime.v1.RuntimeService/RunPodSandbox", raw=b"\xff\xff\xff")
 
-    assert "plugin guard could not be asked" in reply.message
+    assert "plugin guard could not be called" in reply.message
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
@@ -208,7 +208,7 @@ async def test_d15_fail_lets_no_call_through_about_what_nobody_knows(
         reply = await bed.client.call(method, {"container_id": "nobody's"})
 
         assert reply.code == "NOT_FOUND"
-        assert "plugin guard could not be asked" in reply.message
+        assert "plugin guard could not be called" in reply.message
         assert await bed.runtime.received(method) == []
 
 

@@ -73,7 +73,7 @@ async def test_it_is_told_who_is_not_asked_and_why(bed: Bed, start_hook_plugin: 
 
     run = turns(found, "PreRunPodSandbox")
     assert not any(each["asked"] for each in run.values())
-    assert run["other-app"]["why"] == "its selector does not match: label app must be 'db' and is 'web'"
+    assert run["other-app"]["why"] == "its selector does not match: label app must be 'db' but is 'web'"
     assert run["one-hook"]["why"] == "the hook is not in its runtime-hooks"
     assert turns(found, "PreStartContainer")["one-hook"]["asked"]
     assert found["labels_that_matter"] == ["app", "runtimeproxy.koordinator.sh/skip-hookserver"]
@@ -99,7 +99,7 @@ async def test_why_a_pod_never_ran_can_be_asked_afterwards(bed: Bed, start_hook_
     found = await explained(bed, "u-1")
 
     [trail] = found["trails"]
-    assert trail["refusal"] == "plugin strict refuses PreRunPodSandbox: no room on these cores"
+    assert trail["refusal"] == "plugin strict rejected PreRunPodSandbox: no room on these cores"
     assert [(each["plugin"], each["error"]) for each in trail["asked"]] == [("strict", "no room on these cores")]
     text = (await bed.proxy.run_command("explain", "web")).out
     assert "It has no sandbox" in text
@@ -115,9 +115,9 @@ async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_ho
     found = await explained(bed, "web")
     text = (await bed.proxy.run_command("explain", "web")).out
 
-    assert found["trails"][0]["refusal"] == "plugin strict refuses PreRunPodSandbox: no room"
+    assert found["trails"][0]["refusal"] == "plugin strict rejected PreRunPodSandbox: no room"
     assert found["unasked"]
-    assert "the runtime could not be asked" in text
+    assert "the runtime could not be queried" in text
     assert "It has no sandbox" not in text
 
 
@@ -127,7 +127,7 @@ async def test_a_runtime_that_does_not_tell_is_the_reason_and_no_token_is(code: 
 
     outcome = await bed.proxy.run_command("explain", "web")
 
-    assert (outcome.code, outcome.err) == (11, "error: the runtime could not be asked: not now\n")
+    assert (outcome.code, outcome.err) == (11, "error: the runtime could not be queried: not now\n")
 
 
 async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
@@ -151,7 +151,7 @@ async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
 
     assert not found["kept"]
     assert found["sandboxes"][0]["containers"][0]["name"] == CONTAINER["metadata"]["name"]
-    assert "No plugin is registered, so the proxy remembers nothing" in text
+    assert "No plugin is registered, so the proxy keeps no records" in text
     assert await bed.proxy.metric('governor_proxy_records{kind="sandbox"}') == 0
 
 
@@ -166,7 +166,7 @@ async def test_what_goes_while_the_runtime_is_asked_is_left_out(gone: str, bed: 
         assert "containers" not in json.loads(outcome.out)["sandboxes"][0]
     else:
         assert outcome.code == 4
-        assert outcome.err == "error: neither the runtime proxy nor the runtime knows a pod shop/web\n"
+        assert outcome.err == "error: pod shop/web is unknown to the runtime proxy and to the runtime\n"
 
 
 async def test_a_name_that_several_pods_have_is_not_guessed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
@@ -180,7 +180,7 @@ async def test_a_name_that_several_pods_have_is_not_guessed(bed: Bed, start_hook
     assert ambiguous.code == 3
     assert "shop/web (uid u-shop)" in ambiguous.err
     assert "test/web (uid u-test)" in ambiguous.err
-    assert (unknown.code, "there is no pod 'nobody'" in unknown.err) == (4, True)
+    assert (unknown.code, "no pod 'nobody' found" in unknown.err) == (4, True)
     assert (await explained(bed, "test/web"))["sandboxes"][0]["uid"] == "u-test"
 
 
@@ -194,7 +194,7 @@ async def test_the_control_socket_is_the_users_alone_and_goes_with_the_proxy(bed
     assert mode == 0o600
     assert not control.exists()
     assert outcome.code == 11
-    assert f"no runtime proxy answers on {control}" in outcome.err
+    assert f"no runtime proxy responds on {control}" in outcome.err
 
 
 async def test_another_socket_than_that_for_control_is_told_as_such(bed: Bed) -> None:
@@ -226,7 +226,7 @@ async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtim
 
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
     assert control.read_text() == "precious"
-    assert len(bed.proxy.lines("explain and tap are not served")) == 1
+    assert len(bed.proxy.lines("explain and tap are unavailable")) == 1
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])

@@ -77,7 +77,7 @@ async def test_a_refusal_names_the_plugin_and_its_reason(bed: Bed, start_hook_pl
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
 
     assert reply.code == "PERMISSION_DENIED"
-    assert reply.message == "plugin strict refuses PreRunPodSandbox: no room on these cores"
+    assert reply.message == "plugin strict rejected PreRunPodSandbox: no room on these cores"
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
@@ -139,7 +139,7 @@ async def test_d6_all_plugins_are_asked_in_order_and_see_the_earlier_ones(
     config = (await last(bed.runtime, "RunPodSandbox")).request["config"]
     assert seen == {"a": "1", "by": "first", "one": "1"}
     assert config["annotations"] == {"a": "1", "by": "second", "one": "1"}
-    [conflict] = bed.proxy.lines("plugins disagree")
+    [conflict] = bed.proxy.lines("plugins conflict")
     assert "z-first" in conflict["conflict"]
     assert "a-second" in conflict["conflict"]
 
@@ -159,7 +159,7 @@ async def test_a_conflict_is_refused_where_the_operator_wants_it(
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
 
     assert reply.code == "ABORTED"
-    assert "plugins one and two disagree about annotations.by" in reply.message
+    assert "plugins one and two conflict on annotations.by" in reply.message
 
 
 async def test_a_plugin_that_comes_while_a_connection_is_copied_is_asked_from_then_on(

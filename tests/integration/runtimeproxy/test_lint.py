@@ -71,7 +71,7 @@ async def test_every_error_is_named_with_file_and_key(plugin: HookPlugin, tmp_pa
         "error policy.json timeout",
         "error broken.json ",
     }
-    assert "error: policy.json: timeout: 'soon' is no time" in outcome.out
+    assert "error: policy.json: timeout: 'soon' is not a duration" in outcome.out
 
 
 async def test_what_is_only_odd_is_a_warning_and_an_error_if_that_is_wanted(plugin: HookPlugin, tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ async def test_what_is_only_odd_is_a_warning_and_an_error_if_that_is_wanted(plug
     outcome, strict, found = await linted(tmp_path), await linted(tmp_path, "--strict"), await reasons(tmp_path)
 
     assert (outcome.code, strict.code) == (0, 1)
-    assert "warning odd.json colour: is no known key and has no effect" in found
-    assert "warning odd.json runtime-hooks: PreRemoveRunPodSandbox is a hook that is never called" in found
+    assert "warning odd.json colour: is an unknown key and has no effect" in found
+    assert "warning odd.json runtime-hooks: PreRemoveRunPodSandbox is never called" in found
 
 
 async def test_sockets_where_nobody_answers_are_told_apart(plugin: HookPlugin, tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ async def test_sockets_where_nobody_answers_are_told_apart(plugin: HookPlugin, t
         found = await reasons(files)
 
     assert found == {
-        f"warning mute.json remote-endpoint: {tmp_path}/mute does not answer within 2 s",
+        f"warning mute.json remote-endpoint: {tmp_path}/mute does not respond within 2 s",
         f"warning gone.json remote-endpoint: {tmp_path}/gone cannot be reached: Connection refused",
-        f"warning missing.json remote-endpoint: {tmp_path}/missing does not exist: nobody serves there",
+        f"warning missing.json remote-endpoint: {tmp_path}/missing does not exist; the plugin is not running",
         f"warning plain.json remote-endpoint: {tmp_path}/plain cannot be reached: Connection refused",
     }
 
@@ -112,7 +112,7 @@ async def test_what_others_can_write_is_told(plugin: HookPlugin, tmp_path: Path)
 
     found = await reasons(file.parent)
 
-    reason = "can be written by everybody (mode 0777)"
+    reason = "is world-writable (mode 0777)"
     assert found == {
         f"warning {file.parent} : {reason}",
         f"warning p.json : {reason}",
@@ -131,12 +131,12 @@ async def test_plugins_that_clash_are_told_with_each_other(start_hook_plugin: St
 
     assert found == {
         (
-            "warning two.json order: is that of one.json, three.json too, so they are asked by their files' names at "
-            "PreCreateContainer"
+            "warning two.json order: equals that of one.json, three.json, so they are called in the order "
+            "of their file names at PreCreateContainer"
         ),
         (
-            "warning one.json, three.json, two.json timeout: together have 122 s for PreCreateContainer; of kubelet's "
-            "120 s only 115 s are theirs, so each gets a part"
+            "warning one.json, three.json, two.json timeout: add up to 122 s for PreCreateContainer; of kubelet's "
+            "120 s only 115 s are for plugins, so each timeout is shortened"
         ),
     }
     assert len(await reasons(tmp_path, "--runtime-request-timeout", "240")) == 1
@@ -146,7 +146,7 @@ async def test_a_directory_that_is_not_there_is_a_warning_as_the_proxy_runs_with
     outcome = await linted(tmp_path / "nowhere")
 
     assert outcome.code == 0
-    assert "is no directory, so there are no plugins" in outcome.out
+    assert "is not a directory, so there are no plugins" in outcome.out
 
 
 async def test_a_flag_of_the_proxy_behind_the_command_is_told_where_it_stands(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_flag_of_the_proxy_behind_the_command_is_told_where_it_stands(tm
     unknown = await linted(tmp_path, "--hook-servers")
 
     assert (outcome.code, unknown.code) == (2, 2)
-    stands = "--hook-server-dir stands before the command: governor runtime-proxy --hook-server-dir ... lint"
+    stands = "--hook-server-dir must precede the command: governor runtime-proxy --hook-server-dir ... lint"
     assert stands in outcome.err
     assert "No such option '--hook-servers'" in unknown.err
 

@@ -94,7 +94,7 @@ async def test_docker_mode_says_that_it_is_not_there(peer_directory: MakeDirecto
     try:
         await start_server(proxy)
     except TestbedError as error:
-        refused = "Docker is not there yet" in str(error)
+        refused = "Docker is not supported yet" in str(error)
 
     assert refused
 

@@ -53,7 +53,7 @@ async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, r
         rude.act = fault
         reply = await bed.client.call("RunPodSandbox", {"config": POD})
         assert reply.code not in ("OK", "DEADLINE_EXCEEDED"), fault.__name__
-        assert reply.message.startswith("plugin rude refuses PreRunPodSandbox: "), fault.__name__
+        assert reply.message.startswith("plugin rude rejected PreRunPodSandbox: "), fault.__name__
         assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
         rude.act = answer_well
         await passes_well(bed, fault.__name__)
@@ -261,7 +261,7 @@ async def test_no_hook_of_fail_lets_a_call_pass_a_plugin_that_fails(
         for method, request in requests.items():
             reply = await bed.client.call(method, request)
             assert reply.code != "OK", (rule, method)
-            assert reply.message.startswith("plugin guard refuses "), (rule, method)
+            assert reply.message.startswith("plugin guard rejected "), (rule, method)
     await plugin.stop()
     for method, request in requests.items():
         assert (await bed.client.call(method, request)).code == "UNAVAILABLE", method

@@ -136,10 +136,10 @@ async def test_refusals_and_cancelled_calls_are_shown_with_their_reason(
 
     refused, cancelled = tap.calls
     assert (refused["outcome"], refused["status"]) == ("refused", "PERMISSION_DENIED")
-    assert refused["trail"]["refusal"] == "plugin strict refuses PreRunPodSandbox: no"
+    assert refused["trail"]["refusal"] == "plugin strict rejected PreRunPodSandbox: no"
     assert cancelled["outcome"] == "cancelled"
     assert [(each["plugin"], each["error"]) for each in cancelled["trail"]["asked"]] == [
-        ("slow", "the call ended before it answered")
+        ("slow", "the call ended before the plugin responded")
     ]
 
 
@@ -151,7 +151,7 @@ async def test_a_call_about_which_nobody_can_be_asked_says_why(bed: Bed, start_h
 
     [call] = tap.calls
     assert (call["held"], call["subject"]) == (True, {"container_id": "nobody"})
-    assert call["trail"]["unasked"].startswith("the runtime proxy knows no container 'nobody'")
+    assert call["trail"]["unasked"].startswith("container 'nobody' is unknown to the runtime proxy")
 
 
 async def test_only_what_is_wanted_is_shown(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
@@ -253,4 +253,4 @@ async def test_a_tap_ends_with_the_proxy_and_says_so(bed: Bed, number: signal.Si
     os.kill(bed.proxy.pid, number)
     outcome = await running.ended()
 
-    assert (outcome.code, outcome.err) == (11, "error: the runtime proxy has gone\n")
+    assert (outcome.code, outcome.err) == (11, "error: the runtime proxy closed the connection\n")

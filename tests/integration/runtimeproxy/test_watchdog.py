@@ -146,7 +146,7 @@ async def test_a_proxy_whose_socket_is_gone_is_neither_alive_nor_healthy(
     bed, manager = managed
 
     async def has_told() -> bool:
-        return any(line.startswith("STATUS=does not serve") for line in manager.hear())
+        return any(line.startswith("STATUS=not serving") for line in manager.hear())
 
     await manager.hears("WATCHDOG=1")
     bed.proxy.socket.unlink()
@@ -211,7 +211,7 @@ async def test_a_service_manager_that_is_gone_is_no_reason_to_end(bed: Bed, tmp_
     await bed.proxy.start()
 
     async def has_complained() -> bool:
-        return len(bed.proxy.lines("the service manager cannot be told")) == 1
+        return len(bed.proxy.lines("cannot notify the service manager")) == 1
 
     await until(has_complained)
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"

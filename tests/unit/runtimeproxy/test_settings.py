@@ -37,7 +37,7 @@ def test_sockets_are_paths_with_or_without_a_scheme() -> None:
 )
 def test_what_is_no_path_of_a_socket_is_refused_by_the_name_of_its_setting(name: str) -> None:
     for endpoint in ("a.sock", "tcp://1.2.3.4:5"):
-        with pytest.raises(GovernorError, match=f"{name.replace('_', '-')}: '{endpoint}' is no absolute path"):
+        with pytest.raises(GovernorError, match=f"{name.replace('_', '-')}: '{endpoint}' is not the absolute path"):
             settings(**{name: endpoint})
 
 
@@ -53,7 +53,7 @@ def test_a_proxy_that_would_connect_to_itself_is_refused_under_whatever_name(lin
     run, var_run = linked
     for served in (run / "r.sock", var_run / "r.sock", run / "." / "r.sock"):
         for name in ("koord_runtimeproxy_endpoint", "control_endpoint"):
-            with pytest.raises(GovernorError, match="which is where it is to connect"):
+            with pytest.raises(GovernorError, match="which is the socket of its runtime or image service"):
                 settings(**{name: served}, remote_runtime_service_endpoint=run / "r.sock")
 
 
@@ -74,5 +74,5 @@ def test_a_time_that_is_none_is_refused(seconds: str) -> None:
 
 
 def test_docker_is_said_not_to_be_there() -> None:
-    with pytest.raises(GovernorError, match="Docker is not there yet"):
+    with pytest.raises(GovernorError, match="Docker is not supported yet"):
         settings(backend_runtime_mode="Docker")

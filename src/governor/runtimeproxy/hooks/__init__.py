@@ -1,1 +1,1 @@
-"""Hooked calls: what plugins are asked, how their answers are merged, and what the runtime then receives."""
+"""Hooked calls: hook requests to plugins, merging of their responses, and the request that the runtime receives."""

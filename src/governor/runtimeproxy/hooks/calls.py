@@ -1,24 +1,23 @@
-"""The calls of the runtime service that concern the proxy: their hooks, what plugins are asked, where changes go.
+"""The CRI calls that the proxy holds: their hook points, the hook request for each, where changes are written.
 
-| call | plugins are asked before | told after | remembered when the runtime has done it |
+| call | hook before | hook after | recorded when the runtime has succeeded |
 |---|---|---|---|
 | RunPodSandbox | PreRunPodSandbox | | the sandbox |
 | StopPodSandbox | | PostStopPodSandbox | |
-| RemovePodSandbox | | | its record goes |
+| RemovePodSandbox | | | the sandbox is deleted |
 | UpdatePodSandboxResources | | | its resources |
 | CreateContainer | PreCreateContainer | | the container |
 | StartContainer | PreStartContainer | PostStartContainer | |
 | StopContainer | | PostStopContainer | |
-| RemoveContainer | | | its record goes |
+| RemoveContainer | | | the container is deleted |
 | UpdateContainerResources | PreUpdateContainerResources | | its resources and annotations |
 
-Every other call passes unread. Both versions of the service are the same here.
+All other calls pass unread. Both versions of the runtime service are treated alike.
 """
 
-import copy
 import enum
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -26,11 +25,10 @@ from google.protobuf.message import DecodeError
 from governor.errors import GovernorError, Kind, invalid
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.grpc.framing import unwrap, wrap
-from governor.runtimeproxy.hooks.changes import Change, FieldPath
-from governor.runtimeproxy.hooks.merging import put
-from governor.runtimeproxy.store.records import Container, Known, add_pod, container_of, pod_of, updated_container
+from governor.runtimeproxy.hooks.changes import FieldPath
+from governor.runtimeproxy.store.records import Container, Records, add_pod, container_of, pod_of, updated_container
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest
-from governor.wire.hooks.points import Hook, Request
+from governor.wire.hooks.points import Hook, HookRequest
 
 SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
 
@@ -45,11 +43,10 @@ CriRequest: TypeAlias = (
     | cri_pb2.RemoveContainerRequest
     | cri_pb2.UpdateContainerResourcesRequest
 )
-R = TypeVar("R", bound=CriRequest)
 
 
 class Call(enum.StrEnum):
-    """A call that is hooked or changes what is remembered, under its name in the service."""
+    """A call that has hooks or changes a record, by its method name."""
 
     RUN_POD_SANDBOX = "RunPodSandbox"
     STOP_POD_SANDBOX = "StopPodSandbox"
@@ -63,24 +60,24 @@ class Call(enum.StrEnum):
 
     @property
     def shape(self) -> "Shape":
-        """What the call looks like and which hooks it has."""
+        """Return the call's request type, hooks and targets."""
         return _SHAPES[self]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One call: its request, its hooks, and the places in its request for the fields of a hook's answer."""
+    """Request type of a call, its hooks, and the path in its request for each field of a hook response."""
 
     request: type[CriRequest]
     pre: Hook | None = None
     post: Hook | None = None
-    places: Mapping[str, FieldPath] = {}
+    targets: Mapping[str, FieldPath] = {}
 
 
 _SHAPES: Final = {
     Call.RUN_POD_SANDBOX: Shape(
         cri_pb2.RunPodSandboxRequest,
         pre=Hook.PRE_RUN_POD_SANDBOX,
-        places={
+        targets={
             "labels": ("config", "labels"),
             "annotations": ("config", "annotations"),
             "cgroup_parent": ("config", "linux", "cgroup_parent"),
@@ -93,7 +90,7 @@ _SHAPES: Final = {
     Call.CREATE_CONTAINER: Shape(
         cri_pb2.CreateContainerRequest,
         pre=Hook.PRE_CREATE_CONTAINER,
-        places={
+        targets={
             "container_annotations": ("config", "annotations"),
             "container_resources": ("config", "linux", "resources"),
             "container_envs": ("config", "envs"),
@@ -108,81 +105,61 @@ _SHAPES: Final = {
     Call.UPDATE_CONTAINER_RESOURCES: Shape(
         cri_pb2.UpdateContainerResourcesRequest,
         pre=Hook.PRE_UPDATE_CONTAINER_RESOURCES,
-        places={"container_annotations": ("annotations",), "container_resources": ("linux",)},
+        targets={"container_annotations": ("annotations",), "container_resources": ("linux",)},
     ),
 }
 
 CALLS: Final[Mapping[str, Call]] = {f"/{service}/{call}": call for service in SERVICES for call in Call}
-"""Every call by the ``:path`` of its requests."""
+"""Calls by ``:path``."""
 
-CALLS_OF_HOOKS: Final[Mapping[Hook, str]] = {
+CALL_OF_HOOK: Final[Mapping[Hook, str]] = {
     hook: str(call) for call, shape in _SHAPES.items() for hook in (shape.pre, shape.post) if hook is not None
 }
-"""The call by which plugins are asked, or told, at each hook."""
+"""The call to which each hook belongs."""
 
 
 def read(call: Call, body: bytes, encoding: str = "") -> CriRequest:
-    """The request in a body; INVALID, UNIMPLEMENTED or EXHAUSTED if it cannot be read, and then nobody can be asked."""
+    """Return the request in a body; raise INVALID, UNIMPLEMENTED or EXHAUSTED if it cannot be decoded."""
     message = unwrap(body, encoding)
     kind = call.shape.request
     try:
         return kind.FromString(message)
     except DecodeError as error:
-        raise invalid("cri-message", f"the body of {call} is no {kind.DESCRIPTOR.name}") from error
+        raise invalid("cri-message", f"the body of {call} is not a {kind.DESCRIPTOR.name}") from error
 
 
 def write(request: CriRequest) -> bytes:
-    """The body with this request."""
+    """Return the body that carries a request."""
     return wrap(request.SerializeToString(deterministic=True))
 
 
-def effective(request: CriRequest, change: Change) -> bool:
-    """Whether a change makes a difference to the request.
-
-    An update leaves alone what it does not specify: it can cease to set a cpuset, but it cannot clear one.
-    """
-    if isinstance(request, cri_pb2.UpdateContainerResourcesRequest):
-        match change.path, change.new:
-            case ("container_resources", cpuset), "":
-                return bool(getattr(request.linux, cpuset))
-    return True
-
-
-def changed(call: Call, request: R, changes: Iterable[Change]) -> R:
-    """The request with these changes; fields that nobody changed, known or not, are as they came."""
-    result = copy.deepcopy(request)
-    for change in changes:
-        put(result, (*call.shape.places[change.path[0]], *change.path[1:]), change.new)
-    return result
-
-
-def question(request: CriRequest, known: Known) -> Request:
-    """What the plugins of a hooked call are asked or told; NOT_FOUND if it concerns something that nobody knows."""
+def hook_request_for(request: CriRequest, records: Records) -> HookRequest:
+    """Return the hook request for a call; raise NOT_FOUND if its sandbox or container is unknown."""
     match request:
         case cri_pb2.RunPodSandboxRequest():
             return pod_of(request.config, request.runtime_handler)
         case cri_pb2.StopPodSandboxRequest():
-            return _pod(request.pod_sandbox_id, known)
+            return _pod(request.pod_sandbox_id, records)
         case cri_pb2.CreateContainerRequest():
-            return add_pod(container_of(request), _pod_of_new_container(request, known))
+            return add_pod(container_of(request), _pod_of_new_container(request, records))
         case cri_pb2.UpdateContainerResourcesRequest():
-            return _whole(updated_container(_container(request.container_id, known), request), known)
+            return _with_pod(updated_container(_container(request.container_id, records), request), records)
         case cri_pb2.StartContainerRequest() | cri_pb2.StopContainerRequest():
-            return _whole(_container(request.container_id, known), known)
+            return _with_pod(_container(request.container_id, records), records)
         case _:
-            raise ValueError(f"{type(request).__name__} is not hooked")
+            raise ValueError(f"{type(request).__name__} has no hook")
 
 
-def _pod(sandbox_id: str, known: Known) -> PodSandboxHookRequest:
-    sandbox = known.sandbox(sandbox_id)
+def _pod(sandbox_id: str, records: Records) -> PodSandboxHookRequest:
+    sandbox = records.sandbox(sandbox_id)
     if sandbox is None:
         raise _unknown("sandbox", sandbox_id)
     return sandbox.pod
 
 
-def _pod_of_new_container(request: cri_pb2.CreateContainerRequest, known: Known) -> PodSandboxHookRequest:
-    """What was remembered of the pod; of a sandbox made behind our back, what kubelet says about it here."""
-    sandbox = known.sandbox(request.pod_sandbox_id)
+def _pod_of_new_container(request: cri_pb2.CreateContainerRequest, records: Records) -> PodSandboxHookRequest:
+    """Return the recorded pod or, if the sandbox has no record, the one described in the request."""
+    sandbox = records.sandbox(request.pod_sandbox_id)
     if sandbox is not None:
         return sandbox.pod
     if request.HasField("sandbox_config"):
@@ -190,17 +167,17 @@ def _pod_of_new_container(request: cri_pb2.CreateContainerRequest, known: Known)
     raise _unknown("sandbox", request.pod_sandbox_id)
 
 
-def _container(container_id: str, known: Known) -> Container:
-    container = known.container(container_id)
+def _container(container_id: str, records: Records) -> Container:
+    container = records.container(container_id)
     if container is None:
         raise _unknown("container", container_id)
     return container
 
 
-def _whole(container: Container, known: Known) -> ContainerResourceHookRequest:
-    return add_pod(container.container, _pod(container.sandbox_id, known))
+def _with_pod(container: Container, records: Records) -> ContainerResourceHookRequest:
+    return add_pod(container.container, _pod(container.sandbox_id, records))
 
 
 def _unknown(kind: str, name: str) -> GovernorError:
-    message = f"the runtime proxy knows no {kind} {name!r}, so plugins cannot be asked about it"
+    message = f"{kind} {name!r} is unknown to the runtime proxy, so no plugin can be called for it"
     return GovernorError(Kind.NOT_FOUND, f"unknown-{kind}", message)

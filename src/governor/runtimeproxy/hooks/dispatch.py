@@ -1,11 +1,11 @@
-"""One hooked call: plugins are asked before the runtime is, and told after it; what they change, what they refuse.
+"""Dispatch of hooked calls to plugins: before the runtime receives the call, and after it has succeeded.
 
-| a plugin fails, or cannot be asked | the call |
+| a plugin fails or cannot be called | the call |
 |---|---|
-| under ``Fail`` | is refused with a status that names the plugin and the reason |
-| under ``Ignore`` | goes on as if the plugin were not there |
+| failure policy ``Fail`` | is rejected with a status that names the plugin and the reason |
+| failure policy ``Ignore`` | continues as if the plugin were not registered |
 
-Which streams are held, and bytes, are ``relaying``'s business.
+Streams and bytes are handled in ``connections``, merging in ``merge``.
 """
 
 import asyncio
@@ -20,34 +20,36 @@ from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import allowance_s
 from governor.runtimeproxy.grpc.framing import unwrap
-from governor.runtimeproxy.hooks.calls import CriRequest, question, read, write
-from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
-from governor.runtimeproxy.hooks.consulting import Consultation, consult
+from governor.runtimeproxy.hooks.calls import CriRequest, hook_request_for, read, write
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Held
+from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.hooks.subject import subject_of
 from governor.runtimeproxy.http2.exchanges import grpc_status_in
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
-from governor.runtimeproxy.plugins.plugin import Plugins
+from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
 from governor.runtimeproxy.plugins.registry import skips
+from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
-from governor.runtimeproxy.store.store import Store
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookRequest
-from governor.wire.hooks.points import Hook, Request, Response
+from governor.wire.hooks.points import Hook, HookRequest, HookResponse
 
 RUNTIME_RESERVE_S: Final = 5.0
-ANSWER_RESERVE_S: Final = 0.5
-_LEARN_S: Final = 5.0
+"""Part of a call's deadline that is kept for the runtime."""
+RESPONSE_RESERVE_S: Final = 0.5
+"""Part of a call's deadline that is kept for returning the runtime's response."""
+_FETCH_TIMEOUT_S: Final = 5.0
 _OK: Final = b"%d" % status_codes.OK
 _NOT_FOUND: Final = b"%d" % status_codes.NOT_FOUND
 
 _log = logging.get_logger(__name__)
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
-    """Kubelet is answered in the runtime's place."""
+class Rejected(Exception):  # noqa: N818 - a response, not a defect
+    """Ends a call with a status from the proxy instead of the runtime's response."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -55,8 +57,8 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
         self.message = message
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """What an operator decides about hooks."""
+class HookSettings(msgspec.Struct, frozen=True):
+    """The settings that concern hooks."""
 
     plugin_timeout_s: float
     conflicts: ConflictPolicy
@@ -64,187 +66,196 @@ class Rules(msgspec.Struct, frozen=True):
     skip_value: str
 
 
-class Dispatch:
-    """Asks plugins, in order and within the call's time."""
+class Dispatcher:
+    """Calls plugins in order, within each call's deadline."""
 
-    def __init__(self, plugins: Plugins, store: Store, rules: Rules, metrics: HookMetrics, history: History) -> None:
+    def __init__(
+        self,
+        plugins: Plugins,
+        records: RecordCache,
+        settings: HookSettings,
+        metrics: HookMetrics,
+        history: History,
+    ) -> None:
         self._plugins = plugins
-        self._store = store
-        self._rules = rules
+        self._records = records
+        self._settings = settings
         self._metrics = metrics
         self._history = history
 
     async def before(self, held: Held, body: bytes) -> None:
-        """Ask the plugins of a call before the runtime gets it; raises Refused."""
+        """Call the plugins of the call's pre hook and merge their changes into it; may raise Rejected."""
         hook = held.call.shape.pre
         try:
             held.request = read(held.call, body, held.encoding)
-            held.subject = subject_of(held.request, self._store)
+            held.subject = subject_of(held.request, self._records)
             if hook is not None and self._plugins.registrations.of(hook):
-                await self._consult(held, held.request, hook)
-        except Refused:
+                await self._merge_responses(held, held.request, hook)
+        except Rejected:
             raise
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not keep pods from starting
-            self._not_asked(held, hook, _reason(error))
+        except Exception as error:  # noqa: BLE001 - a defect of the proxy must not keep pods from starting
+            self._not_called(held, hook, _as_governor_error(error))
 
-    def done(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
-        """The runtime has answered: remember what it has done; the hook by which plugins are to be told, if any."""
+    def responded(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
+        """Record the runtime's response. Return the post hook if plugins are registered for it."""
         request, hook = held.request, held.call.shape.post
         status = grpc_status_in(trailers) or grpc_status_in(fields)
         if request is None:
             return None
         if status != _OK:
             if status == _NOT_FOUND:
-                self._store.note_gone(request)
+                self._records.confirm_absent(request)
             return None
-        held.is_done = True
-        self._remember(request, fields, body)
+        held.succeeded = True
+        self._record(request, fields, body)
         return hook if hook is not None and self._plugins.registrations.of(hook) else None
 
     async def after(self, held: Held, hook: Hook) -> None:
-        """Tell the plugins what the runtime has done; raises Refused."""
+        """Notify the plugins of a post hook; may raise Rejected."""
         if held.request is None:
             return
         try:
-            await self._tell(held, held.request, hook)
-        except Refused:
+            await self._notify(held, held.request, hook)
+        except Rejected:
             raise
-        except Exception as error:  # noqa: BLE001 - the runtime has done it, and a defect of ours is no reason to deny it
-            self._not_told(held, hook, _reason(error))
+        except Exception as error:  # noqa: BLE001 - a defect of the proxy must not hide that the runtime succeeded
+            self._not_notified(held, hook, _as_governor_error(error))
 
-    def over(self, held: Held) -> None:
-        """The call is over, however it ended."""
-        if held.request is not None and not held.is_done and not held.refusal:
-            self._store.note_unsure(held.request)
-        if held.concerned_plugins:
-            self._history.note(held.subject, held.trail())
+    def finish(self, held: Held) -> None:
+        """Clean up after a call has ended in whatever way, and add it to the pod's history."""
+        if held.request is not None and not held.succeeded and not held.rejection:
+            self._records.invalidate(held.request)
+        if held.involved_plugins:
+            self._history.add(held.subject, held.trail())
 
-    def _remember(self, request: CriRequest, fields: Fields, body: bytes) -> None:
+    def _record(self, request: CriRequest, fields: Fields, body: bytes) -> None:
         encoding = dict(fields).get(b"grpc-encoding", b"").decode(errors="replace")
         try:
-            self._store.note(request, unwrap(body, encoding))
-        except Exception as error:  # noqa: BLE001 - the runtime has done it; what it says can still be asked later
-            _log.warning("the runtime's answer cannot be read", request=type(request).__name__, error=str(error))
+            self._records.record(request, unwrap(body, encoding))
+        except Exception as error:  # noqa: BLE001 - the runtime succeeded; its state can still be fetched later
+            _log.warning("cannot decode the runtime's response", request=type(request).__name__, error=str(error))
 
-    async def _consult(self, held: Held, request: CriRequest, hook: Hook) -> None:
-        await self._learn(held, request, RUNTIME_RESERVE_S)
-        consultation = consult(held.call, request, self._store)
-        for registration, allowed_s in self._turns(held, hook, consultation.question, RUNTIME_RESERVE_S):
+    async def _merge_responses(self, held: Held, request: CriRequest, hook: Hook) -> None:
+        await self._fetch_records(held, request, RUNTIME_RESERVE_S)
+        merged = begin(held.call, request, self._records)
+        for registration, timeout_s in self._plugins_for(held, hook, merged.hook_request, RUNTIME_RESERVE_S):
             try:
-                answer = await self._ask(held, registration, hook, consultation.question, allowed_s)
-                consultation = consultation.answered(registration.name, answer, self._rules.conflicts)
+                response = await self._call_plugin(held, registration, hook, merged.hook_request, timeout_s)
+                merged = merged.add(registration.name, response, self._settings.conflicts)
             except GovernorError as error:
-                self._failed(held, registration, hook, consultation.question, error)
-        self._apply(held, consultation)
+                self._failed(held, registration, hook, merged.hook_request, error)
+        self._apply(held, merged)
 
-    def _apply(self, held: Held, consultation: Consultation) -> None:
-        held.consultation = consultation
-        self._metrics.conflicts.inc(len(consultation.conflicts))
-        for change in consultation.changes:
+    def _apply(self, held: Held, merged: MergedRequest) -> None:
+        held.merged = merged
+        self._metrics.conflicts.inc(len(merged.conflicts))
+        for change in merged.changes:
             self._metrics.changes.labels(change.plugin).inc()
-        if consultation.changes:
-            held.request = consultation.result()
+        if merged.changes:
+            held.request = merged.result()
             held.body = write(held.request)
 
-    async def _tell(self, held: Held, request: CriRequest, hook: Hook) -> None:
-        await self._learn(held, request, ANSWER_RESERVE_S)
-        asked = question(request, self._store)
-        for registration, allowed_s in self._turns(held, hook, asked, ANSWER_RESERVE_S):
+    async def _notify(self, held: Held, request: CriRequest, hook: Hook) -> None:
+        await self._fetch_records(held, request, RESPONSE_RESERVE_S)
+        hook_request = hook_request_for(request, self._records)
+        for registration, timeout_s in self._plugins_for(held, hook, hook_request, RESPONSE_RESERVE_S):
             try:
-                await self._ask(held, registration, hook, asked, allowed_s)
+                await self._call_plugin(held, registration, hook, hook_request, timeout_s)
             except GovernorError as error:
-                self._failed(held, registration, hook, asked, error)
+                self._failed(held, registration, hook, hook_request, error)
 
-    async def _learn(self, held: Held, request: CriRequest, reserve_wanted_s: float) -> None:
-        """Ask the runtime about what is unknown, within the call's time; CRI's own errors are told later."""
-        if self._store.knows(request):
+    async def _fetch_records(self, held: Held, request: CriRequest, max_reserve_s: float) -> None:
+        """Fetch missing records from the runtime; NOT_FOUND is left to the hook request."""
+        if self._records.has_records_for(request):
             return
-        left_s = held.left_s(reserve_wanted_s)
+        left_s = held.left_s(max_reserve_s)
         try:
-            async with asyncio.timeout(_LEARN_S if left_s is None else min(_LEARN_S, left_s)):
-                await self._store.learn(request)
+            async with asyncio.timeout(_FETCH_TIMEOUT_S if left_s is None else min(_FETCH_TIMEOUT_S, left_s)):
+                await self._records.fetch(request)
         except TimeoutError as error:
-            message = "the runtime did not say in time what the call is about"
+            message = "the runtime did not describe the call's sandbox or container in time"
             raise GovernorError(Kind.DEADLINE, "unknown", message) from error
         except GovernorError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
         if not held.subject.pod:
-            held.subject = subject_of(request, self._store)
+            held.subject = subject_of(request, self._records)
 
-    def _turns(
-        self, held: Held, hook: Hook, asked: Request, reserve_wanted_s: float
+    def _plugins_for(
+        self, held: Held, hook: Hook, hook_request: HookRequest, max_reserve_s: float
     ) -> Iterator[tuple[Registration, float]]:
-        """The plugins to be asked, each when its turn comes, with how long it may take then."""
-        labels, annotations = _pod_of(asked)
-        if skips(self._rules.skip_key, self._rules.skip_value, labels, annotations):
+        """Yield each plugin to call, with its timeout computed at that moment."""
+        labels, annotations = _pod_metadata(hook_request)
+        if skips(self._settings.skip_key, self._settings.skip_value, labels, annotations):
             return
-        registrations = self._plugins.registrations.asked(hook, labels)
-        timeouts_s = [each.timeout_s or self._rules.plugin_timeout_s for each in registrations]
+        registrations = self._plugins.registrations.selecting(hook, labels)
+        timeouts_s = [each.timeout_s or self._settings.plugin_timeout_s for each in registrations]
         for index, registration in enumerate(registrations):
-            yield registration, allowance_s(held.left_s(reserve_wanted_s), timeouts_s[index:])
+            yield registration, allowance_s(held.left_s(max_reserve_s), timeouts_s[index:])
 
-    async def _ask(
-        self, held: Held, registration: Registration, hook: Hook, asked: Request, allowed_s: float
-    ) -> Response:
-        result, error = "failed", "the call ended before it answered"
-        # Not the loop's clock, which moves on once in a turn.
-        began_s = time.perf_counter()
+    async def _call_plugin(
+        self, held: Held, registration: Registration, hook: Hook, hook_request: HookRequest, timeout_s: float
+    ) -> HookResponse:
+        result, error = "failed", "the call ended before the plugin responded"
+        # The loop's clock advances only once per iteration.
+        started_s = time.perf_counter()
         try:
-            if allowed_s <= 0:
-                raise GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time to ask")
-            answer = await self._plugins.ask(registration, hook, asked, allowed_s, held.metadata)
+            if timeout_s <= 0:
+                raise GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time for this plugin")
+            response = await self._plugins.call(registration, hook, hook_request, timeout_s, held.metadata)
             result, error = "answered", ""
-            return answer
+            return response
         finally:
-            seconds = time.perf_counter() - began_s
-            if allowed_s > 0:
+            seconds = time.perf_counter() - started_s
+            if timeout_s > 0:
                 self._metrics.seconds.labels(registration.name).observe(seconds)
-            self._metrics.asked.labels(registration.name, str(hook), result).inc()
-            held.note_asked(registration.name, hook, seconds, error)
+            self._metrics.plugin_calls.labels(registration.name, str(hook), result).inc()
+            held.add_plugin_call(registration.name, hook, seconds, error)
 
-    def _failed(self, held: Held, registration: Registration, hook: Hook, asked: Request, error: GovernorError) -> None:
-        held.note_failed(error.message)
-        is_refusal = registration.policies[hook] is FailurePolicy.FAIL or error.code == "plugins-conflict"
+    def _failed(
+        self, held: Held, registration: Registration, hook: Hook, hook_request: HookRequest, error: GovernorError
+    ) -> None:
+        held.mark_plugin_failed(error.message)
+        is_rejected = registration.policies[hook] is FailurePolicy.FAIL or error.code == "plugins-conflict"
         _log.warning(
             "plugin failed",
             plugin=registration.name,
             hook=str(hook),
-            refused=is_refusal,
+            refused=is_rejected,
             error=str(error),
-            **audit.subject_of(asked),
+            **audit.pod_fields(hook_request),
         )
-        if is_refusal:
-            message = f"plugin {registration.name} refuses {hook}: {error.message}"
-            raise Refused(status_codes.CODE[error.kind], message) from error
+        if is_rejected:
+            message = f"plugin {registration.name} rejected {hook}: {error.message}"
+            raise Rejected(status_codes.CODE[error.kind], message) from error
 
-    def _not_asked(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
-        """Nobody can be asked about the call: so nobody who must be asked has agreed."""
-        held.unasked = error.message if hook is not None else ""
-        refusing = self._plugins.registrations.refusing(hook) if hook is not None else ()
-        names = ", ".join(each.name for each in refusing)
-        _log.warning("plugins could not be asked", call=str(held.call), error=error.message, refused_for=names)
-        if refusing:
-            message = f"plugin {names} could not be asked by {hook}: {error.message}"
-            raise Refused(status_codes.CODE[error.kind], message) from error
+    def _not_called(self, held: Held, hook: Hook | None, error: GovernorError) -> None:
+        """Reject a call for which plugins cannot be called if one of them has failure policy Fail."""
+        held.not_called = error.message if hook is not None else ""
+        required = self._plugins.registrations.required(hook) if hook is not None else ()
+        names = ", ".join(each.name for each in required)
+        _log.warning("plugins could not be called", call=str(held.call), error=error.message, refused_for=names)
+        if required:
+            message = f"plugin {names} could not be called for {hook}: {error.message}"
+            raise Rejected(status_codes.CODE[error.kind], message) from error
 
-    def _not_told(self, held: Held, hook: Hook, error: GovernorError) -> None:
-        """What the runtime does not know either is gone, and who stops it must not be kept at it for ever."""
+    def _not_notified(self, held: Held, hook: Hook, error: GovernorError) -> None:
+        """Let a call pass whose sandbox or container is gone, so that kubelet does not retry the stop for ever."""
         if error.kind is Kind.NOT_FOUND:
-            held.unasked = error.message
-            _log.warning("plugins could not be told", call=str(held.call), error=error.message)
+            held.not_called = error.message
+            _log.warning("plugins could not be notified", call=str(held.call), error=error.message)
         else:
-            self._not_asked(held, hook, error)
+            self._not_called(held, hook, error)
 
 
-def _reason(error: Exception) -> GovernorError:
+def _as_governor_error(error: Exception) -> GovernorError:
     if isinstance(error, GovernorError):
         return error
-    _log.error("a hooked call failed here", exc_info=error)
-    return GovernorError(Kind.INTERNAL, "defect", "a defect of the runtime proxy; see its log")
+    _log.error("hooked call failed in the proxy", exc_info=error)
+    return GovernorError(Kind.INTERNAL, "defect", "internal error of the runtime proxy; see its log")
 
 
-def _pod_of(asked: Request) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    if isinstance(asked, PodSandboxHookRequest):
-        return asked.labels, asked.annotations
-    return asked.pod_labels, asked.pod_annotations
+def _pod_metadata(hook_request: HookRequest) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    if isinstance(hook_request, PodSandboxHookRequest):
+        return hook_request.labels, hook_request.annotations
+    return hook_request.pod_labels, hook_request.pod_annotations

@@ -1,41 +1,78 @@
-"""A container's environment: a list in CRI, whose order, duplicates and bytes are kept; a map of texts for plugins.
+"""A container's environment: a list of bytes in CRI, a map of texts in the hook protocol.
+
+CRI's order, duplicates and bytes are kept:
 
 | in CRI | in the map |
 |---|---|
-| a name several times | its last value, which is the one that counts in the container |
-| a last value that is not UTF-8 | not there: it cannot be shown as it is, and anything else could be taken for it |
+| a name several times | its last value, the one that the container sees |
+| a last value that is not UTF-8 | absent, since it has no text form |
 
-So a plugin that sets a name sets its last entry, a new name comes at the end, and with a name all its entries go.
+Setting a variable therefore sets the last entry of that name or appends one; removing it removes all entries of that
+name.
+
+A variable missing from a response is removed only if the response *echoes* the request: at least two variables that no
+plugin has set are in it unchanged, and these outnumber the missing ones. A plugin that only returns the variables it
+sets removes none.
 """
 
-from collections.abc import Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Final
 
 from governor.runtimeproxy.cri.cri_pb2 import KeyValue
-from governor.runtimeproxy.hooks.changes import Value
+from governor.runtimeproxy.hooks.changes import Difference, FieldPath, Value
 from governor.values.secret import Secret
 
+_MIN_ECHOED: Final = 2
 
-def show(variables: Iterable[KeyValue], shown: MutableMapping[str, str]) -> None:
-    """Put the variables that can be shown to a plugin into a map."""
+
+def copy_variables(variables: Iterable[KeyValue], target: MutableMapping[str, str]) -> None:
+    """Copy the variables that have a text form into ``target``."""
     try:
         for each in variables:
-            shown[each.key] = each.value.decode()
+            target[each.key] = each.value.decode()
     except UnicodeDecodeError:
-        shown.clear()
+        target.clear()
         last = {each.key: _text(each.value) for each in variables}
-        shown.update({key: text for key, text in last.items() if text is not None})
+        target.update({key: text for key, text in last.items() if text is not None})
 
 
 def set_variable(variables: Any, name: str, value: Value) -> None:
-    """Set a variable in a CRI request, or with None remove it."""
-    places = [index for index, each in enumerate(variables) if each.key == name]
+    """Set a variable in a CRI request; None removes it."""
+    indexes = [index for index, each in enumerate(variables) if each.key == name]
     if isinstance(value, Secret):
-        entry = variables[places[-1]] if places else variables.add(key=name)
+        entry = variables[indexes[-1]] if indexes else variables.add(key=name)
         entry.value = value.reveal().encode()
     else:
-        for index in reversed(places):
+        for index in reversed(indexes):
             del variables[index]
+
+
+def environment_differences(
+    original: Mapping[str, str], sent: Mapping[str, str], returned: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Yield the variables that a plugin changed; ``original`` is the request before all plugins."""
+    if not returned:
+        return
+    # Protobuf maps are much slower than dictionaries when read entry by entry.
+    before, after = dict(sent), dict(returned)
+    for path, old, new in entry_differences(before, after):
+        yield path, None if old is None else Secret(old), Secret(new)
+    missing = sorted(before.keys() - after.keys())
+    if missing and _echoes(dict(original), before, after, len(missing)):
+        for key in missing:
+            yield (key,), Secret(before[key]), None
+
+
+def entry_differences(before: Mapping[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
+    """Yield the entries of ``after`` that are new or have another value, sorted by key."""
+    for key, value in sorted(after.items()):
+        if before.get(key) != value:
+            yield (key,), before.get(key), value
+
+
+def _echoes(original: dict[str, str], before: dict[str, str], after: dict[str, str], missing: int) -> bool:
+    unchanged = sum(before.get(key) == after.get(key) == value for key, value in original.items())
+    return unchanged >= _MIN_ECHOED and unchanged > missing
 
 
 def _text(value: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Which pod and container a call is about: from its message, and from what is known of the ids in it. Pure."""
+"""The pod and container that a call concerns, from its message and the records of the ids in it. Pure."""
 
 from typing import Final
 
@@ -7,9 +7,9 @@ from google.protobuf.message import DecodeError
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.calls import CriRequest
 from governor.runtimeproxy.ops.control import Subject
-from governor.runtimeproxy.store.records import Known
+from governor.runtimeproxy.store.records import Records
 
-_OF_SANDBOX: Final = frozenset(
+_SANDBOX_METHODS: Final = frozenset(
     {
         "StopPodSandbox",
         "RemovePodSandbox",
@@ -19,7 +19,7 @@ _OF_SANDBOX: Final = frozenset(
         "PortForward",
     }
 )
-_OF_CONTAINER: Final = frozenset(
+_CONTAINER_METHODS: Final = frozenset(
     {
         "StartContainer",
         "StopContainer",
@@ -34,16 +34,16 @@ _OF_CONTAINER: Final = frozenset(
         "Attach",
     }
 )
-"""CRI puts the id that a request is about into its field 1, whatever else is in it."""
+"""In all of these requests field 1 is the id."""
 
 
-def subject_in(method: str, message: bytes, known: Known) -> Subject:
-    """What a request is about; nothing if it is about no pod, or cannot be read."""
+def decode_subject(method: str, message: bytes, records: Records) -> Subject:
+    """Return the subject of an encoded request; empty if it concerns no pod or cannot be decoded."""
     try:
         request = _request(method, message)
     except DecodeError:
         return Subject()
-    return Subject() if request is None else subject_of(request, known)
+    return Subject() if request is None else subject_of(request, records)
 
 
 def _request(method: str, message: bytes) -> CriRequest | None:
@@ -51,28 +51,28 @@ def _request(method: str, message: bytes) -> CriRequest | None:
         return cri_pb2.RunPodSandboxRequest.FromString(message)
     if method == "CreateContainer":
         return cri_pb2.CreateContainerRequest.FromString(message)
-    if method in _OF_SANDBOX:
+    if method in _SANDBOX_METHODS:
         return cri_pb2.StopPodSandboxRequest.FromString(message)
-    if method in _OF_CONTAINER:
+    if method in _CONTAINER_METHODS:
         return cri_pb2.StopContainerRequest.FromString(message)
     return None
 
 
-def subject_of(request: CriRequest, known: Known) -> Subject:
-    """What a request is about."""
+def subject_of(request: CriRequest, records: Records) -> Subject:
+    """Return the subject of a request."""
     match request:
         case cri_pb2.RunPodSandboxRequest():
             return _of_config(request.config)
         case cri_pb2.CreateContainerRequest():
-            return _of_new_container(request, known)
+            return _of_new_container(request, records)
         case (
             cri_pb2.StopPodSandboxRequest()
             | cri_pb2.RemovePodSandboxRequest()
             | cri_pb2.UpdatePodSandboxResourcesRequest()
         ):
-            return _of_sandbox(request.pod_sandbox_id, known)
+            return _of_sandbox(request.pod_sandbox_id, records)
         case _:
-            return _of_container(request.container_id, known)
+            return _of_container(request.container_id, records)
 
 
 def _of_config(config: cri_pb2.PodSandboxConfig, sandbox_id: str = "", container: str = "") -> Subject:
@@ -80,23 +80,23 @@ def _of_config(config: cri_pb2.PodSandboxConfig, sandbox_id: str = "", container
     return Subject(meta.namespace, meta.name, meta.uid, sandbox_id, container)
 
 
-def _of_new_container(request: cri_pb2.CreateContainerRequest, known: Known) -> Subject:
+def _of_new_container(request: cri_pb2.CreateContainerRequest, records: Records) -> Subject:
     name = request.config.metadata.name
     if request.HasField("sandbox_config"):
         return _of_config(request.sandbox_config, request.pod_sandbox_id, name)
-    return _of_sandbox(request.pod_sandbox_id, known, name)
+    return _of_sandbox(request.pod_sandbox_id, records, name)
 
 
-def _of_sandbox(sandbox_id: str, known: Known, container: str = "", container_id: str = "") -> Subject:
-    sandbox = known.sandbox(sandbox_id)
+def _of_sandbox(sandbox_id: str, records: Records, container: str = "", container_id: str = "") -> Subject:
+    sandbox = records.sandbox(sandbox_id)
     if sandbox is None:
         return Subject(sandbox_id=sandbox_id, container=container, container_id=container_id)
     meta = sandbox.pod.pod_meta
     return Subject(meta.namespace, meta.name, meta.uid, sandbox_id, container, container_id)
 
 
-def _of_container(container_id: str, known: Known) -> Subject:
-    container = known.container(container_id)
+def _of_container(container_id: str, records: Records) -> Subject:
+    container = records.container(container_id)
     if container is None:
         return Subject(container_id=container_id)
-    return _of_sandbox(container.sandbox_id, known, container.creation.config.metadata.name, container_id)
+    return _of_sandbox(container.sandbox_id, records, container.creation.config.metadata.name, container_id)

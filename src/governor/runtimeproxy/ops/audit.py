@@ -1,31 +1,31 @@
-"""The audit log: which plugin changed which field of which pod, old and new; values of environment stay hidden."""
+"""The audit log: old and new value of each field that a plugin changed. Environment values are masked."""
 
 from governor.process.telemetry import logging
-from governor.runtimeproxy.hooks.consulting import Consultation
+from governor.runtimeproxy.hooks.merge import MergedRequest
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest
-from governor.wire.hooks.points import Request
+from governor.wire.hooks.points import HookRequest
 
 _log = logging.get_logger(__name__)
 
 
-def record(consultation: Consultation) -> None:
-    """Log what the plugins made of one call."""
-    if not (consultation.changes or consultation.conflicts or consultation.unused):
+def record(merged: MergedRequest) -> None:
+    """Log the plugins' changes to one call."""
+    if not (merged.changes or merged.conflicts or merged.unused):
         return
-    # Bound once: most calls that are changed at all have several lines.
-    log = _log.bind(call=str(consultation.call), **subject_of(consultation.total.original))
-    for change in consultation.changes:
+    # Bound once, since most changed calls have several lines.
+    log = _log.bind(call=str(merged.call), **pod_fields(merged.original))
+    for change in merged.changes:
         log.info("plugin changed a field", plugin=change.plugin, field=change.field, old=change.old, new=change.new)
-    for conflict in consultation.conflicts:
-        log.warning("plugins disagree", conflict=str(conflict))
-    for change in consultation.unused:
-        log.warning("plugin changed what this call has no place for", change=str(change))
+    for conflict in merged.conflicts:
+        log.warning("plugins conflict", conflict=str(conflict))
+    for change in merged.unused:
+        log.warning("plugin changed a field that the call does not have", change=str(change))
 
 
-def subject_of(question: Request) -> dict[str, str]:
-    """The pod, and the container, that a question is about."""
-    meta = question.pod_meta
-    subject = {"pod": f"{meta.namespace}/{meta.name}", "pod_uid": meta.uid}
-    if isinstance(question, ContainerResourceHookRequest):
-        subject["container"] = question.container_meta.name
-    return subject
+def pod_fields(hook_request: HookRequest) -> dict[str, str]:
+    """Return the log fields of the pod and container in a hook request."""
+    meta = hook_request.pod_meta
+    fields = {"pod": f"{meta.namespace}/{meta.name}", "pod_uid": meta.uid}
+    if isinstance(hook_request, ContainerResourceHookRequest):
+        fields["container"] = hook_request.container_meta.name
+    return fields

@@ -1,12 +1,12 @@
-"""What the proxy tells on its control socket: the nouns that its server and the commands share.
+"""Messages of the control socket, shared by its server and the commands.
 
-| GET | answer |
+| GET | response |
 |---|---|
 | ``/v1/pods`` | ``PodList`` |
 | ``/v1/pods/NAMESPACE/NAME`` | ``PodExplanation`` |
-| ``/v1/calls`` with the fields of a ``CallFilter`` | a ``Line`` of JSON for each call, until the reader leaves |
+| ``/v1/calls`` with the fields of a ``CallFilter`` | a ``TapLine`` of JSON per call, until the client disconnects |
 
-Anything else, and what cannot be answered, is a ``Failure``. Values of environment variables are never told.
+Errors are returned as ``ErrorBody``. Values of environment variables are never included.
 """
 
 import datetime
@@ -17,14 +17,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.hooks.changes import ShownChange
+from governor.runtimeproxy.hooks.changes import MaskedChange
 
 PODS: Final = "/v1/pods"
 CALLS: Final = "/v1/calls"
 
 
 class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call is about, as far as it is known."""
+    """The pod and container that a call concerns, as far as known."""
 
     namespace: str = ""
     pod: str = ""
@@ -33,14 +33,14 @@ class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
     container: str = ""
     container_id: str = ""
 
-    def is_meant(self, text: str) -> bool:
-        """Whether a person who writes this means the pod: by its name, ``namespace/name``, uid, or a sandbox's id."""
+    def matches(self, text: str) -> bool:
+        """Return whether a text is the pod's name, ``namespace/name``, uid, or a prefix of its sandbox id."""
         names = {self.pod, f"{self.namespace}/{self.pod}", self.uid} if self.pod or self.uid else set()
         return text in names or (bool(text) and self.sandbox_id.startswith(text))
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A plugin that was asked or told, how long it took, and why it failed if so."""
+class PluginCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call of a plugin: its duration, and its error if it failed."""
 
     plugin: str
     hook: str
@@ -49,43 +49,43 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What plugins made of one call."""
+    """The plugins' part in one call."""
 
     time: datetime.datetime
     call: str
     container: str = ""
-    asked: tuple[Asked, ...] = ()
-    changes: tuple[ShownChange, ...] = ()
+    asked: tuple[PluginCall, ...] = ()
+    changes: tuple[MaskedChange, ...] = ()
     conflicts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    """What plugins changed and the call has no place for."""
+    """Changes of fields that the call does not have."""
     left_out: int = 0
-    """Changes that are too many to be shown."""
+    """Number of changes beyond the limit of ``changes``."""
     unasked: str = ""
-    """Why nobody could be asked."""
+    """Why no plugin could be called."""
     refusal: str = ""
-    """What kubelet was told in the runtime's place."""
+    """The status message with which the proxy rejected the call."""
 
     @property
     def failed(self) -> bool:
-        """Whether a plugin failed, or none could be asked."""
+        """Return whether a plugin failed or could not be called."""
         return bool(self.unasked) or any(each.error for each in self.asked)
 
     @property
-    def is_remarkable(self) -> bool:
-        """Whether anything was changed, or went wrong."""
+    def is_notable(self) -> bool:
+        """Return whether anything was changed or failed."""
         return bool(self.changes or self.conflicts or self.unused or self.refusal or self.failed)
 
 
-class SeenCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_field="type"):
-    """A call that has ended."""
+class TapCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_field="type"):
+    """A call that has ended, as ``tap`` shows it."""
 
     time: datetime.datetime
-    """When it began; when it ended if nobody looked before."""
+    """Start of the call; its end if it started before the tap was opened."""
     path: str
     outcome: str
     status: str = ""
-    """The name of its gRPC status; nothing if it never had one."""
+    """Name of its gRPC status; empty if it had none."""
     seconds: float | None = None
     subject: Subject = Subject()
     held: bool = False
@@ -93,43 +93,43 @@ class SeenCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_
 
     @property
     def method(self) -> str:
-        """The method's name without its service."""
+        """Return the method name without its service."""
         return self.path.rpartition("/")[2]
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed, or a plugin did."""
+        """Return whether the call or one of its plugins failed."""
         return self.status != "OK" or (self.trail is not None and self.trail.failed)
 
 
-class LostCalls(msgspec.Struct, frozen=True, tag="lost", tag_field="type"):
-    """Calls that are not told because their reader did not keep up."""
+class TapDropped(msgspec.Struct, frozen=True, tag="lost", tag_field="type"):
+    """Number of calls dropped because the reader was too slow."""
 
     count: int
 
 
 class TapOpened(msgspec.Struct, frozen=True, tag="opened", tag_field="type"):
-    """The first line: from now on calls are told. Connections whose bytes were copied are told to come again."""
+    """First line of a tap; ``retired`` copied connections were asked to reconnect so that they are relayed."""
 
     retired: int
 
 
-Line: TypeAlias = TapOpened | SeenCall | LostCalls
+TapLine: TypeAlias = TapOpened | TapCall | TapDropped
 
 
 class CallFilter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Which calls somebody wants to see."""
+    """Filter of the calls that a tap shows."""
 
     pod: str = ""
     method: str = ""
-    """A name, perhaps with ``*``; small and large letters are the same."""
+    """A method name, with ``*`` as wildcard; case is ignored."""
     held: bool = False
     errors: bool = False
 
-    def selects(self, call: SeenCall) -> bool:
-        """Whether this call is wanted."""
+    def selects(self, call: TapCall) -> bool:
+        """Return whether a call passes the filter."""
         return (
-            (not self.pod or call.subject.is_meant(self.pod))
+            (not self.pod or call.subject.matches(self.pod))
             and (not self.method or fnmatch.fnmatchcase(call.method.lower(), self.method.lower()))
             and (not self.held or call.held)
             and (not self.errors or call.is_error)
@@ -137,7 +137,7 @@ class CallFilter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class PodSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that is known; without sandboxes it is one that never ran, or is gone."""
+    """A known pod; without sandboxes it never ran or is gone."""
 
     namespace: str
     name: str
@@ -146,15 +146,15 @@ class PodSummary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodList(msgspec.Struct, frozen=True):
-    """All pods that are known."""
+    """All known pods."""
 
     kept: bool
-    """Whether the proxy remembers them, as there are plugins; if not, the runtime was asked just now."""
+    """Whether the proxy keeps records, which it does with plugins; otherwise the runtime was queried for this list."""
     pods: tuple[PodSummary, ...]
 
 
 class ContainerExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A container as the runtime was finally told of it."""
+    """A container as the runtime received it."""
 
     id: str
     name: str
@@ -166,7 +166,7 @@ class ContainerExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SandboxExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sandbox as the runtime was finally told of it."""
+    """A sandbox as the runtime received it."""
 
     id: str
     uid: str
@@ -180,55 +180,55 @@ class SandboxExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     containers: tuple[ContainerExplanation, ...] = ()
 
 
-class PluginTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether a plugin is asked by a hook about a pod, how, and why not."""
+class PluginEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether and how a plugin is called at a hook, or why not."""
 
     plugin: str
     asked: bool
     why: str = ""
-    """Why it is not asked, or is asked in vain."""
+    """Why it is not called, or why its circuit is open."""
     pods: str = ""
-    """Which pods it selects, where that is not asked about one of them."""
+    """Which pods it selects; only set by ``lint``."""
     order: float = 0
     timeout_s: float = 0
     policy: str = ""
 
 
 class HookExplanation(msgspec.Struct, frozen=True):
-    """All plugins at one hook: first those that are asked, in their order."""
+    """All plugins at one hook; those that are called come first, in order."""
 
     hook: str
     call: str
-    plugins: tuple[PluginTurn, ...]
+    plugins: tuple[PluginEntry, ...]
 
 
 class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that the proxy knows about one pod."""
+    """Everything that the proxy has on one pod."""
 
     namespace: str
     name: str
     kept: bool
-    """Whether the proxy remembers pods, as there are plugins; if not, the runtime was asked just now."""
+    """Whether the proxy keeps records, which it does with plugins; otherwise the runtime was queried for this pod."""
     unasked: str = ""
-    """Why the runtime could not be asked about a pod of which the proxy knows no sandbox."""
+    """Why the runtime could not be queried for a pod without a recorded sandbox."""
     sandboxes: tuple[SandboxExplanation, ...] = ()
     skipped: str = ""
-    """Why all plugins leave the pod alone."""
+    """Why no plugin is called for the pod."""
     labels_that_matter: tuple[str, ...] = ()
     hooks: tuple[HookExplanation, ...] = ()
     trails: tuple[Trail, ...] = ()
-    """The latest calls in which plugins changed something or failed, oldest first."""
+    """The latest notable calls, oldest first."""
     problems: tuple[str, ...] = ()
-    """What is wrong in plugins' files."""
+    """Problems in plugin files."""
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why something cannot be told."""
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error response."""
 
     kind: Kind
     code: str
     message: str
 
     def error(self) -> GovernorError:
-        """The error on the other side."""
+        """Return the error to raise in the client."""
         return GovernorError(self.kind, self.code, self.message)

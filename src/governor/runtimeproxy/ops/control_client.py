@@ -1,4 +1,4 @@
-"""Asks a running proxy by its control socket; for commands, so it blocks."""
+"""Blocking client of the control socket, for the commands."""
 
 import http
 import http.client
@@ -11,93 +11,93 @@ from typing import Final, TypeVar
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, Failure, Line, PodExplanation, PodList
+from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, ErrorBody, PodExplanation, PodList, TapLine
 
 T = TypeVar("T")
 
-_ANSWER_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 
 class ControlClient:
-    """A proxy at its control socket."""
+    """Client of one proxy's control socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def pods(self) -> PodList:
-        """All pods that are known."""
+        """Return all known pods."""
         return self._get(PODS, PodList)
 
     def pod(self, namespace: str, name: str) -> PodExplanation:
-        """One pod; NOT_FOUND if nobody knows it."""
+        """Return one pod; raise NOT_FOUND if it is unknown."""
         quoted = (urllib.parse.quote(each, safe="") for each in (namespace, name))
         return self._get("/".join((PODS, *quoted)), PodExplanation)
 
-    def calls(self, wanted: CallFilter) -> Iterator[Line]:
-        """The calls from now on; UNAVAILABLE when the proxy ends, for it never ends them otherwise."""
-        query = urllib.parse.urlencode(msgspec.to_builtins(wanted), errors="replace")
-        answer = self._answer(f"{CALLS}?{query}")
+    def calls(self, call_filter: CallFilter) -> Iterator[TapLine]:
+        """Yield calls as they end; raise UNAVAILABLE when the proxy closes the stream."""
+        query = urllib.parse.urlencode(msgspec.to_builtins(call_filter), errors="replace")
+        response = self._request(f"{CALLS}?{query}")
         try:
-            while line := answer.readline():
-                yield msgspec.json.decode(line, type=Line)
+            while line := response.readline():
+                yield msgspec.json.decode(line, type=TapLine)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise _gone() from error
+            raise _closed() from error
         finally:
-            answer.close()
-        raise _gone()
+            response.close()
+        raise _closed()
 
     def _get(self, target: str, kind: type[T]) -> T:
-        answer = self._answer(target)
+        response = self._request(target)
         try:
-            return msgspec.json.decode(answer.read(), type=kind)
+            return msgspec.json.decode(response.read(), type=kind)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise self._nonsense(error) from error
+            raise self._not_a_proxy(error) from error
 
-    def _answer(self, target: str) -> http.client.HTTPResponse:
+    def _request(self, target: str) -> http.client.HTTPResponse:
         connection = _UnixConnection(self._path)
         try:
             connection.request("GET", target)
-            answer = connection.getresponse()
-            if answer.status != http.HTTPStatus.OK:
-                raise self._failure(answer.read())
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                raise self._error(response.read())
         except OSError as error:
             raise self._unreachable(error) from error
         except http.client.HTTPException as error:
-            raise self._nonsense(error) from error
-        # Calls may be far between.
+            raise self._not_a_proxy(error) from error
+        # Calls may be far apart.
         connection.sock.settimeout(None)
-        return answer
+        return response
 
-    def _failure(self, body: bytes) -> GovernorError:
+    def _error(self, body: bytes) -> GovernorError:
         try:
-            return msgspec.json.decode(body, type=Failure).error()
+            return msgspec.json.decode(body, type=ErrorBody).error()
         except msgspec.DecodeError as error:
-            return self._nonsense(error)
+            return self._not_a_proxy(error)
 
     def _unreachable(self, error: OSError) -> GovernorError:
         if isinstance(error, PermissionError):
-            message = f"{self._path} may be used only by the user of the runtime proxy; run this as that user"
+            message = f"{self._path} is accessible only to the runtime proxy's user; run this command as that user"
             return GovernorError(Kind.PRECONDITION, "control-socket", message)
         message = (
-            f"no runtime proxy answers on {self._path}: {error.strerror or error}; start it, or give the flags (before "
-            "the command), variables or file with which it was started"
+            f"no runtime proxy responds on {self._path}: {error.strerror or error}; start it, or pass the flags "
+            "(before the command), variables or file with which it was started"
         )
         return GovernorError(Kind.UNAVAILABLE, "control-socket", message)
 
-    def _nonsense(self, error: Exception) -> GovernorError:
+    def _not_a_proxy(self, error: Exception) -> GovernorError:
         message = f"{self._path} is not the control socket of a runtime proxy of this version"
         if isinstance(error, msgspec.DecodeError):
             message += f": {error}"
         return GovernorError(Kind.INTERNAL, "control-answer", message)
 
 
-def _gone() -> GovernorError:
-    return GovernorError(Kind.UNAVAILABLE, "proxy-lost", "the runtime proxy has gone")
+def _closed() -> GovernorError:
+    return GovernorError(Kind.UNAVAILABLE, "proxy-lost", "the runtime proxy closed the connection")
 
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("runtime-proxy", timeout=_ANSWER_S)
+        super().__init__("runtime-proxy", timeout=_TIMEOUT_S)
         self._path = path
 
     def connect(self) -> None:

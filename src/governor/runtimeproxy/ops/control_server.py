@@ -1,4 +1,4 @@
-"""Serves what ``control`` describes on a Unix socket that only the proxy's user can use."""
+"""HTTP server of the control socket, which only the proxy's user can access. Its messages are in ``control``."""
 
 import asyncio
 import http
@@ -11,14 +11,14 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.process.telemetry import logging
 from governor.process.telemetry.http_server import HttpServer, Response, Target, json_response
 from governor.runtimeproxy.endpoint import Endpoint
-from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, Failure
+from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, ErrorBody
 from governor.runtimeproxy.ops.explain import Explainer
 from governor.runtimeproxy.ops.tap import Tap
 
 MODE: Final = 0o600
-_CONNECTIONS: Final = 32
-_EXCHANGE_S: Final = 45.0
-"""The runtime may have to be asked, and a hanging one is given up before."""
+_MAX_CONNECTIONS: Final = 32
+_EXCHANGE_TIMEOUT_S: Final = 45.0
+"""Longer than the timeouts of the calls to the runtime that a response may need."""
 
 _STATUS: Final = dict.fromkeys(Kind, http.HTTPStatus.INTERNAL_SERVER_ERROR) | {
     Kind.INVALID: http.HTTPStatus.BAD_REQUEST,
@@ -32,19 +32,23 @@ _log = logging.get_logger(__name__)
 
 
 class ControlServer:
-    """Answers the commands ``explain`` and ``tap``."""
+    """Serves the commands ``explain`` and ``tap``."""
 
     def __init__(self, endpoint: Endpoint, explainer: Explainer, tap: Tap) -> None:
         self._endpoint = endpoint
         self._explainer = explainer
         self._tap = tap
         self._server = HttpServer(
-            "control", endpoint.listener, self._answer, exchange_timeout_s=_EXCHANGE_S, max_connections=_CONNECTIONS
+            "control",
+            endpoint.listener,
+            self._respond,
+            exchange_timeout_s=_EXCHANGE_TIMEOUT_S,
+            max_connections=_MAX_CONNECTIONS,
         )
 
     async def run(self) -> None:
-        """Serve until cancelled, and remove the socket before it is closed."""
-        _log.info("control listens", socket=str(self._endpoint.path))
+        """Serve until cancelled; the socket is removed before it is closed."""
+        _log.info("control socket listening", socket=str(self._endpoint.path))
         serving = asyncio.ensure_future(self._server.run())
         try:
             await asyncio.shield(serving)
@@ -53,27 +57,27 @@ class ControlServer:
             serving.cancel()
             await asyncio.wait((serving,))
 
-    async def _answer(self, target: Target) -> Response:
+    async def _respond(self, target: Target) -> Response:
         try:
-            return await self._told(target)
+            return await self._route(target)
         except GovernorError as error:
-            return json_response(_STATUS[error.kind], Failure(error.kind, error.code, error.message))
+            return json_response(_STATUS[error.kind], ErrorBody(error.kind, error.code, error.message))
 
-    async def _told(self, target: Target) -> Response:
+    async def _route(self, target: Target) -> Response:
         if target.path == PODS:
             return json_response(http.HTTPStatus.OK, await self._explainer.pods())
         if target.path == CALLS:
-            self._tap.check_room()
+            self._tap.check_capacity()
             return Response(http.HTTPStatus.OK, "application/jsonl", parts=self._tap.lines(_filter(target)))
         parts = target.path.removeprefix(PODS).split("/")
         match [urllib.parse.unquote(each) for each in parts] if target.path.startswith(PODS) else []:
             case ["", namespace, name] if name:
                 return json_response(http.HTTPStatus.OK, await self._explainer.pod(namespace, name))
-        raise GovernorError(Kind.NOT_FOUND, "no-such-path", f"there is no {target.path} here")
+        raise GovernorError(Kind.NOT_FOUND, "no-such-path", f"{target.path} does not exist")
 
 
 def _filter(target: Target) -> CallFilter:
     try:
         return msgspec.convert(dict(target.query), CallFilter, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid("filter", f"calls cannot be chosen so: {error}") from error
+        raise invalid("filter", f"invalid filter: {error}") from error

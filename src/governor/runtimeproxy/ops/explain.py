@@ -1,44 +1,46 @@
-"""Why a pod is as it is: what the runtime was told of it, which plugins are asked about it, and what they did."""
+"""``explain``, the proxy's side: a pod as the runtime received it, its plugins, and their changes."""
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.hooks.calls import CALLS_OF_HOOKS
-from governor.runtimeproxy.hooks.dispatch import Rules
+from governor.runtimeproxy.hooks.calls import CALL_OF_HOOK
+from governor.runtimeproxy.hooks.dispatch import HookSettings
 from governor.runtimeproxy.hooks.resources import FIELDS, HUGEPAGES, UNIFIED, Resources
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
     HookExplanation,
-    PluginTurn,
+    PluginEntry,
     PodExplanation,
     PodList,
     PodSummary,
     SandboxExplanation,
 )
-from governor.runtimeproxy.plugins.plugin import Plugins
+from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import skips
+from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.records import Container, Sandbox
 from governor.runtimeproxy.store.runtime import Runtime
-from governor.runtimeproxy.store.store import Store
 from governor.values.selectors import Expression
 from governor.wire.hooks.points import Hook
 
 T = TypeVar("T")
 
-Records: TypeAlias = list[tuple[Sandbox, list[Container]]]
+SandboxRecords: TypeAlias = list[tuple[Sandbox, list[Container]]]
 
 
 class Explainer:
-    """Tells what is known. While there are no plugins nothing is remembered, and the runtime is asked on the spot."""
+    """Explains pods from records or, while there are no plugins and so no records, from the runtime."""
 
-    def __init__(self, store: Store, runtime: Runtime, plugins: Plugins, rules: Rules, history: History) -> None:
-        self._store = store
+    def __init__(
+        self, records: RecordCache, runtime: Runtime, plugins: Plugins, settings: HookSettings, history: History
+    ) -> None:
+        self._records = records
         self._runtime = runtime
         self._plugins = plugins
-        self._rules = rules
+        self._settings = settings
         self._history = history
 
     @property
@@ -46,9 +48,9 @@ class Explainer:
         return bool(self._plugins.registrations.by_file)
 
     async def pods(self) -> PodList:
-        """All pods: those that run, and those of which only a history is left."""
+        """Return all pods: those with sandboxes, and those of which only a history is left."""
         found: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
-        for namespace, name, uid, sandbox_id in [*await self._identities(), *self._remembered()]:
+        for namespace, name, uid, sandbox_id in [*await self._identities(), *self._in_history()]:
             uids, sandboxes = found.setdefault((namespace, name), (set(), set()))
             uids.update({uid} - {""})
             sandboxes.update({sandbox_id} - {""})
@@ -60,27 +62,27 @@ class Explainer:
 
     async def _identities(self) -> list[tuple[str, str, str, str]]:
         if self._kept:
-            known = [(each.pod.pod_meta, each.id) for each in self._store.pods()]
+            known = [(each.pod.pod_meta, each.id) for each in self._records.sandboxes()]
             return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in known]
-        listed = [(each.metadata, each.id) for each in await _told(self._runtime.sandboxes())]
+        listed = [(each.metadata, each.id) for each in await _query(self._runtime.sandboxes())]
         return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in listed]
 
-    def _remembered(self) -> list[tuple[str, str, str, str]]:
+    def _in_history(self) -> list[tuple[str, str, str, str]]:
         return [(each.namespace, each.name, each.uid, "") for each in self._history]
 
     async def pod(self, namespace: str, name: str) -> PodExplanation:
-        """One pod; NOT_FOUND if nobody knows it."""
-        trails, records, unasked = self._history.of(namespace, name), self._from_store(namespace, name), ""
+        """Return one pod; raise NOT_FOUND if it is unknown."""
+        trails, records, unasked = self._history.of(namespace, name), self._from_records(namespace, name), ""
         if not records:
-            # What was made behind our back a moment ago only the runtime knows.
+            # The sandbox may have been created since the last resync, not through the proxy.
             try:
-                records = await _told(self._from_runtime(namespace, name))
+                records = await _query(self._from_runtime(namespace, name))
             except GovernorError as error:
                 if not trails:
                     raise
                 unasked = error.message
         if not (records or trails):
-            message = f"neither the runtime proxy nor the runtime knows a pod {namespace}/{name}"
+            message = f"pod {namespace}/{name} is unknown to the runtime proxy and to the runtime"
             raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
         registrations = self._plugins.registrations
         newest = max((sandbox for sandbox, _ in records), key=lambda each: each.pod.pod_meta.attempt, default=None)
@@ -93,22 +95,22 @@ class Explainer:
             unasked=unasked,
             sandboxes=tuple(_sandbox(sandbox, containers) for sandbox, containers in records),
             skipped=self._skipped(labels, annotations),
-            labels_that_matter=_labels_that_matter(registrations.by_file.values(), self._rules.skip_key),
+            labels_that_matter=_selector_keys(registrations.by_file.values(), self._settings.skip_key),
             hooks=tuple(self._hook(hook, labels, annotations) for hook in Hook) if newest is not None else (),
             trails=trails,
             problems=tuple(map(str, registrations.problems)),
         )
 
-    def _from_store(self, namespace: str, name: str) -> Records:
-        metas = ((each, each.pod.pod_meta) for each in self._store.pods())
+    def _from_records(self, namespace: str, name: str) -> SandboxRecords:
+        metas = ((each, each.pod.pod_meta) for each in self._records.sandboxes())
         found = [each for each, meta in metas if (meta.namespace, meta.name) == (namespace, name)]
-        return [(each, self._store.containers_of(each.id)) for each in found]
+        return [(each, self._records.containers_of(each.id)) for each in found]
 
-    async def _from_runtime(self, namespace: str, name: str) -> Records:
+    async def _from_runtime(self, namespace: str, name: str) -> SandboxRecords:
         metas = [(each.id, each.metadata) for each in await self._runtime.sandboxes()]
         ids = [each for each, meta in metas if (meta.namespace, meta.name) == (namespace, name)]
         listed = await self._runtime.containers() if ids else []
-        records: Records = []
+        records: SandboxRecords = []
         for each in ids:
             sandbox = await _unless_gone(self._runtime.sandbox(each))
             if sandbox is None:
@@ -119,86 +121,86 @@ class Explainer:
         return records
 
     def _skipped(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-        key, value = self._rules.skip_key, self._rules.skip_value
+        key, value = self._settings.skip_key, self._settings.skip_value
         if not skips(key, value, labels, annotations):
             return ""
         return f"the pod has the {'label' if labels.get(key) == value else 'annotation'} {key}={value}"
 
     def _hook(self, hook: Hook, labels: Mapping[str, str], annotations: Mapping[str, str]) -> HookExplanation:
         registrations, skipped = self._plugins.registrations, self._skipped(labels, annotations)
-        asked = () if skipped else registrations.asked(hook, labels)
-        others = [each for each in registrations.by_file.values() if each not in asked]
-        turns = [
-            *(self._turn(each, hook, self._plugins.left_alone(each), asked=True) for each in asked),
-            *(self._turn(each, hook, why_not(each, hook, labels) or skipped, asked=False) for each in others),
+        called = () if skipped else registrations.selecting(hook, labels)
+        others = [each for each in registrations.by_file.values() if each not in called]
+        entries = [
+            *(self._entry(each, hook, self._plugins.circuit_open(each), called=True) for each in called),
+            *(self._entry(each, hook, why_not_called(each, hook, labels) or skipped, called=False) for each in others),
         ]
-        return HookExplanation(str(hook), CALLS_OF_HOOKS[hook], tuple(turns))
+        return HookExplanation(str(hook), CALL_OF_HOOK[hook], tuple(entries))
 
-    def _turn(self, registration: Registration, hook: Hook, why: str, *, asked: bool) -> PluginTurn:
-        return PluginTurn(
+    def _entry(self, registration: Registration, hook: Hook, why: str, *, called: bool) -> PluginEntry:
+        return PluginEntry(
             plugin=registration.name,
-            asked=asked,
+            asked=called,
             why=why,
             order=registration.order,
-            timeout_s=registration.timeout_s or self._rules.plugin_timeout_s,
+            timeout_s=registration.timeout_s or self._settings.plugin_timeout_s,
             policy=str(registration.policies.get(hook, "")),
         )
 
 
-async def _told(asked: Awaitable[T]) -> T:
-    """What the runtime tells; if it does not, whatever the reason, that is UNAVAILABLE for who asks the proxy."""
+async def _query(query: Awaitable[T]) -> T:
+    """Await a query of the runtime; raise UNAVAILABLE for any error of it."""
     try:
-        return await asked
+        return await query
     except GovernorError as error:
-        raise GovernorError(Kind.UNAVAILABLE, "runtime", f"the runtime could not be asked: {error.message}") from error
+        raise GovernorError(
+            Kind.UNAVAILABLE, "runtime", f"the runtime could not be queried: {error.message}"
+        ) from error
 
 
-async def _unless_gone(asked: Awaitable[T]) -> T | None:
-    """What the runtime tells of something that it has listed a moment ago, or nothing if it has gone meanwhile."""
+async def _unless_gone(query: Awaitable[T]) -> T | None:
+    """Await a query for a listed sandbox or container; return None if it has been removed since."""
     try:
-        return await asked
+        return await query
     except GovernorError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
         return None
 
 
-def why_not(registration: Registration, hook: Hook, labels: Mapping[str, str]) -> str:
-    """Why a plugin is not asked by a hook about a pod with these labels; nothing if it is."""
+def why_not_called(registration: Registration, hook: Hook, labels: Mapping[str, str]) -> str:
+    """Return why a plugin is not called at a hook for a pod with these labels, or ``""``."""
     if hook not in registration.policies:
         return "the hook is not in its runtime-hooks"
-    wrong = [*_wrong_labels(registration, labels), *_wrong_expressions(registration, labels)]
-    return f"its selector does not match: {'; '.join(wrong)}" if wrong else ""
+    mismatches = [*_label_mismatches(registration, labels), *_expression_mismatches(registration, labels)]
+    return f"its selector does not match: {'; '.join(mismatches)}" if mismatches else ""
 
 
-def _wrong_labels(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
+def _label_mismatches(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
     for key, value in registration.match_labels.items():
         if labels.get(key) != value:
-            yield f"label {key} must be {value!r} and {_is(labels, key)}"
+            yield f"label {key} must be {value!r} but {_actual(labels, key)}"
 
 
-def _wrong_expressions(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
+def _expression_mismatches(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
     for each in registration.match_expressions:
         if not each.matches(labels):
-            yield f"label {each.key} must be {wanted(each)} and {_is(labels, each.key)}"
+            yield f"label {each.key} must be {requirement(each)} but {_actual(labels, each.key)}"
 
 
-def wanted(expression: Expression) -> str:
-    """What an expression wants of its label."""
+def requirement(expression: Expression) -> str:
+    """Return an expression's operator and values as text."""
     values = f" ({', '.join(expression.values)})" if expression.values else ""
     return f"{expression.operator}{values}"
 
 
-def _is(labels: Mapping[str, str], key: str) -> str:
-    return f"is {labels[key]!r}" if key in labels else "is not there"
+def _actual(labels: Mapping[str, str], key: str) -> str:
+    return f"is {labels[key]!r}" if key in labels else "is not set"
 
 
-def _labels_that_matter(registrations: Iterable[Registration], skip_key: str) -> tuple[str, ...]:
-    """Those on which it depends who is asked."""
-    selected = {
-        key for each in registrations for key in (*each.match_labels, *(own.key for own in each.match_expressions))
-    }
-    return tuple(sorted({skip_key, *selected} - {""}))
+def _selector_keys(registrations: Iterable[Registration], skip_key: str) -> tuple[str, ...]:
+    """Return the label keys that decide which plugins are called."""
+    keys = {key for each in registrations for key in (*each.match_labels, *(own.key for own in each.match_expressions))}
+    return tuple(sorted({skip_key, *keys} - {""}))
 
 
 def _sandbox(sandbox: Sandbox, containers: Iterable[Container]) -> SandboxExplanation:
@@ -218,19 +220,19 @@ def _sandbox(sandbox: Sandbox, containers: Iterable[Container]) -> SandboxExplan
 
 
 def _container(container: Container) -> ContainerExplanation:
-    told = container.container
+    hook_request = container.container
     return ContainerExplanation(
         id=container.id,
-        name=told.container_meta.name,
-        attempt=told.container_meta.attempt,
-        annotations=dict(told.container_annotations),
-        resources=_resources(told.container_resources),
-        environment=tuple(sorted(told.container_envs)),
+        name=hook_request.container_meta.name,
+        attempt=hook_request.container_meta.attempt,
+        annotations=dict(hook_request.container_annotations),
+        resources=_resources(hook_request.container_resources),
+        environment=tuple(sorted(hook_request.container_envs)),
     )
 
 
 def _resources(resources: Resources) -> dict[str, Any]:
-    """What is specified."""
+    """Return the resources that are specified."""
     values = {name: getattr(resources, name) for name in FIELDS if getattr(resources, name)}
     if HUGEPAGES in values:
         values[HUGEPAGES] = {each.page_size: each.limit for each in resources.hugepage_limits}

@@ -1,7 +1,7 @@
-"""``lint``: what is wrong or doubtful in the plugins' files, found without a running proxy.
+"""``lint``: errors and warnings in the plugin files, found without a running proxy. The proxy does not import this.
 
-The files are read by the proxy's own code. Beyond what that reports: whether somebody answers at each plugin's socket,
-who else could write the files, and what several plugins mean together.
+The files are read by the proxy's own code. In addition it checks whether each plugin's socket responds, who else can
+write the files, and how the plugins' orders and timeouts fit together.
 """
 
 import itertools
@@ -16,21 +16,22 @@ import msgspec
 
 from governor.errors import Detail
 from governor.runtimeproxy.grpc.deadlines import reserve_s
-from governor.runtimeproxy.hooks.calls import CALLS_OF_HOOKS
-from governor.runtimeproxy.hooks.dispatch import ANSWER_RESERVE_S, RUNTIME_RESERVE_S
+from governor.runtimeproxy.hooks.calls import CALL_OF_HOOK
+from governor.runtimeproxy.hooks.dispatch import RESPONSE_RESERVE_S, RUNTIME_RESERVE_S
 from governor.runtimeproxy.http2 import frames
-from governor.runtimeproxy.ops.control import HookExplanation, PluginTurn
-from governor.runtimeproxy.ops.explain import wanted
-from governor.runtimeproxy.plugins.directory import contents_of, shown, stamps_in
+from governor.runtimeproxy.ops.control import HookExplanation, PluginEntry
+from governor.runtimeproxy.ops.explain import requirement
+from governor.runtimeproxy.plugins.directory import contents_of, printable, stamps_in
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations, reload
+from governor.values.printing import one_line, table
 from governor.wire.hooks.points import Hook
 
-_ANSWER_S: Final = 2.0
+_PROBE_TIMEOUT_S: Final = 2.0
 
 
 class LintReport(msgspec.Struct, frozen=True):
-    """All problems, errors first, and who is asked by which hook."""
+    """All problems, errors first, and the plugins of each hook."""
 
     directory: str
     problems: tuple[Problem, ...]
@@ -38,90 +39,125 @@ class LintReport(msgspec.Struct, frozen=True):
 
     @property
     def errors(self) -> int:
-        """How many problems are errors."""
+        """Return the number of errors."""
         return sum(each.is_error for each in self.problems)
 
     @property
     def warnings(self) -> int:
-        """How many problems are not."""
+        """Return the number of warnings."""
         return len(self.problems) - self.errors
 
 
-def examine(directory: Path, plugin_timeout_s: float, request_timeout_s: float) -> LintReport:
-    """Read the files, look at sockets and permissions, and judge; ``request_timeout_s`` is kubelet's."""
+def run_lint(directory: Path, plugin_timeout_s: float, request_timeout_s: float) -> LintReport:
+    """Check files, sockets and permissions; ``request_timeout_s`` is kubelet's."""
     try:
         registrations = reload(Registrations(), contents_of(directory, stamps_in(directory)))
     except OSError as error:
-        wrong = Problem(Detail(f"cannot be read: {error.strerror or error}", file=shown(directory)), is_error=True)
-        return LintReport(shown(directory), (wrong,), ())
+        unreadable = Problem(
+            Detail(f"cannot be read: {error.strerror or error}", file=printable(directory)), is_error=True
+        )
+        return LintReport(printable(directory), (unreadable,), ())
     found = [
         *registrations.problems,
-        *_of_directory(directory),
-        *(each for name, own in registrations.by_file.items() for each in _of_plugin(directory, name, own)),
+        *_directory_problems(directory),
+        *(each for name, own in registrations.by_file.items() for each in _plugin_problems(directory, name, own)),
         *shared_orders(registrations),
-        *long_waits(registrations, plugin_timeout_s, request_timeout_s),
+        *excessive_timeouts(registrations, plugin_timeout_s, request_timeout_s),
     ]
     problems = sorted(found, key=lambda each: (not each.is_error, each.detail.file, each.detail.path))
-    hooks = tuple(_asked(hook, registrations, plugin_timeout_s) for hook in Hook)
-    return LintReport(shown(directory), tuple(problems), hooks)
+    hooks = tuple(_hook_explanation(hook, registrations, plugin_timeout_s) for hook in Hook)
+    return LintReport(printable(directory), tuple(problems), hooks)
+
+
+def report_text(report: LintReport) -> str:
+    """Return the report as text."""
+    return "\n\n".join(_parts(report))
+
+
+def _parts(report: LintReport) -> Iterator[str]:
+    if report.problems:
+        yield "\n".join(one_line(str(each)) for each in report.problems)
+    rows = [
+        (
+            hook.hook,
+            hook.call,
+            f"{number}.",
+            each.plugin,
+            f"{each.order:g}",
+            f"{each.timeout_s:g}s",
+            each.policy,
+            each.pods,
+        )
+        for hook in report.hooks
+        for number, each in enumerate(hook.plugins, 1)
+    ]
+    if rows:
+        yield table(("HOOK", "BY CALL", "TURN", "PLUGIN", "ORDER", "TIMEOUT", "FAILURE", "PODS"), rows)
+    yield f"{one_line(report.directory)}: {_count(report.errors, 'error')}, {_count(report.warnings, 'warning')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def shared_orders(registrations: Registrations) -> Iterator[Problem]:
-    """Plugins whose turn depends only on the names of their files."""
-    met: dict[str, list[tuple[str, str]]] = {}
+    """Yield plugins whose order depends only on their file names."""
+    shared: dict[str, list[tuple[str, str]]] = {}
     for hook in Hook:
         for first, second in itertools.combinations(registrations.of(hook), 2):
             if first.order == second.order and not _disjoint(first, second):
-                met.setdefault(second.name, []).append((f"{first.name}.json", str(hook)))
-    for name, found in met.items():
-        # Each of them once, in the order in which they were met.
+                shared.setdefault(second.name, []).append((f"{first.name}.json", str(hook)))
+    for name, found in shared.items():
+        # Each of them once, in the order of discovery.
         others, hooks = (", ".join(dict.fromkeys(each)) for each in zip(*found, strict=True))
-        reason = f"is that of {others} too, so they are asked by their files' names at {hooks}"
+        reason = f"equals that of {others}, so they are called in the order of their file names at {hooks}"
         yield _warning(f"{name}.json", "order", reason)
 
 
 def _disjoint(first: Registration, second: Registration) -> bool:
-    """Whether no pod can be of both, as far as that is plain."""
+    """Return whether the selectors plainly exclude each other."""
     return any(second.match_labels.get(key, value) != value for key, value in first.match_labels.items())
 
 
-def long_waits(registrations: Registrations, plugin_timeout_s: float, request_timeout_s: float) -> Iterator[Problem]:
-    """Hooks whose plugins together may take more time than kubelet gives a call."""
+def excessive_timeouts(
+    registrations: Registrations, plugin_timeout_s: float, request_timeout_s: float
+) -> Iterator[Problem]:
+    """Yield hooks whose plugins' timeouts together exceed the time that kubelet's deadline leaves them."""
     for hook in Hook:
         plugins = registrations.of(hook)
         total_s = sum(each.timeout_s or plugin_timeout_s for each in plugins)
         left_s = request_timeout_s - reserve_s(
-            request_timeout_s, ANSWER_RESERVE_S if hook.is_post else RUNTIME_RESERVE_S
+            request_timeout_s, RESPONSE_RESERVE_S if hook.is_post else RUNTIME_RESERVE_S
         )
         if total_s > left_s:
             names = ", ".join(f"{each.name}.json" for each in plugins)
             reason = (
-                f"together have {total_s:g} s for {hook}; of kubelet's {request_timeout_s:g} s only {left_s:g} s are "
-                "theirs, so each gets a part"
+                f"add up to {total_s:g} s for {hook}; of kubelet's {request_timeout_s:g} s only {left_s:g} s are for "
+                "plugins, so each timeout is shortened"
             )
             yield _warning(names, "timeout", reason)
 
 
-def _of_directory(directory: Path) -> Iterator[Problem]:
+def _directory_problems(directory: Path) -> Iterator[Problem]:
     if not directory.is_dir():
-        yield _warning(shown(directory), "", "is no directory, so there are no plugins")
-    elif reason := exposed(directory):
-        yield _warning(shown(directory), "", reason)
+        yield _warning(printable(directory), "", "is not a directory, so there are no plugins")
+    elif reason := writable_by_others(directory):
+        yield _warning(printable(directory), "", reason)
 
 
-def _of_plugin(directory: Path, name: str, registration: Registration) -> Iterator[Problem]:
-    if reason := exposed(directory / name):
+def _plugin_problems(directory: Path, name: str, registration: Registration) -> Iterator[Problem]:
+    if reason := writable_by_others(directory / name):
         yield _warning(name, "", reason)
     endpoint = Path(registration.endpoint)
-    if reason := unanswering(endpoint):
+    if reason := probe_socket(endpoint):
         yield _warning(name, "remote-endpoint", f"{endpoint} {reason}")
     for path in (endpoint, endpoint.parent):
-        if reason := exposed(path):
+        if reason := writable_by_others(path):
             yield _warning(name, "remote-endpoint", f"{path} {reason}")
 
 
-def exposed(path: Path) -> str:
-    """Who else can write something, or nothing. In a directory with the sticky bit nobody can replace what is there."""
+def writable_by_others(path: Path) -> str:
+    """Return who else can write a path, or ``""``; entries of a sticky directory cannot be replaced by others."""
     try:
         found = path.stat()
     except OSError:
@@ -129,49 +165,49 @@ def exposed(path: Path) -> str:
     sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
     writers = 0 if sticky else found.st_mode
     if writers & stat.S_IWOTH:
-        return f"can be written by everybody (mode {stat.S_IMODE(found.st_mode):04o})"
+        return f"is world-writable (mode {stat.S_IMODE(found.st_mode):04o})"
     if writers & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
-        return f"can be written by group {found.st_gid} (mode {stat.S_IMODE(found.st_mode):04o})"
+        return f"is writable by group {found.st_gid} (mode {stat.S_IMODE(found.st_mode):04o})"
     if found.st_uid not in (0, os.geteuid()):
-        return f"belongs to user {found.st_uid}, who can change it"
+        return f"is owned by user {found.st_uid}, who can change it"
     return ""
 
 
-def unanswering(path: Path) -> str:
-    """Why nobody can be asked at a socket, or nothing: whoever serves hooks begins with its HTTP/2 settings."""
+def probe_socket(path: Path) -> str:
+    """Return why a socket is not served by a gRPC server, or ``""``; a server first sends its HTTP/2 SETTINGS."""
     try:
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_ANSWER_S)
-            asking.connect(str(path))
-            asking.sendall(frames.PREFACE + frames.settings(()))
-            head = asking.recv(frames.HEADER_SIZE)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_PROBE_TIMEOUT_S)
+            client.connect(str(path))
+            client.sendall(frames.PREFACE + frames.settings(()))
+            head = client.recv(frames.HEADER_SIZE)
     except FileNotFoundError:
-        return "does not exist: nobody serves there"
+        return "does not exist; the plugin is not running"
     except TimeoutError:
-        return f"does not answer within {_ANSWER_S:g} s"
+        return f"does not respond within {_PROBE_TIMEOUT_S:g} s"
     except OSError as error:
         return f"cannot be reached: {error.strerror or error}"
-    return "" if head[3:4] == bytes([frames.SETTINGS]) else "is served by something that does not speak gRPC"
+    return "" if head[3:4] == bytes([frames.SETTINGS]) else "is not served by a gRPC server"
 
 
-def _asked(hook: Hook, registrations: Registrations, plugin_timeout_s: float) -> HookExplanation:
-    turns = (
-        PluginTurn(
+def _hook_explanation(hook: Hook, registrations: Registrations, plugin_timeout_s: float) -> HookExplanation:
+    entries = (
+        PluginEntry(
             plugin=each.name,
             asked=True,
-            pods=_selected(each),
+            pods=_selector_text(each),
             order=each.order,
             timeout_s=each.timeout_s or plugin_timeout_s,
             policy=str(each.policies[hook]),
         )
         for each in registrations.of(hook)
     )
-    return HookExplanation(str(hook), CALLS_OF_HOOKS[hook], tuple(turns))
+    return HookExplanation(str(hook), CALL_OF_HOOK[hook], tuple(entries))
 
 
-def _selected(registration: Registration) -> str:
+def _selector_text(registration: Registration) -> str:
     labels = (f"{key}={value}" for key, value in registration.match_labels.items())
-    expressions = (f"{each.key} {wanted(each)}" for each in registration.match_expressions)
+    expressions = (f"{each.key} {requirement(each)}" for each in registration.match_expressions)
     return ", ".join([*labels, *expressions]) or "all pods"
 
 

@@ -1,6 +1,6 @@
-"""The live view of calls: who looks, and the streams of a connection while somebody does.
+"""``tap``, the proxy's side: publishes ended calls to readers. The command's side is ``tap_view``.
 
-A reader that does not keep up loses lines and is told how many; no call ever waits for one.
+For a reader that is too slow, lines are dropped and counted; calls never wait for a reader.
 """
 
 import asyncio
@@ -14,20 +14,22 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.framing import unwrap
-from governor.runtimeproxy.hooks.subject import subject_in
+from governor.runtimeproxy.hooks.subject import decode_subject
 from governor.runtimeproxy.http2.events import RequestData, StreamClosed, StreamOpened
-from governor.runtimeproxy.ops.control import CallFilter, Line, LostCalls, SeenCall, Subject, TapOpened, Trail
-from governor.runtimeproxy.store.records import Known
+from governor.runtimeproxy.ops.control import CallFilter, Subject, TapCall, TapDropped, TapLine, TapOpened, Trail
+from governor.runtimeproxy.store.records import Records
 
-_WAITING_LINES: Final = 1024
-_READERS: Final = 8
-_MESSAGE_BYTES: Final = 64 * 1024
-"""A request that is longer is shown without what it is about."""
+_QUEUE_LINES: Final = 1024
+_MAX_READERS: Final = 8
+_MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""A longer request is shown without its subject."""
 
 
 class Tap:
-    """All who look; ``changed`` is called when the first comes and when the last has gone, and says how many
-    connections it retired."""
+    """All readers of calls; ``changed`` is called when the first reader opens the tap and when the last one closes it.
+
+    It returns the number of connections that it retired.
+    """
 
     def __init__(self) -> None:
         self.changed: Callable[[], int] = lambda: 0
@@ -35,30 +37,30 @@ class Tap:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody looks."""
+        """Return whether there are readers."""
         return bool(self._readers)
 
     @property
     def readers(self) -> int:
-        """How many look."""
+        """Return the number of readers."""
         return len(self._readers)
 
-    def publish(self, call: SeenCall) -> None:
-        """A call has ended."""
+    def publish(self, call: TapCall) -> None:
+        """Send an ended call to all readers."""
         for reader in self._readers:
-            reader.tell(call)
+            reader.put(call)
 
-    def check_room(self) -> None:
-        """EXHAUSTED if so many look that one more is too many."""
-        if len(self._readers) >= _READERS:
-            raise GovernorError(Kind.EXHAUSTED, "taps", f"{_READERS} taps are open already; end one of them")
+    def check_capacity(self) -> None:
+        """Raise EXHAUSTED if there are too many readers for one more."""
+        if len(self._readers) >= _MAX_READERS:
+            raise GovernorError(Kind.EXHAUSTED, "taps", f"{_MAX_READERS} taps are already open; close one of them")
 
-    async def lines(self, wanted: CallFilter) -> AsyncGenerator[bytes, None]:
-        """The calls from now on, as lines of JSON, until the reader leaves."""
-        reader = _Reader(wanted)
+    async def lines(self, call_filter: CallFilter) -> AsyncGenerator[bytes, None]:
+        """Yield calls as they end, as lines of JSON, until closed."""
+        reader = _Reader(call_filter)
         self._readers.add(reader)
         try:
-            yield _written(TapOpened(self.changed() if len(self._readers) == 1 else 0))
+            yield _encode(TapOpened(self.changed() if len(self._readers) == 1 else 0))
             while True:
                 yield await reader.next()
         finally:
@@ -68,100 +70,98 @@ class Tap:
 
 
 class _Reader:
-    """One who looks: what waits for it, and how much it has lost."""
+    """Queue of one reader, and the number of calls dropped since it last read."""
 
-    def __init__(self, wanted: CallFilter) -> None:
-        self._wanted = wanted
-        self._waiting: list[bytes] = []
-        self._lost = 0
-        self._told = asyncio.Event()
+    def __init__(self, call_filter: CallFilter) -> None:
+        self._filter = call_filter
+        self._queue: list[bytes] = []
+        self._dropped = 0
+        self._ready = asyncio.Event()
 
-    def tell(self, call: SeenCall) -> None:
-        if not self._wanted.selects(call):
+    def put(self, call: TapCall) -> None:
+        if not self._filter.selects(call):
             return
-        if len(self._waiting) < _WAITING_LINES:
-            self._waiting.append(_written(call))
+        if len(self._queue) < _QUEUE_LINES:
+            self._queue.append(_encode(call))
         else:
-            self._lost += 1
-        self._told.set()
+            self._dropped += 1
+        self._ready.set()
 
     async def next(self) -> bytes:
-        await self._told.wait()
-        self._told.clear()
-        lines, self._waiting = self._waiting, []
-        lost, self._lost = self._lost, 0
-        return b"".join([*lines, *([_written(LostCalls(lost))] if lost else ())])
+        await self._ready.wait()
+        self._ready.clear()
+        lines, self._queue = self._queue, []
+        dropped, self._dropped = self._dropped, 0
+        return b"".join([*lines, *([_encode(TapDropped(dropped))] if dropped else ())])
 
 
-def _written(line: Line) -> bytes:
+def _encode(line: TapLine) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
 class HeldCall(Protocol):
-    """What is known of a call that was held."""
+    """A held call, as far as the tap reads it."""
 
-    began: float
+    started: float
     subject: Subject
 
     def trail(self) -> Trail:
-        """What plugins made of it."""
+        """Return the plugins' part in the call."""
 
 
-class Watch:
-    """The streams of one connection, while somebody looks."""
+class ConnectionTap:
+    """Streams of one connection while the tap is open."""
 
-    def __init__(self, tap: Tap, known: Known) -> None:
+    def __init__(self, tap: Tap, records: Records) -> None:
         self._tap = tap
-        self._known = known
-        self._streams: dict[int, _Watched] = {}
+        self._records = records
+        self._streams: dict[int, _Stream] = {}
 
     def opened(self, event: StreamOpened) -> None:
-        """A stream began."""
-        self._streams[event.stream_id] = _Watched(
-            dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace")
-        )
+        """Start a stream."""
+        self._streams[event.stream_id] = _Stream(dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace"))
 
-    def said(self, event: RequestData) -> None:
-        """A part of its request passed."""
-        watched = self._streams.get(event.stream_id)
-        if watched is not None and len(watched.body) <= _MESSAGE_BYTES:
-            watched.body += event.data
+    def received(self, event: RequestData) -> None:
+        """Add a part of a stream's request."""
+        stream = self._streams.get(event.stream_id)
+        if stream is not None and len(stream.body) <= _MAX_MESSAGE_BYTES:
+            stream.body += event.data
 
     def ended(self, event: StreamClosed, held: HeldCall | None) -> None:
-        """A stream is over."""
-        watched = self._streams.pop(event.stream_id, None)
+        """Publish a stream that has ended."""
+        stream = self._streams.pop(event.stream_id, None)
         if self._tap.is_open:
-            self._tap.publish(self._seen(event, watched, held))
+            self._tap.publish(self._call(event, stream, held))
 
-    def _seen(self, event: StreamClosed, watched: "_Watched | None", held: HeldCall | None) -> SeenCall:
+    def _call(self, event: StreamClosed, stream: "_Stream | None", held: HeldCall | None) -> TapCall:
         now, path = time.time(), event.path.decode(errors="replace")
-        began = watched.began if watched is not None else held.began if held is not None else None
-        return SeenCall(
-            time=datetime.datetime.fromtimestamp(began or now, datetime.UTC),
+        started = stream.started if stream is not None else held.started if held is not None else None
+        return TapCall(
+            time=datetime.datetime.fromtimestamp(started or now, datetime.UTC),
             path=path,
             outcome=event.outcome.value,
             status=status_codes.name_of(event.grpc_status),
-            # The wall clock may be set meanwhile.
-            seconds=None if began is None else max(0.0, now - began),
-            subject=held.subject if held is not None else self._subject(path, watched),
+            # The wall clock may have been set back.
+            seconds=None if started is None else max(0.0, now - started),
+            subject=held.subject if held is not None else self._subject(path, stream),
             held=held is not None,
             trail=None if held is None else held.trail(),
         )
 
-    def _subject(self, path: str, watched: "_Watched | None") -> Subject:
-        if watched is None or len(watched.body) > _MESSAGE_BYTES:
+    def _subject(self, path: str, stream: "_Stream | None") -> Subject:
+        if stream is None or len(stream.body) > _MAX_MESSAGE_BYTES:
             return Subject()
         try:
-            message = unwrap(bytes(watched.body), watched.encoding)
+            message = unwrap(bytes(stream.body), stream.encoding)
         except GovernorError:
             return Subject()
-        return subject_in(path.rpartition("/")[2], message, self._known)
+        return decode_subject(path.rpartition("/")[2], message, self._records)
 
 
-class _Watched:
-    __slots__ = ("began", "body", "encoding")
+class _Stream:
+    __slots__ = ("body", "encoding", "started")
 
     def __init__(self, encoding: str) -> None:
-        self.began = time.time()
+        self.started = time.time()
         self.encoding = encoding
         self.body = bytearray()

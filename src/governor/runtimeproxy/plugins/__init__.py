@@ -1,1 +1,1 @@
-"""Plugins: their registration files, the watched directory, and calls to the registered plugins."""
+"""Plugins: their registration files, the watched directory, and the clients that call them."""

@@ -1,16 +1,15 @@
-"""One file in ``hookserver.d`` and the plugin that it registers.
+"""A file in ``hookserver.d`` and the plugin that it registers.
 
 | key | value | without it |
 |---|---|---|
-| ``remote-endpoint`` | absolute path of the plugin's socket, also as ``unix:///path`` | the file is wrong |
-| ``runtime-hooks`` | list of hooks | the plugin is never asked |
-| ``failure-policy`` | ``Fail`` or ``Ignore``, or one of them for each hook by name | ``Ignore`` |
-| ``order`` | a number; lower ones are asked first, equal ones by file name | 0 |
-| ``timeout`` | seconds, or a text as ``500ms`` | as the proxy is set |
+| ``remote-endpoint`` | absolute path of the plugin's socket, also as ``unix:///path`` | the file is invalid |
+| ``runtime-hooks`` | list of hooks | the plugin is never called |
+| ``failure-policy`` | ``Fail`` or ``Ignore``, or an object with one of them per hook | ``Ignore`` |
+| ``order`` | a number; lower ones are called first, equal ones by file name | 0 |
+| ``timeout`` | seconds, or a text such as ``500ms`` | the proxy's ``plugin-timeout`` |
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 
-A key that is null is as one that is not there, as it is for koord-runtime-proxy. Other keys are reported and have no
-effect.
+A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.
 """
 
 import enum
@@ -30,21 +29,21 @@ from governor.wire.hooks.points import Hook
 SUFFIX: Final = ".json"
 _SOCKET_PATH_BYTES: Final = 107
 FILE_LIMIT_BYTES: Final = 1024 * 1024
-# Written by koordlet, and called by no proxy.
+# Written by koordlet, but never called by koord-runtime-proxy either.
 _NEVER_CALLED: Final = "PreRemoveRunPodSandbox"
 _DURATION: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class FailurePolicy(enum.StrEnum):
-    """What becomes of a call when its plugin fails: it is refused, or it passes as if the plugin were not there."""
+    """Effect of a plugin's failure on the call: it is rejected, or the plugin is ignored."""
 
     FAIL = "Fail"
     IGNORE = "Ignore"
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """One plugin: where it is, and when it is asked."""
+    """One plugin: its socket, hooks, order, timeout and selector."""
 
     name: str
     endpoint: str
@@ -55,7 +54,7 @@ class Registration(msgspec.Struct, frozen=True):
     match_expressions: tuple[Expression, ...] = ()
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether the plugin is asked about pods with these labels."""
+        """Return whether the plugin is called for pods with these labels."""
         return matches(labels, self.match_labels, self.match_expressions)
 
 
@@ -65,7 +64,7 @@ class _Selector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class _File(msgspec.Struct, frozen=True, rename="kebab"):
-    """A file as it is written, without what is null."""
+    """Content of a file, without null keys."""
 
     remote_endpoint: str
     runtime_hooks: tuple[str, ...] = ()
@@ -75,8 +74,8 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     selector: _Selector = _Selector()
 
 
-class Reading:
-    """One reading of one file, collecting what is wrong: errors, with which it is of no use, and warnings."""
+class RegistrationReader:
+    """Reads one file and collects its errors and warnings; with an error it yields no registration."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -84,9 +83,9 @@ class Reading:
         self.warnings: list[Detail] = []
 
     def read(self, content: bytes | OSError) -> Registration | None:
-        """The plugin that the file registers; what it holds, or why it cannot be read, is given."""
+        """Return the registration in a file's content, or None; ``content`` may be the error of reading the file."""
         if isinstance(content, OSError):
-            self._wrong("", f"cannot be read: {content.strerror or content}")
+            self._error("", f"cannot be read: {content.strerror or content}")
             return None
         written = self._parse(content)
         if written is None:
@@ -102,7 +101,7 @@ class Reading:
         )
         return None if self.errors else registration
 
-    def _wrong(self, path: str, reason: str) -> None:
+    def _error(self, path: str, reason: str) -> None:
         self.errors.append(Detail(reason, file=self._file, path=path))
 
     def _warn(self, path: str, reason: str) -> None:
@@ -110,26 +109,26 @@ class Reading:
 
     def _parse(self, content: bytes) -> _File | None:
         if len(content) > FILE_LIMIT_BYTES:
-            self._wrong("", f"is {len(content)} bytes long; {FILE_LIMIT_BYTES} are allowed")
+            self._error("", f"is {len(content)} bytes long; {FILE_LIMIT_BYTES} are allowed")
             return None
         try:
             tree = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._wrong("", f"is not JSON: {error}" if content.strip() else "is empty")
+            self._error("", f"is not JSON: {error}" if content.strip() else "is empty")
             return None
         return self._convert(tree)
 
     def _convert(self, tree: Any) -> _File | None:
         if not isinstance(tree, dict):
-            self._wrong("", "is not a JSON object")
+            self._error("", "is not a JSON object")
             return None
         fields = {each.encode_name: each for each in msgspec.structs.fields(_File)}
         for key in sorted(tree.keys() - fields.keys()):
-            meant = next((each for each in fields if _letters(each) == _letters(key)), "")
-            self._warn(key, f"is no known key and has no effect{f'; did you mean {meant}?' if meant else ''}")
+            similar = next((each for each in fields if _letters(each) == _letters(key)), "")
+            self._warn(key, f"is an unknown key and has no effect{f'; did you mean {similar}?' if similar else ''}")
         tree = _without_nulls(tree)
         for key in sorted(key for key, field in fields.items() if field.required and key not in tree):
-            self._wrong(key, "is missing")
+            self._error(key, "is missing")
         given = [field for key, field in fields.items() if key in tree]
         values = {each.name: self._value(each.encode_name, each.type, tree[each.encode_name]) for each in given}
         return None if self.errors else _File(**values)
@@ -139,21 +138,21 @@ class Reading:
             return msgspec.convert(given, kind)
         except msgspec.ValidationError as error:
             path, reason = explain(error, kind, given)
-            self._wrong(render((key, *path)), reason)
+            self._error(render((key, *path)), reason)
             return None
 
     def _endpoint(self, text: str) -> str:
         path = text.removeprefix("unix://")
         if not path.startswith("/") or "\0" in path:
-            self._wrong("remote-endpoint", f"{text!r} is no absolute path of a socket")
+            self._error("remote-endpoint", f"{text!r} is not the absolute path of a socket")
         elif len(path.encode()) > _SOCKET_PATH_BYTES:
-            self._wrong("remote-endpoint", f"a path of a socket has at most {_SOCKET_PATH_BYTES} bytes")
+            self._error("remote-endpoint", f"the path of a socket has at most {_SOCKET_PATH_BYTES} bytes")
         return path
 
     def _policies(self, written: _File) -> dict[Hook, FailurePolicy]:
         hooks = [hook for name in written.runtime_hooks if (hook := self._hook("runtime-hooks", name))]
         if not written.runtime_hooks:
-            self._warn("runtime-hooks", "names no hook, so the plugin is never asked")
+            self._warn("runtime-hooks", "names no hook, so the plugin is never called")
         path, given = "failure-policy", written.failure_policy
         if isinstance(given, str):
             return dict.fromkeys(hooks, self._policy(path, given))
@@ -164,12 +163,12 @@ class Reading:
 
     def _hook(self, path: str, name: str) -> Hook | None:
         if name == _NEVER_CALLED:
-            self._warn(path, f"{name} is a hook that is never called")
+            self._warn(path, f"{name} is never called")
             return None
         try:
             return Hook(name)
         except ValueError:
-            self._wrong(path, f"{name!r} is no hook; choose one of: {', '.join(Hook)}")
+            self._error(path, f"{name!r} is not a hook; choose one of: {', '.join(Hook)}")
             return None
 
     def _policy(self, path: str, text: str | None) -> FailurePolicy:
@@ -177,12 +176,12 @@ class Reading:
             return FailurePolicy.IGNORE
         found = next((each for each in FailurePolicy if each.lower() == text.lower()), None)
         if found is None:
-            self._wrong(path, f"{text!r} is no failure policy; choose Fail or Ignore")
+            self._error(path, f"{text!r} is not a failure policy; choose Fail or Ignore")
         return found or FailurePolicy.IGNORE
 
     def _order(self, order: float) -> float:
         if not math.isfinite(order):
-            self._wrong("order", "is no finite number")
+            self._error("order", "is not a finite number")
         return order
 
     def _timeout_s(self, given: float | str | None) -> float | None:
@@ -190,7 +189,7 @@ class Reading:
             return None
         timeout_s = _duration_s(given) if isinstance(given, str) else given
         if timeout_s is None or not 0 < timeout_s < math.inf:
-            self._wrong("timeout", f"{given!r} is no time; write seconds, or a text as '500ms' or '2s'")
+            self._error("timeout", f"{given!r} is not a duration; write seconds, or a text such as '500ms' or '2s'")
         return timeout_s
 
 
@@ -199,7 +198,7 @@ def _letters(key: str) -> str:
 
 
 def _without_nulls(tree: dict[str, Any]) -> dict[str, Any]:
-    """What is given at all. Not in ``matchLabels``: a label that is null there must not become one that may be any."""
+    """Drop null keys, except in ``matchLabels``: dropping a label there would select more pods."""
     given = _non_null(tree)
     if isinstance(selector := given.get("selector"), dict):
         given["selector"] = selector = _non_null(selector)

@@ -1,1 +1,1 @@
-"""What is known of sandboxes and containers: from the calls that pass, and from the runtime itself."""
+"""Records of sandboxes and containers, taken from calls and from the runtime, and the history of plugins' changes."""

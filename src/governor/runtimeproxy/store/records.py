@@ -1,7 +1,6 @@
-"""What is remembered of sandboxes and containers, so that plugins learn more than the id which most calls carry.
+"""Records of sandboxes and containers: most calls carry only an id, plugins need the rest.
 
-Records hold what the runtime was finally told, with all that plugins changed. Where they are kept, and how they are
-rebuilt when the proxy starts, is not decided here.
+A record holds what the runtime received, including plugins' changes. Pure: ``cache`` keeps the records.
 """
 
 import copy
@@ -10,20 +9,20 @@ from typing import Protocol
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.environment import show
+from governor.runtimeproxy.hooks.environment import copy_variables
 from governor.runtimeproxy.hooks.resources import overlay
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """A pod as plugins are told about it. Do not change the message."""
+    """A sandbox, as the hook request that describes its pod. The message must not be modified."""
 
     id: str
     pod: PodSandboxHookRequest
 
 
 class Container(msgspec.Struct, frozen=True):
-    """A container by the request that made it, as bytes: most are never asked for, and messages are much larger."""
+    """A container, as the encoded request that created it: decoded messages take several times the memory."""
 
     id: str
     sandbox_id: str
@@ -31,27 +30,27 @@ class Container(msgspec.Struct, frozen=True):
 
     @property
     def creation(self) -> cri_pb2.CreateContainerRequest:
-        """The request that made it."""
+        """Return the request that created it."""
         return cri_pb2.CreateContainerRequest.FromString(self.request)
 
     @property
     def container(self) -> ContainerResourceHookRequest:
-        """As plugins are told about it, without its pod."""
+        """Return the hook request that describes it, without its pod."""
         return container_of(self.creation, self.id)
 
 
-class Known(Protocol):
-    """Whoever remembers records."""
+class Records(Protocol):
+    """Lookup of records by id."""
 
     def sandbox(self, sandbox_id: str) -> Sandbox | None:
-        """The sandbox of this id, if it is known."""
+        """Return the sandbox with this id, or None."""
 
     def container(self, container_id: str) -> Container | None:
-        """The container of this id, if it is known."""
+        """Return the container with this id, or None."""
 
 
 def pod_of(config: cri_pb2.PodSandboxConfig, runtime_handler: str = "") -> PodSandboxHookRequest:
-    """A pod as its configuration describes it; what is not set there stays unset."""
+    """Return the hook request that describes a pod; fields unset in its configuration stay unset."""
     linux = config.linux
     pod = PodSandboxHookRequest(
         runtime_handler=runtime_handler,
@@ -71,12 +70,12 @@ def pod_of(config: cri_pb2.PodSandboxConfig, runtime_handler: str = "") -> PodSa
 
 
 def container_of(request: cri_pb2.CreateContainerRequest, container_id: str = "") -> ContainerResourceHookRequest:
-    """A container as its configuration describes it, without its pod."""
+    """Return the hook request that describes a container, without its pod."""
     config = request.config
     container = ContainerResourceHookRequest(
         container_annotations=config.annotations, pod_cgroup_parent=request.sandbox_config.linux.cgroup_parent
     )
-    show(config.envs, container.container_envs)
+    copy_variables(config.envs, container.container_envs)
     meta = container.container_meta
     meta.name, meta.attempt, meta.id = config.metadata.name, config.metadata.attempt, container_id
     meta.SetInParent()
@@ -86,7 +85,7 @@ def container_of(request: cri_pb2.CreateContainerRequest, container_id: str = ""
 
 
 def add_pod(container: ContainerResourceHookRequest, pod: PodSandboxHookRequest) -> ContainerResourceHookRequest:
-    """Add its pod to a container; what the container says already is not overwritten."""
+    """Add the pod to a container's hook request; a cgroup parent that is set there is kept."""
     container.pod_labels.MergeFrom(pod.labels)
     container.pod_annotations.MergeFrom(pod.annotations)
     container.pod_cgroup_parent = container.pod_cgroup_parent or pod.cgroup_parent
@@ -98,17 +97,17 @@ def add_pod(container: ContainerResourceHookRequest, pod: PodSandboxHookRequest)
 
 
 def started_sandbox(request: cri_pb2.RunPodSandboxRequest, sandbox_id: str) -> Sandbox:
-    """What to remember when the runtime has run a sandbox."""
+    """Return the record of a sandbox that the runtime has started."""
     return Sandbox(sandbox_id, pod_of(request.config, request.runtime_handler))
 
 
 def created_container(request: cri_pb2.CreateContainerRequest, container_id: str) -> Container:
-    """What to remember when the runtime has created a container."""
+    """Return the record of a container that the runtime has created."""
     return Container(container_id, request.pod_sandbox_id, request.SerializeToString())
 
 
 def updated_container(container: Container, request: cri_pb2.UpdateContainerResourcesRequest) -> Container:
-    """What to remember when the runtime has updated a container: an update changes only what it specifies."""
+    """Return the record after an update, which changes only what it specifies."""
     creation = container.creation
     creation.config.annotations.update(request.annotations)
     if request.HasField("linux"):
@@ -117,7 +116,7 @@ def updated_container(container: Container, request: cri_pb2.UpdateContainerReso
 
 
 def updated_sandbox(sandbox: Sandbox, request: cri_pb2.UpdatePodSandboxResourcesRequest) -> Sandbox:
-    """What to remember when the runtime has updated a sandbox."""
+    """Return the record after an update, which changes only what it specifies."""
     pod = copy.deepcopy(sandbox.pod)
     if request.HasField("overhead"):
         overlay(request.overhead, pod.overhead)

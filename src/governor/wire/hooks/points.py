@@ -1,4 +1,4 @@
-"""The seven hooks by name, and the messages that each of them takes and answers."""
+"""The seven hook points, and the request and response message of each."""
 
 import enum
 from typing import Final, TypeAlias, TypeVar
@@ -15,13 +15,13 @@ from governor.wire.hooks.hooks_pb2 import (
 
 SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"
 
-Request: TypeAlias = PodSandboxHookRequest | ContainerResourceHookRequest
-Response: TypeAlias = PodSandboxHookResponse | ContainerResourceHookResponse
+HookRequest: TypeAlias = PodSandboxHookRequest | ContainerResourceHookRequest
+HookResponse: TypeAlias = PodSandboxHookResponse | ContainerResourceHookResponse
 M = TypeVar("M", bound=Message)
 
 
 class Hook(enum.StrEnum):
-    """A moment in the life of a pod at which plugins are asked, under its name in a plugin's file."""
+    """A hook point, by its name in a plugin file."""
 
     PRE_RUN_POD_SANDBOX = "PreRunPodSandbox"
     POST_STOP_POD_SANDBOX = "PostStopPodSandbox"
@@ -33,29 +33,29 @@ class Hook(enum.StrEnum):
 
     @property
     def path(self) -> str:
-        """The ``:path`` under which a plugin serves it."""
+        """Return the ``:path`` of the plugin's method."""
         return f"/{SERVICE}/{self.value}Hook"
 
     @property
     def is_post(self) -> bool:
-        """Whether plugins are told after the runtime has done it, so that they cannot change it any more."""
+        """Return whether plugins are called after the runtime, so that they cannot change the request."""
         return self.value.startswith("Post")
 
     @property
     def is_of_pod(self) -> bool:
-        """Whether it concerns a whole pod and not one of its containers."""
+        """Return whether the hook concerns a pod, not one of its containers."""
         return self.value.endswith("PodSandbox")
 
 
-def decode_request(hook: Hook, data: bytes) -> Request:
-    """What a plugin is asked; INVALID ``hook-message`` if it is none."""
+def decode_request(hook: Hook, data: bytes) -> HookRequest:
+    """Return a hook's request message; raise INVALID ``hook-message`` if it cannot be decoded."""
     if hook.is_of_pod:
         return _decode(PodSandboxHookRequest, hook, data)
     return _decode(ContainerResourceHookRequest, hook, data)
 
 
-def decode_response(hook: Hook, data: bytes) -> Response:
-    """What a plugin answered; INVALID ``hook-message`` if it is none."""
+def decode_response(hook: Hook, data: bytes) -> HookResponse:
+    """Return a hook's response message; raise INVALID ``hook-message`` if it cannot be decoded."""
     if hook.is_of_pod:
         return _decode(PodSandboxHookResponse, hook, data)
     return _decode(ContainerResourceHookResponse, hook, data)
@@ -65,4 +65,4 @@ def _decode(kind: type[M], hook: Hook, data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise invalid("hook-message", f"{len(data)} bytes for hook {hook} are no {kind.DESCRIPTOR.name}") from error
+        raise invalid("hook-message", f"{len(data)} bytes for hook {hook} are not a {kind.DESCRIPTOR.name}") from error

@@ -4,7 +4,7 @@ from typing import Any
 
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.consulting import Consultation, consult
+from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.hooks.strategies import Memory, echo
@@ -28,23 +28,23 @@ POD = cri.PodSandboxConfig(
 )
 
 
-def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, bytes]] | None = None) -> Consultation:
+def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, bytes]] | None = None) -> MergedRequest:
     request = cri.CreateContainerRequest(pod_sandbox_id="s", sandbox_config=POD)
     request.config.metadata.name = "app"
     if resources is not None:
         request.config.linux.resources.CopyFrom(cri.LinuxContainerResources(**resources))
     for key, value in envs or []:
         request.config.envs.add(key=key, value=value)
-    return consult(Call.CREATE_CONTAINER, request, Memory())
+    return begin(Call.CREATE_CONTAINER, request, Memory())
 
 
 def answer(**resources: Any) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**resources))
 
 
-def repeated(consultation: Consultation, **resources: Any) -> hooks.ContainerResourceHookResponse:
+def repeated(merged: MergedRequest, **resources: Any) -> hooks.ContainerResourceHookResponse:
     """The answer of a plugin that repeats its request and sets some resources in it."""
-    message = echo(consultation.question)
+    message = echo(merged.hook_request)
     assert isinstance(message, hooks.ContainerResourceHookResponse)
     for name, value in resources.items():
         setattr(message.container_resources, name, value)
@@ -55,20 +55,20 @@ def environment(**variables: str) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_envs=variables)
 
 
-def resources_of(consultation: Consultation) -> cri.LinuxContainerResources:
-    request = consultation.result()
+def resources_of(merged: MergedRequest) -> cri.LinuxContainerResources:
+    request = merged.result()
     assert isinstance(request, cri.CreateContainerRequest)
     return request.config.linux.resources
 
 
-def variables_of(consultation: Consultation) -> list[tuple[str, bytes]]:
-    request = consultation.result()
+def variables_of(merged: MergedRequest) -> list[tuple[str, bytes]]:
+    request = merged.result()
     assert isinstance(request, cri.CreateContainerRequest)
     return [(each.key, each.value) for each in request.config.envs]
 
 
-def told(consultation: Consultation) -> list[str]:
-    return [str(change) for change in consultation.changes]
+def told(merged: MergedRequest) -> list[str]:
+    return [str(change) for change in merged.changes]
 
 
 VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", b"")]
@@ -82,6 +82,6 @@ def known_container() -> Memory:
     return Memory({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
 
 
-def update(**fields: Any) -> Consultation:
+def update(**fields: Any) -> MergedRequest:
     request = cri.UpdateContainerResourcesRequest(container_id="c", **fields)
-    return consult(Call.UPDATE_CONTAINER_RESOURCES, request, known_container())
+    return begin(Call.UPDATE_CONTAINER_RESOURCES, request, known_container())

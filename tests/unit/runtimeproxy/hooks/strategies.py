@@ -13,7 +13,7 @@ from governor.wire.hooks.hooks_pb2 import (
     PodSandboxHookRequest,
     PodSandboxHookResponse,
 )
-from governor.wire.hooks.points import Request, Response
+from governor.wire.hooks.points import HookRequest, HookResponse
 
 # Field 4095 of a later version: a text.
 UNKNOWN = b"\xfa\xff\x01\x05later"
@@ -102,7 +102,7 @@ def update_requests(draw: st.DrawFn) -> CriRequest:
     return _with_unknown(draw, Call.UPDATE_CONTAINER_RESOURCES.shape.request(**fields))
 
 
-def echo(question: Request) -> Response:
+def echo(question: HookRequest) -> HookResponse:
     """The answer of a plugin that repeats its request."""
     repeated = {field.name: value for field, value in question.ListFields()}
     answer = PodSandboxHookResponse if isinstance(question, PodSandboxHookRequest) else ContainerResourceHookResponse

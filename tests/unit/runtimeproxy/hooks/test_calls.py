@@ -5,7 +5,8 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.grpc.framing import wrap
-from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, changed, question, read, write
+from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, hook_request_for, read, write
+from governor.runtimeproxy.hooks.merge import apply_changes
 from governor.runtimeproxy.store.records import Sandbox, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
 from governor.wire.hooks.points import Hook
@@ -42,7 +43,7 @@ def test_every_hook_belongs_to_one_call_and_to_its_side_of_it() -> None:
 
 def test_places_of_changes_exist_in_hook_and_request() -> None:
     for call in Call:
-        for field, place in call.shape.places.items():
+        for field, place in call.shape.targets.items():
             assert call.shape.pre is not None
             answer = hooks.PodSandboxHookResponse if call.shape.pre.is_of_pod else hooks.ContainerResourceHookResponse
             assert field in answer.DESCRIPTOR.fields_by_name
@@ -68,7 +69,7 @@ def test_a_body_that_is_no_such_request_is_refused(garbage: bytes) -> None:
 
 def test_a_request_given_to_be_changed_stays_as_it_is() -> None:
     request = cri.StopContainerRequest(container_id="c")
-    assert changed(Call.STOP_CONTAINER, request, ()) is not request
+    assert apply_changes(Call.STOP_CONTAINER, request, ()) is not request
 
 
 def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
@@ -76,7 +77,7 @@ def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
     config.CopyFrom(POD)
     config.linux.overhead.cpu_quota = 5
     config.linux.resources.cpu_shares = 6
-    assert question(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), Memory()) == (
+    assert hook_request_for(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), Memory()) == (
         hooks.PodSandboxHookRequest(
             pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
             runtime_handler="kata",
@@ -92,7 +93,7 @@ def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
 def test_a_plugin_learns_of_a_new_container_with_its_pod() -> None:
     sandbox = Sandbox("s", pod_of(cri.PodSandboxConfig(labels={"changed": "by a plugin"}, linux={"resources": {}})))
     request = creation(KUBELET, VARIABLES).request
-    asked = question(request, Memory({"s": sandbox}))
+    asked = hook_request_for(request, Memory({"s": sandbox}))
     assert asked == hooks.ContainerResourceHookRequest(
         container_meta={"name": "app"},
         container_resources=hooks.LinuxContainerResources(**KUBELET),
@@ -104,7 +105,7 @@ def test_a_plugin_learns_of_a_new_container_with_its_pod() -> None:
 
 
 def test_d2_a_container_in_a_sandbox_that_nobody_knows_is_described_by_its_own_request() -> None:
-    asked = creation(KUBELET).question
+    asked = creation(KUBELET).hook_request
     assert isinstance(asked, hooks.ContainerResourceHookRequest)
     assert (asked.pod_meta.name, dict(asked.pod_labels)) == ("web", {"app": "web"})
     assert asked.pod_cgroup_parent == "/kubepods/pod1"
@@ -112,8 +113,8 @@ def test_d2_a_container_in_a_sandbox_that_nobody_knows_is_described_by_its_own_r
 
 def test_a_container_that_starts_or_stops_is_described_by_what_is_known() -> None:
     memory = known_container()
-    started = question(cri.StartContainerRequest(container_id="c"), memory)
-    assert question(cri.StopContainerRequest(container_id="c"), memory) == started
+    started = hook_request_for(cri.StartContainerRequest(container_id="c"), memory)
+    assert hook_request_for(cri.StopContainerRequest(container_id="c"), memory) == started
     assert started == hooks.ContainerResourceHookRequest(
         pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
         container_meta={"name": "app", "id": "c"},
@@ -126,7 +127,7 @@ def test_a_container_that_starts_or_stops_is_described_by_what_is_known() -> Non
 
 
 def test_a_pod_that_stops_is_described_by_what_is_known() -> None:
-    assert question(cri.StopPodSandboxRequest(pod_sandbox_id="s"), known_container()) == pod_of(POD, "runc")
+    assert hook_request_for(cri.StopPodSandboxRequest(pod_sandbox_id="s"), known_container()) == pod_of(POD, "runc")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_pod_that_stops_is_described_by_what_is_known() -> None:
 )
 def test_d15_what_nobody_knows_is_said_so_that_the_policy_can_decide(request_: CriRequest) -> None:
     with pytest.raises(GovernorError, match="behind our back") as caught:
-        question(request_, Memory())
+        hook_request_for(request_, Memory())
     assert caught.value.kind is Kind.NOT_FOUND
     assert caught.value.code in ("unknown-sandbox", "unknown-container")
 
@@ -149,5 +150,5 @@ def test_d15_what_nobody_knows_is_said_so_that_the_policy_can_decide(request_: C
 def test_asking_does_not_change_what_is_remembered() -> None:
     memory = known_container()
     before = memory.containers["c"].container.SerializeToString(deterministic=True)
-    question(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
+    hook_request_for(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
     assert memory.containers["c"].container.SerializeToString(deterministic=True) == before

@@ -4,9 +4,9 @@ import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.calls import CALLS
-from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
-from governor.runtimeproxy.hooks.consulting import consult
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Held
+from governor.runtimeproxy.hooks.merge import begin
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookResponse
 from tests.unit.runtimeproxy.pods import KnownPod
 
@@ -15,11 +15,11 @@ CALL = CALLS["/runtime.v1.RuntimeService/RunPodSandbox"]
 
 async def test_the_trail_of_a_call_is_bounded_however_much_plugins_change_and_contradict() -> None:
     held = Held(CALL, [])
-    consultation = consult(CALL, cri_pb2.RunPodSandboxRequest(), KnownPod())
+    merged = begin(CALL, cri_pb2.RunPodSandboxRequest(), KnownPod())
     for plugin in ("first", "last"):
         answer = PodSandboxHookResponse(annotations={f"k{number:03}" * 100: plugin * 1000 for number in range(500)})
-        consultation = consultation.answered(plugin, answer, ConflictPolicy.LAST_WINS)
-    held.consultation = consultation
+        merged = merged.add(plugin, answer, ConflictPolicy.LAST_WINS)
+    held.merged = merged
 
     trail = held.trail()
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.subject import subject_in, subject_of
+from governor.runtimeproxy.hooks.subject import decode_subject, subject_of
 from governor.runtimeproxy.ops.control import Subject
 from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, KnownPod
 
@@ -31,12 +31,12 @@ IN_SANDBOX = Subject("shop", "web", "u-1", "s1")
     ],
 )
 def test_a_call_is_about_what_its_message_and_the_records_say(method: str, message: Message, subject: Subject) -> None:
-    assert subject_in(method, message.SerializeToString(), KnownPod()) == subject
+    assert decode_subject(method, message.SerializeToString(), KnownPod()) == subject
 
 
 def test_kubelets_own_word_about_a_new_containers_pod_counts() -> None:
     request = cri_pb2.CreateContainerRequest(pod_sandbox_id="unknown", sandbox_config=CONFIG)
-    assert subject_in("CreateContainer", request.SerializeToString(), KnownPod()) == Subject(
+    assert decode_subject("CreateContainer", request.SerializeToString(), KnownPod()) == Subject(
         "shop", "web", "u-1", "unknown"
     )
 
@@ -52,7 +52,7 @@ def test_every_held_call_has_a_subject(call: Call) -> None:
 
 @given(method=st.sampled_from([*Call, "ContainerStatus", "Version", "Anything"]), message=st.binary(max_size=100))
 def test_no_message_is_too_odd(method: str, message: bytes) -> None:
-    assert isinstance(subject_in(method, message, KnownPod()), Subject)
+    assert isinstance(decode_subject(method, message, KnownPod()), Subject)
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_no_message_is_too_odd(method: str, message: bytes) -> None:
     ],
 )
 def test_a_pod_is_named_in_several_ways(text: str, is_meant: bool) -> None:
-    assert MAIN.is_meant(text) is is_meant
-    assert not Subject().is_meant(text)
+    assert MAIN.matches(text) is is_meant
+    assert not Subject().matches(text)

@@ -8,35 +8,35 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc.status_codes import name_of
-from governor.runtimeproxy.hooks.changes import Change, FieldChange, FieldPath, ShownChange, Value
+from governor.runtimeproxy.hooks.changes import Change, FieldChange, FieldPath, MaskedChange, Value
 from governor.runtimeproxy.ops.control import (
-    Asked,
     CallFilter,
     ContainerExplanation,
-    Failure,
+    ErrorBody,
     HookExplanation,
-    Line,
-    LostCalls,
-    PluginTurn,
+    PluginCall,
+    PluginEntry,
     PodExplanation,
     PodList,
     PodSummary,
     SandboxExplanation,
-    SeenCall,
     Subject,
+    TapCall,
+    TapDropped,
+    TapLine,
     TapOpened,
     Trail,
 )
 from governor.runtimeproxy.ops.control_server import _STATUS
-from governor.runtimeproxy.ops.explain_text import explanation_text, meant
-from governor.runtimeproxy.ops.tap_text import line_of
+from governor.runtimeproxy.ops.explain_view import explanation_text, find_pod
+from governor.runtimeproxy.ops.tap_view import call_text
 from governor.values.secret import Secret
 
 TIME = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
 WEB = Subject("shop", "web", "u-1", "5ab1")
 
 
-def call(**more: Any) -> SeenCall:
+def call(**more: Any) -> TapCall:
     given: dict[str, Any] = {
         "time": TIME,
         "path": "/runtime.v1.RuntimeService/CreateContainer",
@@ -45,14 +45,14 @@ def call(**more: Any) -> SeenCall:
         "seconds": 0.0123,
         "subject": WEB,
     }
-    return SeenCall(**{**given, **more})
+    return TapCall(**{**given, **more})
 
 
-def changed(plugin: str, path: FieldPath, old: Value, new: Value) -> ShownChange:
-    return Change(plugin, path, old, new).shown(200)
+def changed(plugin: str, path: FieldPath, old: Value, new: Value) -> MaskedChange:
+    return Change(plugin, path, old, new).masked(200)
 
 
-FAILED = Trail(TIME, "CreateContainer", asked=(Asked("p", "PreCreateContainer", 0.002, "hangs"),))
+FAILED = Trail(TIME, "CreateContainer", asked=(PluginCall("p", "PreCreateContainer", 0.002, "hangs"),))
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,7 @@ FAILED = Trail(TIME, "CreateContainer", asked=(Asked("p", "PreCreateContainer", 
         (CallFilter(pod="web", held=True), call(), False),
     ],
 )
-def test_a_filter_selects_calls_for_which_all_of_it_holds(
-    wanted: CallFilter, seen: SeenCall, is_selected: bool
-) -> None:
+def test_a_filter_selects_calls_for_which_all_of_it_holds(wanted: CallFilter, seen: TapCall, is_selected: bool) -> None:
     assert wanted.selects(seen) is is_selected
 
 
@@ -89,16 +87,16 @@ CHANGED = Trail(TIME, "RunPodSandbox", changes=(changed("p", ("annotations", "a.
         call(),
         call(held=True, trail=FAILED, seconds=None),
         call(held=True, trail=CHANGED),
-        LostCalls(7),
+        TapDropped(7),
     ],
 )
-def test_a_line_is_read_as_it_was_written(line: Line) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(line), type=Line) == line
+def test_a_line_is_read_as_it_was_written(line: TapLine) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(line), type=TapLine) == line
 
 
 def test_a_change_is_told_without_its_secrets_and_its_length() -> None:
     change = Change("p", ("container_envs", "k" * 30), Secret("geheim"), Secret("geheimer"))
-    assert msgspec.to_builtins(change.shown(10)) == {
+    assert msgspec.to_builtins(change.masked(10)) == {
         "plugin": "p",
         "path": ("container_...", "kkkkkkkkkk..."),
         "old": "***",
@@ -111,7 +109,7 @@ def test_a_change_is_told_without_its_secrets_and_its_length() -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_failure_has_a_status_and_is_the_same_on_the_other_side(kind: Kind) -> None:
-    error = msgspec.json.decode(msgspec.json.encode(Failure(kind, "a-code", "why")), type=Failure).error()
+    error = msgspec.json.decode(msgspec.json.encode(ErrorBody(kind, "a-code", "why")), type=ErrorBody).error()
     assert (error.kind, error.code, error.message) == (kind, "a-code", "why")
     assert _STATUS[kind] >= 400
 
@@ -125,15 +123,18 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
     trail = Trail(
         TIME,
         "CreateContainer",
-        asked=(Asked("a", "PreCreateContainer", 0.0015), Asked("b", "PreCreateContainer", 2.0, "no\nanswer\x1b[2J")),
+        asked=(
+            PluginCall("a", "PreCreateContainer", 0.0015),
+            PluginCall("b", "PreCreateContainer", 2.0, "no\nanswer\x1b[2J"),
+        ),
         changes=(
             changed("a", ("container_resources", "cpu_shares"), 0, 512),
             changed("a", ("container_envs", "T"), None, Secret("geheim")),
         ),
         unused=("a changed labels.x",),
-        refusal="plugin b refuses",
+        refusal="plugin b rejected",
     )
-    line = line_of(call(held=True, trail=trail, outcome="refused", status="UNAVAILABLE"))
+    line = call_text(call(held=True, trail=trail, outcome="refused", status="UNAVAILABLE"))
     assert line.startswith("03:04:05.678Z     12.3ms  refused UNAVAILABLE  CreateContainer")
     for part in (
         "shop/web",
@@ -142,15 +143,15 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
         "[b PreCreateContainer 2000.0ms failed: no answer\\x1b[2J]",
         "a: container_resources.cpu_shares 0 -> 512",
         "a: container_envs.T (none) -> ***",
-        "no place for: a changed labels.x",
-        "refused: plugin b refuses",
+        "not applicable: a changed labels.x",
+        "rejected: plugin b rejected",
     ):
         assert part in line
     assert line.isprintable()
 
 
 def test_a_call_of_which_little_is_known_is_a_line_too() -> None:
-    line = line_of(call(seconds=None, status="", outcome="cancelled", subject=Subject(container_id="c" * 64)))
+    line = call_text(call(seconds=None, status="", outcome="cancelled", subject=Subject(container_id="c" * 64)))
     assert line.split() == ["03:04:05.678Z", "?", "cancelled", "CreateContainer", "c" * 13]
 
 
@@ -168,7 +169,7 @@ PODS = PodList(
     ("text", "found"), [("shop/web", "u-1"), ("db", "u-3"), ("u-2", "u-2"), ("77", "u-1"), ("5ab2", "u-2")]
 )
 def test_a_pod_is_found_by_each_of_its_names(text: str, found: str) -> None:
-    assert meant(PODS, text).uids == (found,)
+    assert find_pod(PODS, text).uids == (found,)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_pod_is_found_by_each_of_its_names(text: str, found: str) -> None:
 )
 def test_what_names_no_single_pod_is_refused(text: str, kind: Kind) -> None:
     with pytest.raises(GovernorError) as caught:
-        meant(PODS, text)
+        find_pod(PODS, text)
     assert caught.value.kind is kind
     if kind is Kind.INVALID:
         assert [each.reason for each in caught.value.details] == ["shop/web (uid u-1)", "test/web (uid u-2)"]
@@ -192,7 +193,7 @@ def explanation(**more: Any) -> PodExplanation:
         cgroup_parent="/pods",
         containers=(container,),
     )
-    turns = (PluginTurn("asked", True, timeout_s=2, policy="Fail"), PluginTurn("other", False, why="the reason"))
+    turns = (PluginEntry("asked", True, timeout_s=2, policy="Fail"), PluginEntry("other", False, why="the reason"))
     given: dict[str, Any] = {
         "namespace": "shop",
         "name": "web",
@@ -234,15 +235,15 @@ def test_of_very_much_people_read_the_beginning_and_how_much_there_is() -> None:
     assert annotations.split()[1].startswith("zone=a")
     assert annotations.count("vvv...") == 9
     assert annotations.endswith(", 31 not shown here (-o yaml shows them)")
-    line = line_of(call(held=True, trail=trail))
+    line = call_text(call(held=True, trail=trail))
     assert line.count("vvv...") == 8
     assert line.endswith("and 37 more changes")
 
 
 def test_people_are_told_why_there_is_little_to_read() -> None:
     text = explanation_text(explanation(kept=False, sandboxes=(), hooks=()))
-    assert "the runtime was asked just now" in text
-    assert "It has no sandbox: it never ran, or is gone." in text
+    assert "this comes from the runtime" in text
+    assert "It has no sandbox: it never ran or is gone." in text
 
 
 def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
@@ -255,14 +256,14 @@ def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
         TIME,
         bad,
         bad,
-        (Asked(bad, bad, 1.0, bad),),
+        (PluginCall(bad, bad, 1.0, bad),),
         (changed(bad, (bad,), bad, bad),),
         conflicts=(bad,),
         unused=(bad,),
         unasked=bad,
         refusal=bad,
     )
-    hook = HookExplanation(bad, bad, (PluginTurn(bad, True, why=bad), PluginTurn(bad, False, why=bad)))
+    hook = HookExplanation(bad, bad, (PluginEntry(bad, True, why=bad), PluginEntry(bad, False, why=bad)))
     text = explanation_text(
         explanation(
             namespace=bad,
@@ -278,7 +279,11 @@ def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
     )
     two = (PodSummary(bad, "web", (bad,)), PodSummary(bad * 2, "web", (bad,)))
     with pytest.raises(GovernorError) as caught:
-        meant(PodList(True, two), "web")
+        find_pod(PodList(True, two), "web")
 
-    told = [*text.split("\n"), *(each.reason for each in caught.value.details), line_of(call(status=bad, trail=trail))]
+    told = [
+        *text.split("\n"),
+        *(each.reason for each in caught.value.details),
+        call_text(call(status=bad, trail=trail)),
+    ]
     assert all(line.isprintable() for line in told)

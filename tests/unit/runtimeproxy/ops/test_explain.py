@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.ops.explain import why_not
-from governor.runtimeproxy.ops.lint import long_waits, shared_orders
+from governor.runtimeproxy.ops.explain import why_not_called
+from governor.runtimeproxy.ops.lint import excessive_timeouts, shared_orders
 from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
 from governor.runtimeproxy.plugins.registry import Registrations
 from governor.runtimeproxy.settings import Settings
@@ -35,22 +35,22 @@ def registered(*plugins: Registration) -> Registrations:
         (
             plugin(match_labels={"app": "web", "tier": "1"}),
             {"app": "db"},
-            "its selector does not match: label app must be 'web' and is 'db'; label tier must be '1' and is not there",
+            "its selector does not match: label app must be 'web' but is 'db'; label tier must be '1' but is not set",
         ),
         (
             plugin(match_expressions=(Expression("tier", Operator.IN, ("a", "b")),)),
             {"tier": "c"},
-            "its selector does not match: label tier must be In (a, b) and is 'c'",
+            "its selector does not match: label tier must be In (a, b) but is 'c'",
         ),
         (
             plugin(match_expressions=(Expression("x", Operator.DOES_NOT_EXIST),)),
             {"x": ""},
-            "its selector does not match: label x must be DoesNotExist and is ''",
+            "its selector does not match: label x must be DoesNotExist but is ''",
         ),
     ],
 )
 def test_it_is_told_why_a_plugin_is_not_asked(registration: Registration, labels: Mapping[str, str], why: str) -> None:
-    assert why_not(registration, RUN, labels) == why
+    assert why_not_called(registration, RUN, labels) == why
 
 
 TEXTS = st.sampled_from(["a", "b", ""])
@@ -68,24 +68,24 @@ def test_there_is_a_reason_exactly_if_the_plugin_is_not_asked(
     labels: dict[str, str], wanted: dict[str, str], expressions: list[Expression]
 ) -> None:
     registration = plugin(match_labels=wanted, match_expressions=tuple(expressions))
-    asked = registered(registration).asked(RUN, labels)
-    assert bool(why_not(registration, RUN, labels)) is not bool(asked)
+    asked = registered(registration).selecting(RUN, labels)
+    assert bool(why_not_called(registration, RUN, labels)) is not bool(asked)
 
 
 def test_plugins_of_one_order_that_meet_at_a_hook_are_told_once() -> None:
     plugins = registered(plugin("a", RUN, CREATE), plugin("b", RUN, CREATE), plugin("c", CREATE, order=1))
     [found] = shared_orders(plugins)
-    assert str(found).startswith("warning: b.json: order: is that of a.json too")
+    assert str(found).startswith("warning: b.json: order: equals that of a.json, so")
     assert "PreRunPodSandbox, PreCreateContainer" in str(found)
 
 
 def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
     plugins = [plugin(name, RUN, CREATE) for name in "abcd"]
     found = [str(each) for each in shared_orders(registered(*plugins))]
-    assert [each.partition(" too")[0] for each in found] == [
-        "warning: b.json: order: is that of a.json",
-        "warning: c.json: order: is that of a.json, b.json",
-        "warning: d.json: order: is that of a.json, b.json, c.json",
+    assert [each.partition(", so")[0] for each in found] == [
+        "warning: b.json: order: equals that of a.json",
+        "warning: c.json: order: equals that of a.json, b.json",
+        "warning: d.json: order: equals that of a.json, b.json, c.json",
     ]
 
 
@@ -99,7 +99,7 @@ def test_plugins_that_no_pod_can_have_both_do_not_meet() -> None:
 @pytest.mark.parametrize(("timeout_s", "count"), [(57.5, 0), (57.6, 1)])
 def test_time_that_kubelet_does_not_give_is_told(timeout_s: float, count: int) -> None:
     plugins = registered(plugin("a", timeout_s=timeout_s), plugin("b", timeout_s=57.5))
-    assert len(list(long_waits(plugins, 2.0, 120.0))) == count
+    assert len(list(excessive_timeouts(plugins, 2.0, 120.0))) == count
 
 
 def test_the_control_socket_is_beside_kubelets_unless_it_is_named() -> None:

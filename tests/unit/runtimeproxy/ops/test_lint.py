@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from governor.runtimeproxy.ops.lint import exposed, unanswering
+from governor.runtimeproxy.ops.lint import probe_socket, writable_by_others
 
 NOBODY = 65534
 FILE, DIRECTORY = stat.S_IFREG, stat.S_IFDIR
@@ -33,8 +33,8 @@ def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> N
     private = tmp_path / "private"
     private.mkdir()
     with without_access(private):
-        assert unanswering(private / "plugin.sock") == "cannot be reached: Permission denied"
-        assert exposed(private / "plugin.sock") == ""
+        assert probe_socket(private / "plugin.sock") == "cannot be reached: Permission denied"
+        assert writable_by_others(private / "plugin.sock") == ""
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> N
         (FILE | 0o644, 0, 0, ""),
         (FILE | 0o664, 0, 0, ""),
         (FILE | 0o664, 7, 8, ""),
-        (FILE | 0o666, 0, 0, "can be written by everybody (mode 0666)"),
-        (FILE | 0o664, 0, 99, "can be written by group 99 (mode 0664)"),
+        (FILE | 0o666, 0, 0, "is world-writable (mode 0666)"),
+        (FILE | 0o664, 0, 99, "is writable by group 99 (mode 0664)"),
         (FILE | 0o644, 0, 99, ""),
-        (FILE | 0o600, 99, 0, "belongs to user 99, who can change it"),
-        (DIRECTORY | 0o777, 0, 0, "can be written by everybody (mode 0777)"),
+        (FILE | 0o600, 99, 0, "is owned by user 99, who can change it"),
+        (DIRECTORY | 0o777, 0, 0, "is world-writable (mode 0777)"),
         (DIRECTORY | 0o1777, 0, 0, ""),
         (DIRECTORY | 0o1775, 0, 99, ""),
-        (DIRECTORY | 0o775, 0, 99, "can be written by group 99 (mode 0775)"),
+        (DIRECTORY | 0o775, 0, 99, "is writable by group 99 (mode 0775)"),
     ],
 )
 def test_it_is_told_who_else_can_write(
@@ -60,4 +60,4 @@ def test_it_is_told_who_else_can_write(
     monkeypatch.setattr(os, "getegid", lambda: 8)
     found = SimpleNamespace(st_mode=mode, st_uid=user, st_gid=group)
     monkeypatch.setattr(Path, "stat", lambda _path: found)
-    assert exposed(Path("/x")) == told
+    assert writable_by_others(Path("/x")) == told

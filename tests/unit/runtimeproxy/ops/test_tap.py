@@ -12,20 +12,20 @@ from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.grpc.framing import wrap
 from governor.runtimeproxy.http2.events import RequestData, StreamClosed, StreamOpened
 from governor.runtimeproxy.http2.streams import Outcome
-from governor.runtimeproxy.ops.control import CallFilter, Line, LostCalls, SeenCall, Subject, TapOpened
-from governor.runtimeproxy.ops.tap import Tap, Watch
+from governor.runtimeproxy.ops.control import CallFilter, Subject, TapCall, TapDropped, TapLine, TapOpened
+from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
 from tests.unit.runtimeproxy.pods import MAIN, KnownPod
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 PATH = b"/runtime.v1.RuntimeService/"
 
 
-def call(path: str = "/s/Version") -> SeenCall:
-    return SeenCall(TIME, path, "completed", "OK")
+def call(path: str = "/s/Version") -> TapCall:
+    return TapCall(TIME, path, "completed", "OK")
 
 
-def read(part: bytes) -> list[Line]:
-    return [msgspec.json.decode(line, type=Line) for line in part.splitlines()]
+def read(part: bytes) -> list[TapLine]:
+    return [msgspec.json.decode(line, type=TapLine) for line in part.splitlines()]
 
 
 async def test_the_first_who_looks_and_the_last_who_leaves_are_noticed() -> None:
@@ -61,7 +61,7 @@ async def test_who_does_not_keep_up_is_told_how_much_it_lost() -> None:
         for _ in range(1500):
             tap.publish(call())
         told = read(await anext(lines))
-        assert (len(told) - 1, told[-1]) == (1024, LostCalls(476))
+        assert (len(told) - 1, told[-1]) == (1024, TapDropped(476))
         tap.publish(call())
         assert read(await anext(lines)) == [call()]
 
@@ -70,26 +70,26 @@ async def test_one_reader_too_many_is_refused() -> None:
     tap = Tap()
     async with AsyncExitStack() as stack:
         for _ in range(8):
-            tap.check_room()
+            tap.check_capacity()
             await anext(await stack.enter_async_context(aclosing(tap.lines(CallFilter()))))
         with pytest.raises(GovernorError) as caught:
-            tap.check_room()
+            tap.check_capacity()
     assert caught.value.kind is Kind.EXHAUSTED
-    tap.check_room()
+    tap.check_capacity()
 
 
-async def seen(message: bytes, *events: Any, method: bytes = b"ContainerStatus") -> SeenCall:
+async def seen(message: bytes, *events: Any, method: bytes = b"ContainerStatus") -> TapCall:
     """What is told of a stream on which this was said in two parts."""
     tap = Tap()
-    watch = Watch(tap, KnownPod())
+    watch = ConnectionTap(tap, KnownPod())
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
         watch.opened(StreamOpened(1, PATH + method, [(b":path", PATH + method), *events]))
-        watch.said(RequestData(1, message[:3]))
-        watch.said(RequestData(1, message[3:]))
+        watch.received(RequestData(1, message[:3]))
+        watch.received(RequestData(1, message[3:]))
         watch.ended(StreamClosed(1, PATH + method, False, Outcome.COMPLETED, b"5"), None)
         [line] = read(await anext(lines))
-    assert isinstance(line, SeenCall)
+    assert isinstance(line, TapCall)
     return line
 
 
@@ -112,14 +112,16 @@ async def test_a_stream_that_was_there_before_has_no_duration() -> None:
     tap = Tap()
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
-        Watch(tap, KnownPod()).ended(StreamClosed(1, PATH + b"GetContainerEvents", False, Outcome.CANCELLED, b""), None)
+        ConnectionTap(tap, KnownPod()).ended(
+            StreamClosed(1, PATH + b"GetContainerEvents", False, Outcome.CANCELLED, b""), None
+        )
         [line] = read(await anext(lines))
-    assert isinstance(line, SeenCall)
+    assert isinstance(line, TapCall)
     assert (line.method, line.seconds, line.status, line.outcome) == ("GetContainerEvents", None, "", "cancelled")
 
 
 async def test_nothing_is_made_of_a_stream_when_nobody_looks_any_more() -> None:
-    watch = Watch(Tap(), KnownPod())
+    watch = ConnectionTap(Tap(), KnownPod())
     watch.opened(StreamOpened(1, PATH, []))
     watch.ended(StreamClosed(1, PATH, False, Outcome.COMPLETED, b"0"), None)
     assert watch._streams == {}

@@ -43,9 +43,7 @@ def test_a_file_as_koordlet_writes_it_is_read() -> None:
     hooks = [*map(str, Hook), "PreRemoveRunPodSandbox"]
     found = load(koordlet={"remote-endpoint": "/var/run/k.sock", "failure-policy": "Ignore", "runtime-hooks": hooks})
     assert only(found) == Registration("koordlet", "/var/run/k.sock", dict.fromkeys(Hook, FailurePolicy.IGNORE))
-    assert told(found) == [
-        "warning: koordlet.json: runtime-hooks: PreRemoveRunPodSandbox is a hook that is never called"
-    ]
+    assert told(found) == ["warning: koordlet.json: runtime-hooks: PreRemoveRunPodSandbox is never called"]
 
 
 def test_all_optional_keys_are_read() -> None:
@@ -108,7 +106,7 @@ def test_within_a_selector_and_the_policies_of_hooks_too() -> None:
 
 def test_no_hooks_at_all_are_told_also_if_they_are_null() -> None:
     assert told(load(a=GOOD | {"runtime-hooks": None})) == [
-        "warning: a.json: runtime-hooks: names no hook, so the plugin is never asked"
+        "warning: a.json: runtime-hooks: names no hook, so the plugin is never called"
     ]
 
 
@@ -128,23 +126,23 @@ WRONG: dict[str, tuple[Any, str]] = {
     "endpoint in Go's spelling": ({"remoteEndpoint": "/a.sock"}, "remote-endpoint: is missing"),
     "number endpoint": (GOOD | {"remote-endpoint": 7}, "remote-endpoint"),
     "null endpoint": (GOOD | {"remote-endpoint": None}, "remote-endpoint: is missing"),
-    "relative endpoint": (GOOD | {"remote-endpoint": "run/a.sock"}, "no absolute path"),
-    "tcp endpoint": (GOOD | {"remote-endpoint": "tcp://1.2.3.4:5"}, "no absolute path"),
+    "relative endpoint": (GOOD | {"remote-endpoint": "run/a.sock"}, "not the absolute path"),
+    "tcp endpoint": (GOOD | {"remote-endpoint": "tcp://1.2.3.4:5"}, "not the absolute path"),
     "long endpoint": (GOOD | {"remote-endpoint": "/" + "x" * 107}, "at most 107 bytes"),
-    "zero in endpoint": (GOOD | {"remote-endpoint": "/a\0b"}, "no absolute path"),
+    "zero in endpoint": (GOOD | {"remote-endpoint": "/a\0b"}, "not the absolute path"),
     "hooks text": (GOOD | {"runtime-hooks": "PreRunPodSandbox"}, "runtime-hooks"),
     "hooks numbers": (GOOD | {"runtime-hooks": [1]}, "runtime-hooks"),
-    "unknown hook": (GOOD | {"runtime-hooks": ["PreRunPod"]}, "'PreRunPod' is no hook"),
-    "policy": (GOOD | {"failure-policy": "Maybe"}, "'Maybe' is no failure policy"),
+    "unknown hook": (GOOD | {"runtime-hooks": ["PreRunPod"]}, "'PreRunPod' is not a hook"),
+    "policy": (GOOD | {"failure-policy": "Maybe"}, "'Maybe' is not a failure policy"),
     "policy number": (GOOD | {"failure-policy": 1}, "failure-policy"),
-    "policy of unknown hook": (GOOD | {"failure-policy": {"X": "Fail"}}, "'X' is no hook"),
-    "policy by hook": (GOOD | {"failure-policy": {"PreRunPodSandbox": "Maybe"}}, "'Maybe' is no failure policy"),
+    "policy of unknown hook": (GOOD | {"failure-policy": {"X": "Fail"}}, "'X' is not a hook"),
+    "policy by hook": (GOOD | {"failure-policy": {"PreRunPodSandbox": "Maybe"}}, "'Maybe' is not a failure policy"),
     "order text": (GOOD | {"order": "first"}, "order"),
     "order truth": (GOOD | {"order": True}, "order"),
     "timeout": (GOOD | {"timeout": 0}, "timeout"),
     "timeout negative": (GOOD | {"timeout": -1}, "timeout"),
-    "timeout text": (GOOD | {"timeout": "soon"}, "'soon' is no time"),
-    "timeout empty": (GOOD | {"timeout": ""}, "'' is no time"),
+    "timeout text": (GOOD | {"timeout": "soon"}, "'soon' is not a duration"),
+    "timeout empty": (GOOD | {"timeout": ""}, "'' is not a duration"),
     "selector": (GOOD | {"selector": {"labels": {"a": "b"}}}, "selector.labels: unknown field"),
     "selector null label": (GOOD | {"selector": {"matchLabels": {"a": None}}}, "selector.matchLabels.a"),
     "selector null expression": (GOOD | {"selector": {"matchExpressions": [None]}}, "selector.matchExpressions[0]"),
@@ -172,7 +170,7 @@ def test_d1_a_file_that_becomes_bad_keeps_its_last_good_version(file: Any, reaso
     good = load(a=GOOD)
     after = reload(good, contents(a=file))
     assert after.by_file == good.by_file
-    assert "its last good version stays in force" in told(after)[0]
+    assert "its last valid version stays in force" in told(after)[0]
     assert reason in told(after)[0]
     assert reload(after, contents(a=GOOD)) == good
 
@@ -205,7 +203,7 @@ def test_a_file_that_cannot_be_read_keeps_its_last_good_version() -> None:
     good = load(a=GOOD)
     after = reload(good, {"a.json": PermissionError(13, "Permission denied")})
     assert after.by_file == good.by_file
-    assert told(after) == ["error: a.json: cannot be read: Permission denied; its last good version stays in force"]
+    assert told(after) == ["error: a.json: cannot be read: Permission denied; its last valid version stays in force"]
 
 
 def test_d20_a_file_that_is_gone_is_gone_at_once() -> None:
@@ -223,17 +221,17 @@ def test_unknown_keys_and_useless_entries_are_reported() -> None:
     found = load(a=GOOD | odd, b={"remote-endpoint": "/b"})
     assert list(found.by_file) == ["a.json", "b.json"]
     assert told(found) == [
-        "warning: a.json: Timeout: is no known key and has no effect; did you mean timeout?",
-        "warning: a.json: note: is no known key and has no effect",
+        "warning: a.json: Timeout: is an unknown key and has no effect; did you mean timeout?",
+        "warning: a.json: note: is an unknown key and has no effect",
         "warning: a.json: failure-policy: PreStartContainer is not in runtime-hooks",
-        "warning: b.json: runtime-hooks: names no hook, so the plugin is never asked",
+        "warning: b.json: runtime-hooks: names no hook, so the plugin is never called",
     ]
     assert found.hooks == {Hook.PRE_RUN_POD_SANDBOX, Hook.POST_STOP_CONTAINER}
 
 
 def test_two_files_for_one_socket_are_reported() -> None:
     assert told(load(a=GOOD, b=GOOD)) == [
-        "warning: b.json: remote-endpoint: the same socket is registered by a.json; the plugin is asked twice"
+        "warning: b.json: remote-endpoint: the same socket is registered by a.json; the plugin is called twice"
     ]
     assert told(load(a=GOOD, b=GOOD | {"runtime-hooks": ["PreStartContainer"]})) == []
 
@@ -254,9 +252,9 @@ def test_d6_all_plugins_of_a_hook_are_asked_in_their_order() -> None:
 def test_a_plugin_is_asked_about_the_pods_it_selects() -> None:
     selective = GOOD | {"selector": {"matchLabels": {"tier": "batch"}}, "remote-endpoint": "/b", "order": 1}
     found = load(a=GOOD | {"failure-policy": "Ignore"}, b=selective)
-    assert [each.name for each in found.asked(Hook.PRE_RUN_POD_SANDBOX, {"tier": "batch"})] == ["a", "b"]
-    assert [each.name for each in found.asked(Hook.PRE_RUN_POD_SANDBOX, {"tier": "web"})] == ["a"]
-    assert [each.name for each in found.refusing(Hook.PRE_RUN_POD_SANDBOX)] == ["b"]
+    assert [each.name for each in found.selecting(Hook.PRE_RUN_POD_SANDBOX, {"tier": "batch"})] == ["a", "b"]
+    assert [each.name for each in found.selecting(Hook.PRE_RUN_POD_SANDBOX, {"tier": "web"})] == ["a"]
+    assert [each.name for each in found.required(Hook.PRE_RUN_POD_SANDBOX)] == ["b"]
 
 
 @pytest.mark.parametrize(

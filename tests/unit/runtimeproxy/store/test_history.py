@@ -3,11 +3,11 @@
 import datetime
 
 from governor.runtimeproxy.hooks.changes import Change
-from governor.runtimeproxy.ops.control import Asked, Subject, Trail
+from governor.runtimeproxy.ops.control import PluginCall, Subject, Trail
 from governor.runtimeproxy.store.history import History
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-CHANGE = Change("p", ("annotations", "a"), None, "1").shown(10)
+CHANGE = Change("p", ("annotations", "a"), None, "1").masked(10)
 
 
 def trail(second: int, call: str = "RunPodSandbox", container: str = "", *, changed: bool = True) -> Trail:
@@ -25,26 +25,26 @@ def names(history: History) -> set[str]:
 
 def test_what_changed_nothing_is_not_remembered() -> None:
     history = History(set)
-    history.note(pod("web"), trail(0, changed=False))
-    history.note(pod("web"), Trail(START, "RunPodSandbox", asked=(Asked("p", "PreRunPodSandbox", 0.1),)))
+    history.add(pod("web"), trail(0, changed=False))
+    history.add(pod("web"), Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1),)))
     assert history.of("shop", "web") == ()
 
 
 def test_failures_and_refusals_are() -> None:
     history = History(set)
-    failed = Trail(START, "RunPodSandbox", asked=(Asked("p", "PreRunPodSandbox", 0.1, "hangs"),))
+    failed = Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1, "hangs"),))
     refused = Trail(START, "RunPodSandbox", refusal="no")
-    history.note(pod("web"), failed)
-    history.note(pod("web"), refused)
+    history.add(pod("web"), failed)
+    history.add(pod("web"), refused)
     assert history.of("shop", "web") == (failed, refused)
 
 
 def test_a_call_that_comes_again_and_again_drives_out_no_other() -> None:
     history = History(set)
     created = trail(0, "CreateContainer", "main")
-    history.note(pod("web"), created)
+    history.add(pod("web"), created)
     for second in range(1, 100):
-        history.note(pod("web"), trail(second, "UpdateContainerResources", "main"))
+        history.add(pod("web"), trail(second, "UpdateContainerResources", "main"))
     found = history.of("shop", "web")
     assert found[0] == created
     assert [each.time.second + 60 * each.time.minute for each in found[1:]] == [96, 97, 98, 99]
@@ -53,7 +53,7 @@ def test_a_call_that_comes_again_and_again_drives_out_no_other() -> None:
 def test_containers_of_a_pod_are_bounded_too() -> None:
     history = History(set)
     for number in range(100):
-        history.note(pod("web"), trail(number, "CreateContainer", f"c{number}"))
+        history.add(pod("web"), trail(number, "CreateContainer", f"c{number}"))
     assert [each.container for each in history.of("shop", "web")] == [f"c{number}" for number in range(68, 100)]
 
 
@@ -61,8 +61,8 @@ def test_pods_that_are_known_stay_and_of_the_others_only_the_latest() -> None:
     known = {f"uid-of-kept{number}" for number in range(100)}
     history = History(lambda: known)
     for number in range(200):
-        history.note(pod(f"kept{number % 100}"), trail(number))
-        history.note(pod(f"gone{number}"), trail(number))
+        history.add(pod(f"kept{number % 100}"), trail(number))
+        history.add(pod(f"gone{number}"), trail(number))
     assert names(history) == {f"kept{number}" for number in range(100)} | {
         f"gone{number}" for number in range(136, 200)
     }
@@ -72,22 +72,22 @@ def test_the_history_goes_with_the_record() -> None:
     known = {f"uid-of-pod{number}" for number in range(500)}
     history = History(lambda: known)
     for number in range(500):
-        history.note(pod(f"pod{number}"), trail(number))
+        history.add(pod(f"pod{number}"), trail(number))
     known.clear()
-    history.note(pod("new"), trail(1000))
+    history.add(pod("new"), trail(1000))
     assert len(names(history)) == 64
     assert "new" in names(history)
 
 
 def test_pods_of_one_name_are_told_together() -> None:
     history = History(set)
-    history.note(pod("web", "first"), trail(1))
-    history.note(pod("web", "second"), trail(0))
-    history.note(Subject("test", "web", "third"), trail(2))
+    history.add(pod("web", "first"), trail(1))
+    history.add(pod("web", "second"), trail(0))
+    history.add(Subject("test", "web", "third"), trail(2))
     assert [each.time for each in history.of("shop", "web")] == [trail(0).time, trail(1).time]
 
 
 def test_what_nobody_can_be_named_for_is_not_remembered() -> None:
     history = History(set)
-    history.note(Subject(container_id="c1"), trail(0))
+    history.add(Subject(container_id="c1"), trail(0))
     assert list(history) == []

@@ -12,7 +12,7 @@ def test_a_sandbox_is_remembered_under_the_id_that_the_runtime_gave() -> None:
 
 
 def test_a_container_is_remembered_as_the_plugins_made_it() -> None:
-    end = creation(KUBELET).answered("one", answer(cpu_shares=2)).answered("two", environment(A="1"))
+    end = creation(KUBELET).add("one", answer(cpu_shares=2)).add("two", environment(A="1"))
     request = end.result()
     assert isinstance(request, cri.CreateContainerRequest)
     container = created_container(request, "c1")

@@ -1,10 +1,10 @@
-"""``explain``: which pod is meant, and what is known about it in words. Pure."""
+"""``explain``, the command's side: selects the pod and prints the explanation. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.runtimeproxy.hooks.changes import FieldPath, in_words, short
+from governor.runtimeproxy.hooks.changes import FieldPath, display, truncate
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
     HookExplanation,
@@ -16,51 +16,49 @@ from governor.runtimeproxy.ops.control import (
 )
 from governor.values.printing import one_line, table
 
-_MOST_ENTRIES: Final = 10
+_MAX_ENTRIES: Final = 10
 
 
-def meant(known: PodList, text: str) -> PodSummary:
-    """The pod that a person means by its name, ``namespace/name``, uid, or the beginning of a sandbox's id."""
+def find_pod(known: PodList, text: str) -> PodSummary:
+    """Return the pod with this name, ``namespace/name``, uid, or sandbox id prefix."""
     exact = [each for each in known.pods if text in (each.name, f"{each.namespace}/{each.name}", *each.uids)]
     found = exact or [each for each in known.pods if text and any(own.startswith(text) for own in each.sandboxes)]
     if not found:
-        message = f"there is no pod {text!r}; give its name, namespace/name, uid or the id of its sandbox"
+        message = f"no pod {text!r} found; give a name, namespace/name, uid or sandbox id"
         raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
     if len(found) > 1:
         names = (f"{each.namespace}/{each.name} (uid {', '.join(each.uids) or 'unknown'})" for each in found)
         details = [Detail(one_line(each)) for each in names]
-        raise invalid("ambiguous-pod", f"{text!r} may be one of {len(found)} pods; name one as", details)
+        raise invalid("ambiguous-pod", f"{text!r} matches {len(found)} pods; choose one of", details)
     return found[0]
 
 
 def explanation_text(found: PodExplanation) -> str:
-    """For people."""
+    """Return the explanation as text."""
     return "\n\n".join(_parts(found))
 
 
 def _parts(found: PodExplanation) -> Iterator[str]:
     yield one_line(f"Pod {found.namespace}/{found.name}")
     if not found.kept:
-        yield "No plugin is registered, so the proxy remembers nothing: the runtime was asked just now."
+        yield "No plugin is registered, so the proxy keeps no records; this comes from the runtime."
     if found.unasked:
-        yield one_line(f"No sandbox of it is known here, and {found.unasked}")
+        yield one_line(f"No sandbox of it is recorded, and {found.unasked}")
     elif not found.sandboxes:
-        yield "It has no sandbox: it never ran, or is gone."
+        yield "It has no sandbox: it never ran or is gone."
     for sandbox in found.sandboxes:
         yield _sandbox(sandbox, found)
     if found.skipped:
-        yield one_line(f"No plugin is asked: {found.skipped}.")
-    asked = list(_asked(found.hooks))
-    if asked:
-        yield "Plugins that are asked\n" + table(
-            ("HOOK", "BY CALL", "TURN", "PLUGIN", "TIMEOUT", "FAILURE", "NOTE"), asked
-        )
-    others = list(_not_asked(found.hooks))
+        yield one_line(f"No plugin is called: {found.skipped}.")
+    called = list(_called(found.hooks))
+    if called:
+        yield "Plugins called\n" + table(("HOOK", "BY CALL", "TURN", "PLUGIN", "TIMEOUT", "FAILURE", "NOTE"), called)
+    others = list(_not_called(found.hooks))
     if others:
-        yield "Plugins that are not asked\n" + table(("PLUGIN", "HOOKS", "WHY"), others)
-    yield from _happened(found.trails)
+        yield "Plugins not called\n" + table(("PLUGIN", "HOOKS", "WHY"), others)
+    yield from _trails(found.trails)
     if found.problems:
-        yield "\n".join(("Plugins' files", *(f"  {one_line(each)}" for each in found.problems)))
+        yield "\n".join(("Plugin files", *(f"  {one_line(each)}" for each in found.problems)))
 
 
 def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
@@ -69,8 +67,8 @@ def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
         ("sandbox", f"{sandbox.id} (attempt {sandbox.attempt})"),
         ("uid", sandbox.uid),
         ("runtime handler", sandbox.runtime_handler),
-        ("labels", _chosen(sandbox.labels, "labels", found.labels_that_matter, changed)),
-        ("annotations", _chosen(sandbox.annotations, "annotations", found.labels_that_matter, changed)),
+        ("labels", _shown(sandbox.labels, "labels", found.labels_that_matter, changed)),
+        ("annotations", _shown(sandbox.annotations, "annotations", found.labels_that_matter, changed)),
         ("cgroup parent", sandbox.cgroup_parent),
         ("resources", _settings(sandbox.resources)),
         ("overhead", _settings(sandbox.overhead)),
@@ -80,11 +78,11 @@ def _sandbox(sandbox: SandboxExplanation, found: PodExplanation) -> str:
     return "\n".join([*lines, *containers])
 
 
-def _chosen(entries: Mapping[str, str], kind: str, mattering: tuple[str, ...], changed: set[FieldPath]) -> str:
-    """Those on which it depends who is asked, and those that a plugin changed; of the others how many there are."""
-    first = sorted(entries, key=lambda key: (key not in mattering, key))
-    chosen = [key for key in first if key in mattering or (kind, key) in changed][:_MOST_ENTRIES]
-    shown = [f"{key}={short(entries[key])}" for key in chosen]
+def _shown(entries: Mapping[str, str], kind: str, selector_keys: tuple[str, ...], changed: set[FieldPath]) -> str:
+    """Return the entries that selectors use or a plugin changed, and the number of the others."""
+    first = sorted(entries, key=lambda key: (key not in selector_keys, key))
+    keys = [key for key in first if key in selector_keys or (kind, key) in changed][:_MAX_ENTRIES]
+    shown = [f"{key}={truncate(entries[key])}" for key in keys]
     others = len(entries) - len(shown)
     return ", ".join([*shown, *([f"{others} not shown here (-o yaml shows them)"] if others else ())])
 
@@ -103,18 +101,18 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def _entries(values: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {short(str(value))}" for key, value in values.items()) + "}"
+    return "{" + ", ".join(f"{key}: {truncate(str(value))}" for key, value in values.items()) + "}"
 
 
-def _asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
+def _called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
     for hook in hooks:
         for number, each in enumerate((own for own in hook.plugins if own.asked), 1):
-            note = f"left alone for now: {each.why}" if each.why else ""
+            note = f"circuit open: {each.why}" if each.why else ""
             yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, note
 
 
-def _not_asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, str]]:
-    """By plugin and reason, as one reason is mostly that of all its hooks."""
+def _not_called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, str]]:
+    """Yield rows grouped by plugin and reason, which mostly applies to all hooks."""
     found: dict[tuple[str, str], list[str]] = {}
     for hook in hooks:
         for each in hook.plugins:
@@ -124,17 +122,25 @@ def _not_asked(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, s
         yield plugin, "all" if len(names) == len(hooks) else ", ".join(names), why
 
 
-def _happened(trails: tuple[Trail, ...]) -> Iterator[str]:
+def _trails(trails: tuple[Trail, ...]) -> Iterator[str]:
     for title, header, rows in (
         ("Changed by plugins", ("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), _changes(trails)),
-        ("Conflicts", ("TIME", "CALL", "WHAT"), _remarks(trails, lambda each: each.conflicts)),
-        ("Changes without a place", ("TIME", "CALL", "WHAT"), _remarks(trails, lambda each: each.unused)),
-        ("Plugins that failed", ("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), _failures(trails)),
-        ("Plugins could not be asked", ("TIME", "CALL", "WHY"), _remarks(trails, lambda each: (each.unasked,))),
+        ("Conflicts", ("TIME", "CALL", "WHAT"), _notices(trails, lambda each: each.conflicts)),
         (
-            "Kubelet was told in the runtime's place",
+            "Changes that the call does not have a field for",
             ("TIME", "CALL", "WHAT"),
-            _remarks(trails, lambda each: (each.refusal,)),
+            _notices(trails, lambda each: each.unused),
+        ),
+        ("Failed plugins", ("TIME", "HOOK", "CONTAINER", "PLUGIN", "CALL WAS", "WHY"), _failures(trails)),
+        (
+            "Calls for which plugins could not be called",
+            ("TIME", "CALL", "WHY"),
+            _notices(trails, lambda each: (each.unasked,)),
+        ),
+        (
+            "Calls rejected by the proxy",
+            ("TIME", "CALL", "WHAT"),
+            _notices(trails, lambda each: (each.refusal,)),
         ),
     ):
         if found := list(rows):
@@ -146,7 +152,7 @@ def _changes(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
         for each in trail.changes:
             yield (
                 *(_time(trail), trail.call, trail.container),
-                *(each.plugin, each.field, in_words(each.old), in_words(each.new)),
+                *(each.plugin, each.field, display(each.old), display(each.new)),
             )
         if trail.left_out:
             yield _time(trail), trail.call, trail.container, "", f"and {trail.left_out} more", "", ""
@@ -156,13 +162,13 @@ def _failures(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
     for trail in trails:
         for each in trail.asked:
             if each.error:
-                fate = "refused" if trail.refusal else "let through"
-                yield _time(trail), each.hook, trail.container, each.plugin, fate, each.error
+                effect = "rejected" if trail.refusal else "let through"
+                yield _time(trail), each.hook, trail.container, each.plugin, effect, each.error
 
 
-def _remarks(trails: tuple[Trail, ...], told: Callable[[Trail], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+def _notices(trails: tuple[Trail, ...], texts: Callable[[Trail], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     for trail in trails:
-        for text in told(trail):
+        for text in texts(trail):
             if text:
                 yield _time(trail), f"{trail.call} {trail.container}".rstrip(), text
 

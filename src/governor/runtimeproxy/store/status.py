@@ -1,6 +1,7 @@
-"""What a runtime tells about a sandbox or container that it has: from its status and its verbose JSON to a record.
+"""Records from the runtime's verbose status of a sandbox or container.
 
-containerd puts the whole configuration into the JSON; a runtime that does not leaves us what the status itself says.
+containerd puts the whole configuration into the JSON of a verbose status. Without it a record has what the status
+itself contains.
 """
 
 import base64
@@ -17,8 +18,8 @@ from governor.runtimeproxy.store.records import Container, Sandbox, created_cont
 _INFO: Final = "info"
 
 
-def sandbox_of(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
-    """The sandbox that a verbose status describes."""
+def sandbox_from_status(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
+    """Return the sandbox that a verbose status describes."""
     status, info = response.status, _info(response.info)
     config = _parsed(info.get("config"), cri_pb2.PodSandboxConfig())
     config.metadata.CopyFrom(status.metadata)
@@ -27,8 +28,10 @@ def sandbox_of(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
     return Sandbox(status.id, pod_of(config, status.runtime_handler))
 
 
-def container_from(listed: cri_pb2.Container, response: cri_pb2.ContainerStatusResponse, pod: Sandbox) -> Container:
-    """The container that a list names and a verbose status describes."""
+def container_from_status(
+    listed: cri_pb2.Container, response: cri_pb2.ContainerStatusResponse, pod: Sandbox
+) -> Container:
+    """Return the container that a list entry and a verbose status describe."""
     info = _info(response.info)
     tree = info.get("config")
     tree = dict(tree) if isinstance(tree, dict) else {}
@@ -39,13 +42,13 @@ def container_from(listed: cri_pb2.Container, response: cri_pb2.ContainerStatusR
     request.config.annotations.update(listed.annotations)
     request.config.envs.extend(_variables(variables, _spec_environment(info)))
     if response.status.resources.HasField("linux"):
-        overlay(_told(response.status.resources.linux), request.config.linux.resources)
+        overlay(_without_implied_swap(response.status.resources.linux), request.config.linux.resources)
     request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
     return created_container(request, listed.id)
 
 
-def _told(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
-    """What the runtime was told: where it is not told of swap, containerd shows the memory limit in its place."""
+def _without_implied_swap(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
+    """Clear a swap limit equal to the memory limit, which containerd reports if none was set."""
     if linux.memory_swap_limit_in_bytes == linux.memory_limit_in_bytes:
         linux.memory_swap_limit_in_bytes = 0
     return linux
@@ -60,8 +63,8 @@ def _info(info: Any) -> dict[str, Any]:
 
 
 def _parsed(tree: Any, empty: Any) -> Any:
-    """The configuration in the JSON; what of it cannot be read is as if it were not there."""
-    from google.protobuf import json_format  # noqa: PLC0415 - costs memory, and is needed only with plugins
+    """Return the configuration in the JSON, or ``empty`` if it cannot be parsed."""
+    from google.protobuf import json_format  # noqa: PLC0415 - costs memory, needed only with plugins
 
     if not isinstance(tree, dict):
         return empty
@@ -91,7 +94,7 @@ def _variables(given: Any, in_spec: dict[str, str]) -> list[cri_pb2.KeyValue]:
 
 
 def _value(text: str, in_spec: str | None) -> bytes:
-    """A value that a newer runtime writes in base64 and an older one as it is; what the process really got decides."""
+    """Return a value that newer runtimes encode in base64 and older ones do not; the process environment decides."""
     try:
         decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.store.verbose import container_from, sandbox_of
+from governor.runtimeproxy.store.status import container_from_status, sandbox_from_status
 
 
 def sandbox_status(info: dict[str, Any] | str) -> cri_pb2.PodSandboxStatusResponse:
@@ -24,12 +24,14 @@ def container(value: str, spec: list[str] | None) -> dict[str, str]:
         info["runtimeSpec"] = {"process": {"env": spec}}
     response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
     listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
-    return dict(container_from(listed, response, sandbox_of(sandbox_status({}))).container.container_envs)
+    return dict(
+        container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).container.container_envs
+    )
 
 
 def test_a_sandbox_has_what_only_its_configuration_tells() -> None:
     linux = {"cgroup_parent": "/pods/x", "resources": {"cpu_shares": 7}, "sysctls": {"unknown": "1"}}
-    found = sandbox_of(sandbox_status({"config": {"linux": linux, "hostname": "unknown"}}))
+    found = sandbox_from_status(sandbox_status({"config": {"linux": linux, "hostname": "unknown"}}))
 
     assert found.pod.cgroup_parent == "/pods/x"
     assert found.pod.resources.cpu_shares == 7
@@ -39,7 +41,7 @@ def test_a_sandbox_has_what_only_its_configuration_tells() -> None:
 
 @pytest.mark.parametrize("info", ["", "{", "[]", '{"config": 5}', '{"config": {"linux": []}}'])
 def test_what_cannot_be_read_leaves_what_the_status_says(info: str) -> None:
-    found = sandbox_of(sandbox_status(info))
+    found = sandbox_from_status(sandbox_status(info))
 
     assert (found.id, dict(found.pod.labels)) == ("s", {"app": "web"})
 
@@ -63,7 +65,9 @@ def test_resources_that_were_updated_win_over_the_configuration() -> None:
     response.status.resources.linux.cpu_shares = 2
     listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
 
-    resources = container_from(listed, response, sandbox_of(sandbox_status({}))).container.container_resources
+    resources = container_from_status(
+        listed, response, sandbox_from_status(sandbox_status({}))
+    ).container.container_resources
 
     assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
 
@@ -75,7 +79,7 @@ def test_a_swap_limit_that_containerd_made_up_is_not_taken_for_one_that_it_was_t
         response.status.resources.linux.memory_limit_in_bytes = 1000
         response.status.resources.linux.memory_swap_limit_in_bytes = status
         listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
-        found = container_from(listed, response, sandbox_of(sandbox_status({}))).container
+        found = container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).container
         return int(found.container_resources.memory_swap_limit_in_bytes)
 
     assert swap(0, 1000) == 0

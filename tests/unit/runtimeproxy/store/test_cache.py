@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.records import Container, Sandbox, created_container, started_sandbox
 from governor.runtimeproxy.store.runtime import Runtime
-from governor.runtimeproxy.store.store import Store
 
 
 class ToldRuntime:
@@ -58,19 +58,19 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def store(runtime: ToldRuntime, clock: VirtualClock) -> Store:
-    return Store(cast("Runtime", runtime), clock)
+def store(runtime: ToldRuntime, clock: VirtualClock) -> RecordCache:
+    return RecordCache(cast("Runtime", runtime), clock)
 
 
-async def test_what_goes_and_comes_behind_us_is_noticed(store: Store, runtime: ToldRuntime) -> None:
+async def test_what_goes_and_comes_behind_us_is_noticed(store: RecordCache, runtime: ToldRuntime) -> None:
     runtime.pods = {"p": ["a", "b"], "q": []}
     await store.resync()
-    assert (store.sandboxes, store.containers) == (2, 2)
+    assert (store.sandbox_count, store.container_count) == (2, 2)
 
     runtime.pods = {"p": ["b", "c"]}
     await store.resync()
 
-    assert [each.id for each in store.pods()] == ["p"]
+    assert [each.id for each in store.sandboxes()] == ["p"]
     assert sorted(each.id for each in store.containers_of("p")) == ["b", "c"]
 
 
@@ -79,14 +79,14 @@ async def test_what_goes_and_comes_behind_us_is_noticed(store: Store, runtime: T
     [cri_pb2.RemoveContainerRequest(container_id="a"), cri_pb2.RemovePodSandboxRequest(pod_sandbox_id="p")],
 )
 async def test_what_is_removed_while_the_runtime_tells_of_it_does_not_come_back(
-    store: Store, runtime: ToldRuntime, removal: cri_pb2.RemoveContainerRequest | cri_pb2.RemovePodSandboxRequest
+    store: RecordCache, runtime: ToldRuntime, removal: cri_pb2.RemoveContainerRequest | cri_pb2.RemovePodSandboxRequest
 ) -> None:
     runtime.pods = {"p": ["a"]}
     runtime.may_tell.clear()
     resync = asyncio.create_task(store.resync())
     await runtime.is_asked.wait()
 
-    store.note(removal, b"")
+    store.record(removal, b"")
     runtime.may_tell.set()
     await resync
 
@@ -94,39 +94,39 @@ async def test_what_is_removed_while_the_runtime_tells_of_it_does_not_come_back(
 
 
 async def test_what_a_runtime_does_not_find_for_a_moment_can_be_learnt_later(
-    store: Store, runtime: ToldRuntime
+    store: RecordCache, runtime: ToldRuntime
 ) -> None:
     """As one that was restarted and has not looked yet at what it had."""
     runtime.pods = {"p": ["a"]}
     await store.resync()
     runtime.pods = {}
     await store.resync()
-    store.note_gone(cri_pb2.RemoveContainerRequest(container_id="a"))
-    assert store.containers == 0
+    store.confirm_absent(cri_pb2.RemoveContainerRequest(container_id="a"))
+    assert store.container_count == 0
 
     runtime.pods = {"p": ["a"]}
-    await store.learn(cri_pb2.StartContainerRequest(container_id="a"))
+    await store.fetch(cri_pb2.StartContainerRequest(container_id="a"))
 
     assert store.container("a") is not None
 
 
 async def test_a_doubt_or_a_minute_leads_to_a_look_and_a_runtime_that_is_away_is_asked_again(
-    store: Store, runtime: ToldRuntime, clock: VirtualClock
+    store: RecordCache, runtime: ToldRuntime, clock: VirtualClock
 ) -> None:
     running = asyncio.create_task(store.run())
     try:
         await clock.advance(100)
         assert runtime.lists == 0
-        store.need(is_needed=True)
+        store.set_needed(needed=True)
         await clock.advance(59)
         assert runtime.lists == 1
         await clock.advance(1)
         assert runtime.lists == 2
-        store.doubt()
+        store.mark_stale()
         await clock.advance(1)
         assert runtime.lists == 3
         runtime.is_away = True
-        store.doubt()
+        store.mark_stale()
         with capture_logs() as logged:
             await clock.advance(3.5)
         assert runtime.lists == 7
@@ -134,8 +134,8 @@ async def test_a_doubt_or_a_minute_leads_to_a_look_and_a_runtime_that_is_away_is
         runtime.is_away = False
         await clock.advance(30)
         assert runtime.lists == 8
-        store.need(is_needed=False)
-        store.need(is_needed=True)
+        store.set_needed(needed=False)
+        store.set_needed(needed=True)
         await clock.advance(0.1)
         assert runtime.lists == 9
     finally:

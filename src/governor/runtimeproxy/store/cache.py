@@ -1,6 +1,6 @@
-"""What is known of sandboxes and containers, by id: from the calls that pass, and from the runtime for all others.
+"""In-memory cache of records by id: filled from held calls, and from the runtime for sandboxes it did not see start.
 
-A record goes when the runtime has confirmed that the thing is gone, or does not list it any more.
+A record is deleted when the runtime confirms the removal or no longer lists the sandbox or container.
 """
 
 import asyncio
@@ -24,88 +24,87 @@ from governor.runtimeproxy.store.records import (
 from governor.runtimeproxy.store.runtime import Runtime
 
 _RESYNC_S: Final = 60.0
-_AGAIN_S: Final = 1.0
-_GONE_MOST: Final = 1024
+_RETRY_S: Final = 1.0
+_MAX_REMOVED: Final = 1024
 
 _log = logging.get_logger(__name__)
 
 
-class Store:
-    """The records, and where they come from."""
+class RecordCache:
+    """Cached records, kept in step with the runtime."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime = runtime
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
-        self._gone: deque[str] = deque(maxlen=_GONE_MOST)
-        """The latest that the runtime has removed: what it told of them before may arrive after."""
+        self._removed: deque[str] = deque(maxlen=_MAX_REMOVED)
+        """Recently removed ids: a status fetched before the removal may arrive after it."""
         self._needed = asyncio.Event()
-        self._doubted = asyncio.Event()
-        self._complaint = ""
+        self._stale = asyncio.Event()
+        self._last_error = ""
 
     @property
-    def sandboxes(self) -> int:
-        """How many sandboxes are known."""
+    def sandbox_count(self) -> int:
+        """Return the number of recorded sandboxes."""
         return len(self._sandboxes)
 
     @property
-    def containers(self) -> int:
-        """How many containers are known."""
+    def container_count(self) -> int:
+        """Return the number of recorded containers."""
         return len(self._containers)
 
     def sandbox(self, sandbox_id: str) -> Sandbox | None:
-        """The sandbox of this id, if it is known."""
+        """Return the sandbox with this id, or None."""
         return self._sandboxes.get(sandbox_id)
 
     def container(self, container_id: str) -> Container | None:
-        """The container of this id, if it is known."""
+        """Return the container with this id, or None."""
         return self._containers.get(container_id)
 
-    def pods(self) -> list[Sandbox]:
-        """All sandboxes that are known."""
+    def sandboxes(self) -> list[Sandbox]:
+        """Return all recorded sandboxes."""
         return list(self._sandboxes.values())
 
     def containers_of(self, sandbox_id: str) -> list[Container]:
-        """The containers of a sandbox that are known."""
+        """Return the recorded containers of a sandbox."""
         return [each for each in self._containers.values() if each.sandbox_id == sandbox_id]
 
-    def need(self, *, is_needed: bool) -> None:
-        """Whether anybody will ask. While nobody does no call is looked at, so what was known would grow old."""
-        if is_needed and not self._needed.is_set():
+    def set_needed(self, *, needed: bool) -> None:
+        """Start or stop keeping records; without plugins no call is held, so records would become stale."""
+        if needed and not self._needed.is_set():
             self._needed.set()
-            self.doubt()
-        elif not is_needed:
+            self.mark_stale()
+        elif not needed:
             self._needed.clear()
             self._sandboxes.clear()
             self._containers.clear()
 
-    def doubt(self) -> None:
-        """Much may have happened that nobody told us, as in a runtime that was restarted: look soon."""
-        self._doubted.set()
+    def mark_stale(self) -> None:
+        """Request a resync soon, for example after a restart of the runtime."""
+        self._stale.set()
 
     async def run(self) -> None:
-        """While it is needed, hold it against the runtime now and then, and whenever there is a doubt."""
+        """While records are needed, resync with the runtime periodically and whenever marked stale."""
         while True:
             await self._needed.wait()
-            self._doubted.clear()
+            self._stale.clear()
             try:
                 await self.resync()
             except GovernorError as error:
-                self._complain(str(error))
-                await self._clock.sleep(_AGAIN_S)
+                self._log_once(str(error))
+                await self._clock.sleep(_RETRY_S)
             else:
-                self._complaint = ""
-                await self._rest()
+                self._last_error = ""
+                await self._wait_for_resync()
 
-    def _complain(self, complaint: str) -> None:
-        """Once: a runtime that is away for an hour must not fill the log."""
-        if complaint != self._complaint:
-            _log.warning("cannot ask the runtime what it has", error=complaint)
-        self._complaint = complaint
+    def _log_once(self, error: str) -> None:
+        if error != self._last_error:
+            _log.warning("cannot list the runtime's sandboxes and containers", error=error)
+        self._last_error = error
 
-    async def _rest(self) -> None:
-        waits = {asyncio.ensure_future(self._clock.sleep(_RESYNC_S)), asyncio.ensure_future(self._doubted.wait())}
+    async def _wait_for_resync(self) -> None:
+        waits = {asyncio.ensure_future(self._clock.sleep(_RESYNC_S)), asyncio.ensure_future(self._stale.wait())}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -113,27 +112,27 @@ class Store:
                 wait.cancel()
 
     async def resync(self) -> None:
-        """Learn what we do not know, and forget what the runtime does not have."""
-        known = self._sandboxes.keys() | self._containers.keys()
+        """Fetch missing records, and delete those of what the runtime no longer lists."""
+        recorded = self._sandboxes.keys() | self._containers.keys()
         sandboxes, containers = await self._runtime.sandboxes(), await self._runtime.containers()
         sandbox_ids = [each.id for each in sandboxes]
-        for gone in known - {*sandbox_ids, *(each.id for each in containers)}:
-            self._forget(gone)
+        for gone in recorded - {*sandbox_ids, *(each.id for each in containers)}:
+            self._delete(gone)
         for sandbox_id in sandbox_ids:
-            await self._learn_quietly(self._learn_sandbox(sandbox_id))
+            await self._ignore_not_found(self._fetch_sandbox(sandbox_id))
         for listed in containers:
-            await self._learn_quietly(self._learn_container(listed))
+            await self._ignore_not_found(self._fetch_container(listed))
 
-    async def _learn_quietly(self, learning: Coroutine[Any, Any, None]) -> None:
-        """What goes while we look is no error."""
+    async def _ignore_not_found(self, fetch: Coroutine[Any, Any, None]) -> None:
+        """Await a fetch; what was removed since it was listed is not an error."""
         try:
-            await learning
+            await fetch
         except GovernorError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
 
-    def knows(self, request: CriRequest) -> bool:
-        """Whether all that a request is about is known."""
+    def has_records_for(self, request: CriRequest) -> bool:
+        """Return whether the sandbox and container of a request are recorded."""
         match request:
             case cri_pb2.StopPodSandboxRequest() | cri_pb2.CreateContainerRequest():
                 return request.pod_sandbox_id in self._sandboxes
@@ -147,49 +146,49 @@ class Store:
             case _:
                 return True
 
-    async def learn(self, request: CriRequest) -> None:
-        """Ask the runtime about what a request is about, if we do not know it; NOT_FOUND if it does not either."""
+    async def fetch(self, request: CriRequest) -> None:
+        """Fetch the records of a request that are missing; raise NOT_FOUND if the runtime has none either."""
         match request:
             case cri_pb2.StopPodSandboxRequest() | cri_pb2.CreateContainerRequest():
-                await self._learn_sandbox(request.pod_sandbox_id)
+                await self._fetch_sandbox(request.pod_sandbox_id)
             case (
                 cri_pb2.StartContainerRequest()
                 | cri_pb2.StopContainerRequest()
                 | cri_pb2.UpdateContainerResourcesRequest()
             ):
-                await self._learn_container_by_id(request.container_id)
+                await self._fetch_container_by_id(request.container_id)
             case _:
                 return
 
-    async def _learn_sandbox(self, sandbox_id: str) -> None:
+    async def _fetch_sandbox(self, sandbox_id: str) -> None:
         if sandbox_id not in self._sandboxes:
             found = await self._runtime.sandbox(sandbox_id)
-            if found.id not in self._gone:
+            if found.id not in self._removed:
                 self._sandboxes.setdefault(found.id, found)
 
-    async def _learn_container_by_id(self, container_id: str) -> None:
-        known = self._containers.get(container_id)
-        if known is not None:
-            await self._learn_sandbox(known.sandbox_id)
+    async def _fetch_container_by_id(self, container_id: str) -> None:
+        recorded = self._containers.get(container_id)
+        if recorded is not None:
+            await self._fetch_sandbox(recorded.sandbox_id)
             return
         for listed in await self._runtime.containers(container_id):
             if listed.id == container_id:
-                await self._learn_container(listed)
+                await self._fetch_container(listed)
                 return
         raise GovernorError(Kind.NOT_FOUND, "unknown-container", f"the runtime has no container {container_id!r}")
 
-    async def _learn_container(self, listed: cri_pb2.Container) -> None:
+    async def _fetch_container(self, listed: cri_pb2.Container) -> None:
         if listed.id in self._containers:
             return
-        await self._learn_sandbox(listed.pod_sandbox_id)
+        await self._fetch_sandbox(listed.pod_sandbox_id)
         pod = self._sandboxes.get(listed.pod_sandbox_id)
         if pod is not None:
             found = await self._runtime.container(listed, pod)
-            if not {listed.id, listed.pod_sandbox_id} & {*self._gone}:
+            if not {listed.id, listed.pod_sandbox_id} & {*self._removed}:
                 self._containers.setdefault(listed.id, found)
 
-    def note(self, request: CriRequest, response: bytes) -> None:
-        """The runtime has done what it was asked; ``response`` is its message."""
+    def record(self, request: CriRequest, response: bytes) -> None:
+        """Record a call that succeeded; ``response`` is the runtime's message."""
         match request:
             case cri_pb2.RunPodSandboxRequest():
                 run = cri_pb2.RunPodSandboxResponse.FromString(response)
@@ -204,26 +203,26 @@ class Store:
                 if sandbox := self._sandboxes.get(request.pod_sandbox_id):
                     self._sandboxes[sandbox.id] = updated_sandbox(sandbox, request)
             case cri_pb2.RemoveContainerRequest():
-                self._gone.append(request.container_id)
-                self._forget(request.container_id)
+                self._removed.append(request.container_id)
+                self._delete(request.container_id)
             case cri_pb2.RemovePodSandboxRequest():
-                self._gone.append(request.pod_sandbox_id)
-                self._forget(request.pod_sandbox_id)
+                self._removed.append(request.pod_sandbox_id)
+                self._delete(request.pod_sandbox_id)
             case _:
                 return
 
-    def note_gone(self, request: CriRequest) -> None:
-        """The runtime does not have what a request was to remove, at least not now."""
+    def confirm_absent(self, request: CriRequest) -> None:
+        """Delete the records of a removal that the runtime answered with NOT_FOUND; they may be fetched again."""
         match request:
             case cri_pb2.RemoveContainerRequest():
-                self._forget(request.container_id)
+                self._delete(request.container_id)
             case cri_pb2.RemovePodSandboxRequest():
-                self._forget(request.pod_sandbox_id)
+                self._delete(request.pod_sandbox_id)
             case _:
                 return
 
-    def note_unsure(self, request: CriRequest) -> None:
-        """Nobody knows whether the runtime has done it: what an update may have changed is asked anew."""
+    def invalidate(self, request: CriRequest) -> None:
+        """Delete the record of an update whose outcome is unknown, so that it is fetched again."""
         match request:
             case cri_pb2.UpdateContainerResourcesRequest():
                 self._containers.pop(request.container_id, None)
@@ -232,9 +231,9 @@ class Store:
             case _:
                 return
 
-    def _forget(self, gone: str) -> None:
-        """With a sandbox go its containers."""
-        self._containers.pop(gone, None)
-        if self._sandboxes.pop(gone, None) is not None:
-            for each in [each.id for each in self._containers.values() if each.sandbox_id == gone]:
+    def _delete(self, removed: str) -> None:
+        """Delete a container, or a sandbox with its containers."""
+        self._containers.pop(removed, None)
+        if self._sandboxes.pop(removed, None) is not None:
+            for each in [each.id for each in self._containers.values() if each.sandbox_id == removed]:
                 del self._containers[each]

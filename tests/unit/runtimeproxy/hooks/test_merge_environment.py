@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from governor.errors import GovernorError
-from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.values.secret import Secret
 from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.hooks.requests import VARIABLES, creation, environment, repeated, told, variables_of
@@ -13,10 +13,10 @@ from tests.unit.runtimeproxy.hooks.requests import VARIABLES, creation, environm
 
 def test_d12_variables_keep_their_order_and_duplicates() -> None:
     start = creation(envs=VARIABLES)
-    assert isinstance(start.question, hooks.ContainerResourceHookRequest)
-    assert dict(start.question.container_envs) == {"A": "2", "B": "3", "C": ""}
-    assert variables_of(start.answered("plugin", repeated(start, cpu_shares=2))) == VARIABLES
-    assert variables_of(start.answered("plugin", environment(Z="9", B="4"))) == [
+    assert isinstance(start.hook_request, hooks.ContainerResourceHookRequest)
+    assert dict(start.hook_request.container_envs) == {"A": "2", "B": "3", "C": ""}
+    assert variables_of(start.add("plugin", repeated(start, cpu_shares=2))) == VARIABLES
+    assert variables_of(start.add("plugin", environment(Z="9", B="4"))) == [
         ("B", b"1"),
         ("A", b"2"),
         ("B", b"4"),
@@ -28,18 +28,18 @@ def test_d12_variables_keep_their_order_and_duplicates() -> None:
 
 def test_d24_variables_that_are_not_utf8_are_not_sent_and_survive() -> None:
     start = creation(envs=VARIABLES)
-    assert isinstance(start.question, hooks.ContainerResourceHookRequest)
-    assert "KEY" not in start.question.container_envs
-    assert ("KEY", b"\xff\xfe") in variables_of(start.answered("plugin", environment(A="2", B="3")))
-    start.question.SerializeToString()
+    assert isinstance(start.hook_request, hooks.ContainerResourceHookRequest)
+    assert "KEY" not in start.hook_request.container_envs
+    assert ("KEY", b"\xff\xfe") in variables_of(start.add("plugin", environment(A="2", B="3")))
+    start.hook_request.SerializeToString()
 
 
 def test_a_plugin_may_set_a_variable_that_it_was_not_shown() -> None:
-    assert ("KEY", b"known") in variables_of(creation(envs=VARIABLES).answered("plugin", environment(KEY="known")))
+    assert ("KEY", b"known") in variables_of(creation(envs=VARIABLES).add("plugin", environment(KEY="known")))
 
 
 def test_a_variable_left_out_of_a_repeated_environment_is_removed_wherever_it_is() -> None:
-    end = creation(envs=VARIABLES).answered("plugin", environment(A="2", C=""))
+    end = creation(envs=VARIABLES).add("plugin", environment(A="2", C=""))
     assert variables_of(end) == [("A", b"2"), ("KEY", b"\xff\xfe"), ("C", b"")]
     assert told(end) == ["plugin changed container_envs.B from *** to None"]
 
@@ -48,18 +48,18 @@ def test_a_variable_left_out_of_a_repeated_environment_is_removed_wherever_it_is
     "response", [environment(), environment(A="2"), environment(NEW="1"), environment(A="5", B="6")]
 )
 def test_a_plugin_that_only_sets_variables_removes_none(response: Any) -> None:
-    names = {key for key, _ in variables_of(creation(envs=VARIABLES).answered("plugin", response))}
+    names = {key for key, _ in variables_of(creation(envs=VARIABLES).add("plugin", response))}
     assert names >= {"A", "B", "C", "KEY"}
 
 
 def test_d19_values_of_variables_are_masked_wherever_a_change_is_printed() -> None:
-    first = creation(envs=[("PASSWORD", b"hunter2"), ("TOKEN", b"hunter3")]).answered(
+    first = creation(envs=[("PASSWORD", b"hunter2"), ("TOKEN", b"hunter3")]).add(
         "one", environment(PASSWORD="hunter4", TOKEN="hunter3")
     )
-    end = first.answered("other", environment(PASSWORD="hunter5", TOKEN="hunter3"))
+    end = first.add("other", environment(PASSWORD="hunter5", TOKEN="hunter3"))
     with pytest.raises(GovernorError) as caught:
-        first.answered("other", environment(PASSWORD="hunter5"), ConflictPolicy.REFUSE)
-    printed = repr((end.changes, end.total.changes, end.conflicts)) + str(caught.value) + str(end.conflicts[0])
+        first.add("other", environment(PASSWORD="hunter5"), ConflictPolicy.REFUSE)
+    printed = repr((end.changes, end.applied, end.conflicts)) + str(caught.value) + str(end.conflicts[0])
     assert "hunter" not in printed
     assert "PASSWORD" in printed
     assert end.changes[0].new == Secret("hunter5")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError
 from governor.runtimeproxy.cri.cri_pb2 import CreateContainerRequest, PodSandboxConfig
 from governor.runtimeproxy.hooks.calls import Call, CriRequest, read, write
-from governor.runtimeproxy.hooks.conflicts import ConflictPolicy
-from governor.runtimeproxy.hooks.consulting import Consultation, consult
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
+from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
-from governor.wire.hooks.points import Response
+from governor.wire.hooks.points import HookResponse
 from tests.unit.runtimeproxy.hooks.strategies import (
     Memory,
     container_answers,
@@ -37,8 +37,8 @@ asked = st.one_of(
 )
 
 
-def begin(request: CriRequest) -> Consultation:
-    """A consultation in which container ``c`` is known, with resources and variables of its own."""
+def unmerged(request: CriRequest) -> MergedRequest:
+    """Return a request before any plugin; container ``c`` has a record with resources and variables of its own."""
     creation = CreateContainerRequest(pod_sandbox_id="s")
     creation.config.linux.resources.cpu_shares = 7
     creation.config.linux.resources.cpuset_cpus = "0-7"
@@ -46,14 +46,14 @@ def begin(request: CriRequest) -> Consultation:
     memory = Memory(
         {"s": Sandbox("s", pod_of(PodSandboxConfig(labels={"team": "a"})))}, {"c": created_container(creation, "c")}
     )
-    return consult(CALLS[request.DESCRIPTOR.name], request, memory)
+    return begin(CALLS[request.DESCRIPTOR.name], request, memory)
 
 
 @brief
 @given(requests)
 def test_a_plugin_that_repeats_its_request_changes_nothing(request: CriRequest) -> None:
-    consultation = begin(request)
-    echoed = consultation.answered("parrot", echo(consultation.question))
+    merged = unmerged(request)
+    echoed = merged.add("parrot", echo(merged.hook_request))
     assert echoed.changes == ()
     assert echoed.unused == ()
     assert write(echoed.result()) == write(request)
@@ -62,35 +62,35 @@ def test_a_plugin_that_repeats_its_request_changes_nothing(request: CriRequest) 
 @brief
 @given(requests)
 def test_a_plugin_that_answers_nothing_changes_nothing(request: CriRequest) -> None:
-    consultation = begin(request)
-    silent = type(echo(consultation.question))()
-    assert write(consultation.answered("silent", silent).result()) == write(request)
+    merged = unmerged(request)
+    silent = type(echo(merged.hook_request))()
+    assert write(merged.add("silent", silent).result()) == write(request)
 
 
 @brief
 @given(asked)
 def test_a_second_plugin_with_the_same_answer_changes_nothing_more(
-    drawn: tuple[CriRequest, Response, Response],
+    drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
     request, answer, _ = drawn
-    after = begin(request).answered("one", answer)
-    again = after.answered("other", answer)
-    assert again.total.changes == after.total.changes
+    after = unmerged(request).add("one", answer)
+    again = after.add("other", answer)
+    assert again.applied == after.applied
 
 
 @brief
 @given(asked)
 def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
-    drawn: tuple[CriRequest, Response, Response],
+    drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
     request, one, other = drawn
-    start = begin(request)
-    first, second = start.answered("one", one), start.answered("other", other)
-    assume(not {each.path for each in first.total.changes} & {each.path for each in second.total.changes})
+    start = unmerged(request)
+    first, second = start.add("one", one), start.add("other", other)
+    assume(not {each.path for each in first.applied} & {each.path for each in second.applied})
     # What is left out is understood against the whole request, which the first plugin may have changed.
-    assume(all(each.new not in ("", None) for each in (*first.total.changes, *second.total.changes)))
-    forwards, backwards = first.answered("other", other), second.answered("one", one)
-    assume(all(each.new not in ("", None) for each in (*forwards.total.changes, *backwards.total.changes)))
+    assume(all(each.new not in ("", None) for each in (*first.applied, *second.applied)))
+    forwards, backwards = first.add("other", other), second.add("one", one)
+    assume(all(each.new not in ("", None) for each in (*forwards.applied, *backwards.applied)))
     # Who repeats what the other one changes contradicts it, though alone it changes nothing.
     assume(not forwards.conflicts and not backwards.conflicts)
     assert write(forwards.result()) == write(backwards.result())
@@ -98,31 +98,31 @@ def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
 
 @brief
 @given(asked)
-def test_conflicts_are_reported_and_settled_by_policy(drawn: tuple[CriRequest, Response, Response]) -> None:
+def test_conflicts_are_reported_and_settled_by_policy(drawn: tuple[CriRequest, HookResponse, HookResponse]) -> None:
     request, one, other = drawn
-    first = begin(request).answered("one", one)
-    last_wins = first.answered("other", other, ConflictPolicy.LAST_WINS)
-    first_wins = first.answered("other", other, ConflictPolicy.FIRST_WINS)
+    first = unmerged(request).add("one", one)
+    last_wins = first.add("other", other, ConflictPolicy.LAST_WINS)
+    first_wins = first.add("other", other, ConflictPolicy.FIRST_WINS)
     assert last_wins.conflicts == first_wins.conflicts
     contested = {each.first.path for each in last_wins.conflicts}
-    assert {each.path for each in first.total.changes} >= contested
-    assert {each.plugin for each in first_wins.total.changes if each.path in contested} <= {"one"}
+    assert {each.path for each in first.applied} >= contested
+    assert {each.plugin for each in first_wins.applied if each.path in contested} <= {"one"}
     if contested:
         with pytest.raises(GovernorError) as caught:
-            first.answered("other", other, ConflictPolicy.REFUSE)
+            first.add("other", other, ConflictPolicy.REFUSE)
         assert all(each.first.field in str(caught.value) for each in last_wins.conflicts)
     else:
-        assert first.answered("other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
+        assert first.add("other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
 
 
 @brief
 @given(asked)
 def test_fields_of_later_versions_are_kept_whatever_plugins_change(
-    drawn: tuple[CriRequest, Response, Response],
+    drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
     request, one, other = drawn
-    consultation = begin(request)
-    result = read(consultation.call, write(consultation.answered("one", one).answered("other", other).result()))
+    merged = unmerged(request)
+    result = read(merged.call, write(merged.add("one", one).add("other", other).result()))
     assert unknown(result) >= unknown(request) - removed_variables(request)
 
 

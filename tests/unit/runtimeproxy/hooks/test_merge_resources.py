@@ -7,7 +7,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.consulting import consult
+from governor.runtimeproxy.hooks.merge import begin
 from governor.runtimeproxy.hooks.resources import FIELDS
 from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, answer, creation, repeated, resources_of, told
@@ -38,14 +38,14 @@ def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
 def test_a_field_that_a_plugin_sets_is_the_only_one_that_changes(name: str, value: Any, repeats: bool) -> None:
     start = creation(KUBELET)
     response = repeated(start, **{name: value}) if repeats else answer(**{name: value})
-    end = start.answered("plugin", response)
+    end = start.add("plugin", response)
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {name: value})
     assert [each.path for each in end.changes] == [("container_resources", name)]
 
 
 def test_a_plugin_that_repeats_its_request_can_clear_a_cpuset() -> None:
     start = creation(KUBELET)
-    end = start.answered("plugin", repeated(start, cpuset_cpus="", cpu_shares=2))
+    end = start.add("plugin", repeated(start, cpuset_cpus="", cpu_shares=2))
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {"cpuset_cpus": "", "cpu_shares": 2})
 
 
@@ -61,21 +61,21 @@ def test_a_plugin_that_repeats_its_request_can_clear_a_cpuset() -> None:
     ],
 )
 def test_a_plugin_that_answers_only_some_fields_clears_no_cpuset(response: Any) -> None:
-    assert resources_of(creation(KUBELET).answered("plugin", response)).cpuset_cpus == "0-3"
+    assert resources_of(creation(KUBELET).add("plugin", response)).cpuset_cpus == "0-3"
 
 
 def test_where_nothing_else_was_sent_an_empty_cpuset_is_silence() -> None:
     for only in ({"cpuset_cpus": "0-3"}, {"cpuset_cpus": "0-3", "cpu_shares": 2}):
-        assert resources_of(creation(only).answered("plugin", answer(cpu_shares=2))).cpuset_cpus == "0-3"
+        assert resources_of(creation(only).add("plugin", answer(cpu_shares=2))).cpuset_cpus == "0-3"
 
 
 def test_what_an_earlier_plugin_set_does_not_make_a_later_answer_whole() -> None:
-    first = creation({"cpuset_cpus": "0-3"}).answered("one", answer(cpu_shares=2, cpu_period=1000))
-    assert resources_of(first.answered("other", answer(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
+    first = creation({"cpuset_cpus": "0-3"}).add("one", answer(cpu_shares=2, cpu_period=1000))
+    assert resources_of(first.add("other", answer(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
 
 
 def test_d22_silence_resets_no_oom_score_and_drops_no_hugepages() -> None:
-    end = creation(KUBELET).answered("plugin", answer(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}]))
+    end = creation(KUBELET).add("plugin", answer(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}]))
     assert resources_of(end).oom_score_adj == 900
     assert [(each.page_size, each.limit) for each in resources_of(end).hugepage_limits] == [("2Mi", 9), ("1Gi", 7)]
     assert told(end) == [
@@ -86,7 +86,7 @@ def test_d22_silence_resets_no_oom_score_and_drops_no_hugepages() -> None:
 
 def test_entries_of_unified_and_page_sizes_are_added_to_those_there_are() -> None:
     extra = answer(unified={"memory.high": "5"}, hugepage_limits=[{"page_size": "64Ki", "limit": 0}])
-    resources = resources_of(creation(KUBELET).answered("plugin", extra))
+    resources = resources_of(creation(KUBELET).add("plugin", extra))
     assert dict(resources.unified) == {"memory.oom.group": "1", "memory.high": "5"}
     assert [each.page_size for each in resources.hugepage_limits] == ["2Mi", "1Gi", "64Ki"]
 
@@ -97,38 +97,38 @@ def test_entries_of_unified_and_page_sizes_are_added_to_those_there_are() -> Non
 )
 def test_a_number_that_means_nothing_makes_the_answer_unusable(name: str, value: int) -> None:
     with pytest.raises(GovernorError, match=f"{name} cannot be {value}") as caught:
-        creation(KUBELET).answered("plugin", answer(**{name: value}))
+        creation(KUBELET).add("plugin", answer(**{name: value}))
     assert caught.value.kind is Kind.INVALID
 
 
 def test_a_meaningless_number_of_kubelet_itself_is_nobody_elses_fault() -> None:
     start = creation({"cpu_shares": -7})
-    assert start.answered("plugin", repeated(start)).changes == ()
+    assert start.add("plugin", repeated(start)).changes == ()
 
 
 def test_d3_resources_are_set_in_a_request_without_a_linux_part() -> None:
-    end = creation().answered("plugin", answer(cpu_shares=2))
+    end = creation().add("plugin", answer(cpu_shares=2))
     assert resources_of(end).cpu_shares == 2
 
 
 def test_d3_resources_are_set_in_a_request_without_a_config() -> None:
     response = hooks.PodSandboxHookResponse(resources={"cpu_shares": 2}, cgroup_parent="/x", labels={"a": "b"})
-    end = consult(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), Memory()).answered("plugin", response)
+    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), Memory()).add("plugin", response)
     expected = cri.PodSandboxConfig(linux={"cgroup_parent": "/x", "resources": {"cpu_shares": 2}}, labels={"a": "b"})
     assert end.result() == cri.RunPodSandboxRequest(config=expected)
 
 
 def test_unset_parts_stay_unset() -> None:
-    start = consult(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), Memory())
-    assert start.question == hooks.PodSandboxHookRequest()
-    end = start.answered("plugin", hooks.PodSandboxHookResponse(resources={}))
+    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), Memory())
+    assert start.hook_request == hooks.PodSandboxHookRequest()
+    end = start.add("plugin", hooks.PodSandboxHookResponse(resources={}))
     assert end.result() == cri.RunPodSandboxRequest(config={})
-    assert creation().question.HasField("container_resources") is False
+    assert creation().hook_request.HasField("container_resources") is False
 
 
 def test_labels_and_annotations_are_added_and_none_is_dropped() -> None:
-    start = consult(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), Memory())
-    end = start.answered("plugin", hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""}))
+    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), Memory())
+    end = start.add("plugin", hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""}))
     result = end.result()
     assert isinstance(result, cri.RunPodSandboxRequest)
     assert dict(result.config.labels) == {"app": "shop"}
@@ -141,7 +141,7 @@ def test_labels_and_annotations_are_added_and_none_is_dropped() -> None:
 
 
 def test_the_cgroup_parent_of_a_container_goes_where_the_runtime_looks_for_it() -> None:
-    end = creation().answered("plugin", hooks.ContainerResourceHookResponse(pod_cgroup_parent="/besteffort"))
+    end = creation().add("plugin", hooks.ContainerResourceHookResponse(pod_cgroup_parent="/besteffort"))
     result = end.result()
     assert isinstance(result, cri.CreateContainerRequest)
     assert result.sandbox_config.linux.cgroup_parent == "/besteffort"
