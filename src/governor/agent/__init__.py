@@ -1,5 +1,5 @@
-"""The agent of one runtime: takes deliveries, applies them, proves that they are in use, and says so.
+"""The agent of one runtime: receives deliveries, applies them, verifies that they are in use and reports the result.
 
-``plan`` and ``verification`` decide without I/O; ``loop`` is the only place that acts on what they decide. What is
-special to one platform lives under ``platforms``. The server's side and the formats between both are elsewhere.
+``verification`` decides without I/O; ``loop`` is the reconcile loop that acts. Platform-specific code lives under
+``platforms``. Excluded: the server, and the formats that both exchange (``wire``).
 """

@@ -1,4 +1,4 @@
-"""The command ``governor agent``. The program itself is imported only when it runs."""
+"""The command ``governor agent``; imports the program only when it runs."""
 
 import click
 
@@ -9,7 +9,7 @@ from governor.process.options import options
 @click.command("agent")
 @options(Settings, "agent")
 def agent(settings: Settings) -> int:
-    """Run the agent of one runtime: take its configuration from the server, apply it, prove that it is in use."""
-    from governor.agent.main import main  # noqa: PLC0415 - completion and help must not pay for the program
+    """Run the agent of one runtime: receive its configuration, apply it, verify that it is in use."""
+    from governor.agent.main import main  # noqa: PLC0415 - keeps completion and help fast
 
     return main(settings)

@@ -1,6 +1,6 @@
-"""The agent's connection to its server: join once, then watch and report side by side, for as long as it runs.
+"""The agent's connection to its server: joins once, then watches and reports concurrently.
 
-Everything here may fail for any time without the sidecars noticing.
+The server may be unreachable for any length of time; the sidecars do not depend on it.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from governor.process.telemetry import logging
 from governor.wire.credentials import JoinToken
 
 _BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
-_MAY_PASS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
+_RETRYABLE: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
 
 _log = logging.get_logger(__name__)
 
 
 class Connection:
-    """Joins with ``token`` unless there is a membership already."""
+    """The connection of one agent; joins with ``token`` unless it has a membership."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Connection:
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
-        self._chance = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     async def run(self) -> None:
-        """Stay connected until cancelled; a join token that the server refuses ends the program."""
+        """Stay connected until cancelled. Raise if the server rejects the join token."""
         membership = self._membership or await self._join()
         sign = credential(membership, self._key, self._clock)
         client = Client(membership.server, sign, ca_fingerprint=membership.ca)
@@ -58,13 +58,13 @@ class Connection:
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
 
     async def _join(self) -> Membership:
-        assert self._token is not None  # noqa: S101 - ``check_token`` has refused to start without either
+        assert self._token is not None  # noqa: S101 - ``check_token`` requires a token without a membership
         retries = self._retries()
         while True:
             try:
                 membership = await join(self._token, self._key, self._storage)
             except GovernorError as error:
-                if error.kind not in _MAY_PASS:
+                if error.kind not in _RETRYABLE:
                     raise
                 _log.warning("cannot join", error=str(error), failures=retries.failures + 1)
                 await self._clock.sleep(retries.next_delay_s())
@@ -73,4 +73,4 @@ class Connection:
                 return membership
 
     def _retries(self) -> Retries:
-        return Retries(_BACKOFF, self._chance)
+        return Retries(_BACKOFF, self._rng)

@@ -1,6 +1,6 @@
-"""Who the agent is: its key, the server it joined, and which deliveries it believes.
+"""The agent's identity: its private key, joining a server, and verifying signed deliveries.
 
-The key never leaves its file. Reading and writing the other state is ``storage``'s.
+The key is stored in its own file and never sent. Other state is stored by ``storage``.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from governor.wire.rest import EnrolRequest, SignedDelivery
 
 
 def load_or_create_key(path: Path) -> Ed25519PrivateKey:
-    """The agent's key; made at the first start. Blocking."""
+    """Return the agent's private key, creating it on the first start. Blocking."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except FileNotFoundError:
-        return _make_key(path)
+        return _create_key(path)
     except (OSError, ValueError) as error:
         message = f"{path} is not a readable private key; restore it, or remove it and join again"
         raise GovernorError(Kind.PRECONDITION, "key-unreadable", message) from error
@@ -43,7 +43,7 @@ def load_or_create_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _make_key(path: Path) -> Ed25519PrivateKey:
+def _create_key(path: Path) -> Ed25519PrivateKey:
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -53,24 +53,24 @@ def _make_key(path: Path) -> Ed25519PrivateKey:
 
 
 def check_token(token: Secret | None, membership: Membership | None) -> JoinToken | None:
-    """The token to join with, None when the agent has joined already; refuses a token of another runtime."""
+    """Return the token to join with, or None if the agent has joined. Raise for another runtime's token."""
     if membership is None and token is None:
         message = "this agent has not joined a server yet: give --join-token-file (`governor token join RUNTIME`)"
         raise GovernorError(Kind.PRECONDITION, "not-joined", message)
-    wanted = read_join_token(token) if token else None
-    if membership is None or wanted is None:
-        return wanted
-    if wanted.runtime != membership.enrolment.runtime:
+    given = read_join_token(token) if token else None
+    if membership is None or given is None:
+        return given
+    if given.runtime != membership.enrolment.runtime:
         message = (
             f"the state directory belongs to runtime {membership.enrolment.runtime!r}, the join token to "
-            f"{wanted.runtime!r}: use a state directory of its own for each runtime"
+            f"{given.runtime!r}: use a separate state directory for each runtime"
         )
         raise GovernorError(Kind.PRECONDITION, "other-runtime", message)
     return None
 
 
 async def join(token: JoinToken, key: Ed25519PrivateKey, storage: Storage) -> Membership:
-    """Show the one-time secret to the server and remember what it answered."""
+    """Enrol with the one-time secret and store the membership."""
     request = EnrolRequest(token.runtime, token.secret, encode_public_key(key.public_key()))
     async with Client(token.server, None, ca_fingerprint=token.ca) as client:
         enrolment = await client.enrol(request)
@@ -80,12 +80,12 @@ async def join(token: JoinToken, key: Ed25519PrivateKey, storage: Storage) -> Me
 
 
 def credential(membership: Membership, key: Ed25519PrivateKey, clock: Clock) -> Callable[[], Secret]:
-    """Makes a fresh short-lived token for each request."""
+    """Return a function that mints a short-lived token for each request."""
     return lambda: mint(membership.enrolment.runtime, key, clock.now())
 
 
 def verify_delivery(signed: SignedDelivery, membership: Membership) -> Delivery:
-    """Open a delivery that the pinned key signed for this runtime; refuses anything else."""
+    """Return the delivery if the pinned key signed it for this runtime; raise otherwise."""
     delivery = open_delivery(signed, read_public_key(membership.enrolment.delivery_key))
     if delivery.runtime != membership.enrolment.runtime:
         message = f"a delivery for runtime {delivery.runtime!r} was sent to runtime {membership.enrolment.runtime!r}"

@@ -1,6 +1,6 @@
-"""Deliveries on their way in: one watch, reconnected with growing waits.
+"""Incoming deliveries: one watch, reconnected with backoff.
 
-A delivery is on disk before anyone acts on it.
+A delivery is stored before it is acted on.
 """
 
 import asyncio
@@ -19,15 +19,16 @@ from governor.process.flowcontrol.backoff import Retries
 from governor.process.telemetry import logging
 from governor.wire.rest import SignedDelivery
 
-_HELD_S: Final = 30.0
-_UNBELIEVABLE: Final = frozenset({Kind.DENIED, Kind.CONFLICT, Kind.UNIMPLEMENTED})
-"""Asking for the same delivery again would give the same again; anything else, such as a full disk, may pass."""
+_STABLE_S: Final = 30.0
+"""A watch that was open longer than this resets the backoff."""
+_PERMANENT: Final = frozenset({Kind.DENIED, Kind.CONFLICT, Kind.UNIMPLEMENTED})
+"""Rejections that a retry cannot change; anything else, such as a full disk, may be temporary."""
 
 _log = logging.get_logger(__name__)
 
 
 class Inbox:
-    """The newest delivery that was believed; older ones and those of others never replace it."""
+    """The newest verified delivery. Older deliveries never replace it."""
 
     def __init__(self, storage: Storage, clock: Clock, on_delivery: Callable[[], None]) -> None:
         self._storage = storage
@@ -37,33 +38,35 @@ class Inbox:
         self.signed: SignedDelivery | None = None
         self.received_at = clock.now()
         self.unstored: tuple[Delivery, GovernorError] | None = None
-        """A newer delivery that could not be remembered, and why; it is asked for again."""
+        """A newer delivery that could not be stored, with the error; the watch requests it again."""
         self._conflict = ""
 
     def watch_opened(self) -> None:
-        """The server took the watch."""
+        """Clear the identity conflict: the server accepted the watch."""
         self._conflict = ""
 
     def watch_failed(self, error: GovernorError) -> None:
-        """The watch ended; remember it if that is because another agent has this agent's identity."""
+        """Record an identity conflict if the server rejected the watch because another agent holds it."""
         if error.code == "runtime-in-use":
             self._conflict = error.message
 
     def identity_conflict(self) -> str:
-        """Which other agent speaks as this runtime, or nothing; fits ``Checks.ready``."""
+        """Return which other agent uses this runtime's identity, or ``""``; fits ``Checks.ready``."""
         return self._conflict
 
     def restore(self, membership: Membership | None) -> None:
-        """Take up what was received before the agent started. Blocking."""
+        """Load the delivery that was stored before the agent started. Blocking."""
         signed = self._storage.newest()
         if signed is not None and membership is not None:
             self.newest, self.signed = verify_delivery(signed, membership), signed
 
     async def accept(self, signed: SignedDelivery, membership: Membership) -> None:
-        """Believe, remember and announce a delivery; refuses what is not newer than the one it has."""
+        """Verify, store and announce a delivery. Raise if it is not newer than the current one."""
         delivery = verify_delivery(signed, membership)
-        if self.newest is not None and _age(delivery) <= _age(self.newest):
-            message = f"delivery {_age(delivery)} is not newer than {_age(self.newest)}, which the agent has"
+        if self.newest is not None and _version(delivery) <= _version(self.newest):
+            message = (
+                f"delivery {_version(delivery)} is not newer than {_version(self.newest)}, which this agent already has"
+            )
             raise GovernorError(Kind.CONFLICT, "delivery-old", message)
         received_at = self._clock.now()
         try:
@@ -80,7 +83,7 @@ class Inbox:
 async def watch(
     inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, boot: str
 ) -> None:
-    """Hold a watch open until cancelled; waits grow with each failure until something came or a watch held for long."""
+    """Watch until cancelled. A delivery, or a watch that stayed open for long, resets the reconnect backoff."""
     while True:
         began = clock.monotonic()
         try:
@@ -92,10 +95,10 @@ async def watch(
                     retries.reset()
                     await _accept(inbox, signed, membership)
         except GovernorError as error:
-            if clock.monotonic() - began > _HELD_S:
+            if clock.monotonic() - began > _STABLE_S:
                 retries.reset()
             inbox.watch_failed(error)
-            _log.warning("the watch ended", error=str(error), failures=retries.failures + 1)
+            _log.warning("watch closed", error=str(error), failures=retries.failures + 1)
         await clock.sleep(retries.next_delay_s())
 
 
@@ -103,10 +106,10 @@ async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership) 
     try:
         await inbox.accept(signed, membership)
     except GovernorError as error:
-        if error.kind not in _UNBELIEVABLE:
+        if error.kind not in _PERMANENT:
             raise
-        _log.error("a delivery was refused", error=str(error), code=error.code)
+        _log.error("delivery rejected", error=str(error), code=error.code)
 
 
-def _age(delivery: Delivery) -> tuple[int, int]:
+def _version(delivery: Delivery) -> tuple[int, int]:
     return delivery.sequence, delivery.attempt

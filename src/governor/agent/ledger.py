@@ -1,7 +1,7 @@
-"""Which deliveries are known to work and which must not be tried again; on disk before anyone relies on it.
+"""Which deliveries were verified and which are quarantined; stored before it is relied on.
 
-A delivery's content is *on trial* from its first write until its window is over. What it comes to then is kept by
-digest, so that neither a restart of the agent nor the same delivery sent again makes the sidecars flap.
+A delivery's content is *on trial* from its first write until its verification window ends. The result is stored by
+digest, so that neither an agent restart nor a repeated delivery makes the sidecars flap.
 """
 
 import asyncio
@@ -16,101 +16,101 @@ from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.wire.rest import SignedDelivery
 
-_MOST_TRIALS: Final = 64
+_MAX_TRIALS: Final = 64
 
 
 class DeliveryPhase(enum.StrEnum):
-    """What a failure of a delivery would mean."""
+    """What a failure of a delivery means."""
 
     ON_TRIAL = "on trial"
-    """The change is not accepted: the runtime returns to what worked before."""
+    """The change is rejected and rolled back."""
     SETTLED = "settled"
-    """The runtime is ill: its health is reported and nothing is returned to."""
+    """The runtime is unhealthy: it is reported and nothing is rolled back."""
     QUARANTINED = "quarantined"
-    """It has failed already and is not applied again under this attempt."""
+    """It has failed before and is not applied again in this attempt."""
 
 
 class Ledger:
-    """The last verified delivery, the one before it while the last is on trial, and the trials that ended badly."""
+    """The last verified delivery, its predecessor while the last is on trial, and the trials that were not verified."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._proven: VerifiedDeliveries | None = None
+        self._verified: VerifiedDeliveries | None = None
         self._last: Delivery | None = None
         self._before: Delivery | None = None
         self._trials: dict[str, Trial] = {}
 
     def restore(self, membership: Membership | None) -> None:
-        """Take up what was known before the agent started; signatures are checked again. Blocking."""
+        """Load the stored state and verify its signatures again. Blocking."""
         self._trials = dict(self._storage.trials())
-        proven = self._storage.verified()
-        if proven is None or membership is None:
+        verified = self._storage.verified()
+        if verified is None or membership is None:
             return
-        self._proven, self._last = proven, verify_delivery(proven.last, membership)
-        self._before = verify_delivery(proven.before, membership) if proven.before else None
+        self._verified, self._last = verified, verify_delivery(verified.last, membership)
+        self._before = verify_delivery(verified.before, membership) if verified.before else None
 
     def phase(self, delivery: Delivery) -> DeliveryPhase:
-        """What a failure of this delivery would mean now."""
+        """Return the phase of a delivery."""
         trial = self.trial(delivery)
         if trial is not None:
             return DeliveryPhase.QUARANTINED if trial.failed else DeliveryPhase.SETTLED
-        is_settled = self._is_last(delivery) and self._proven is not None and not self._proven.on_trial
+        is_settled = self._is_last(delivery) and self._verified is not None and not self._verified.on_trial
         return DeliveryPhase.SETTLED if is_settled else DeliveryPhase.ON_TRIAL
 
     def trial(self, delivery: Delivery) -> Trial | None:
-        """How this content ended before without being verified; a higher attempt begins anew."""
+        """Return the stored trial of this content, or None; a higher attempt starts a new trial."""
         trial = self._trials.get(delivery.digest)
         return trial if trial is not None and trial.attempt >= delivery.attempt else None
 
     def fallback(self, delivery: Delivery) -> Delivery | None:
-        """What worked before this delivery."""
+        """Return the delivery to roll back to, or None."""
         return self._before if self._is_last(delivery) else self._last
 
     async def record_verified(self, delivery: Delivery, signed: SignedDelivery) -> None:
-        """Everything of it is verified; until ``settled`` it stays on trial and the one before it is kept."""
+        """Record a verified delivery; it stays on trial, with its predecessor kept, until ``record_settled``."""
         if delivery.digest in self._trials:
             del self._trials[delivery.digest]
             await self._save_trials()
         if not self._is_last(delivery):
-            before = self._proven.last if self._proven else None
+            before = self._verified.last if self._verified else None
             self._before, self._last = self._last, delivery
             await self._save(VerifiedDeliveries(signed, before, on_trial=True))
-        elif self._proven is not None and self._proven.last != signed:
+        elif self._verified is not None and self._verified.last != signed:
             self._last = delivery
-            await self._save(msgspec.structs.replace(self._proven, last=signed))
+            await self._save(msgspec.structs.replace(self._verified, last=signed))
 
     async def record_settled(self, delivery: Delivery) -> None:
-        """Its window is over: from now on a failure is not its fault."""
-        if self._is_last(delivery) and self._proven is not None and self._proven.on_trial:
+        """Record that the verification window is over: later failures do not roll it back."""
+        if self._is_last(delivery) and self._verified is not None and self._verified.on_trial:
             self._before = None
-            await self._save(VerifiedDeliveries(self._proven.last))
+            await self._save(VerifiedDeliveries(self._verified.last))
 
     async def record_failed(self, delivery: Delivery, found: Findings) -> None:
-        """It failed while it was on trial."""
-        await self._keep(delivery, Trial(delivery.sequence, delivery.attempt, failed=True, found=found))
+        """Quarantine a delivery that failed on trial."""
+        await self._store_trial(delivery, Trial(delivery.sequence, delivery.attempt, failed=True, found=found))
         if self._is_last(delivery):
-            before = self._proven.before if self._proven else None
+            before = self._verified.before if self._verified else None
             self._last, self._before = self._before, None
             await self._save(VerifiedDeliveries(before) if before else None)
 
     async def record_unproven(self, delivery: Delivery, found: Findings) -> None:
-        """Its window is over, and whether it is used was not shown."""
-        await self._keep(delivery, Trial(delivery.sequence, delivery.attempt, failed=False, found=found))
+        """Record a delivery whose window ended without proof."""
+        await self._store_trial(delivery, Trial(delivery.sequence, delivery.attempt, failed=False, found=found))
 
     def _is_last(self, delivery: Delivery) -> bool:
         return self._last is not None and self._last.digest == delivery.digest
 
-    async def _keep(self, delivery: Delivery, trial: Trial) -> None:
+    async def _store_trial(self, delivery: Delivery, trial: Trial) -> None:
         self._trials.pop(delivery.digest, None)
         self._trials[delivery.digest] = trial
-        for oldest in list(self._trials)[:-_MOST_TRIALS]:
+        for oldest in list(self._trials)[:-_MAX_TRIALS]:
             del self._trials[oldest]
         await self._save_trials()
 
     async def _save_trials(self) -> None:
         await asyncio.to_thread(self._storage.save_trials, dict(self._trials))
 
-    async def _save(self, proven: VerifiedDeliveries | None) -> None:
-        # Nobody goes by it before it is kept: an agent that is stopped in between must find what it has shown.
-        await asyncio.to_thread(self._storage.save_verified, proven)
-        self._proven = proven
+    async def _save(self, verified: VerifiedDeliveries | None) -> None:
+        # Stored first: an agent that is stopped in between must find the state it reported.
+        await asyncio.to_thread(self._storage.save_verified, verified)
+        self._verified = verified

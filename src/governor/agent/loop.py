@@ -1,7 +1,7 @@
-"""The agent's loop: one key, the newest delivery; brought about, proven, reported. Works with and without a server.
+"""The agent's reconcile loop: one key, the newest delivery, which is applied, verified and reported.
 
-Runs at the start, for each delivery, when a sidecar ended or was restarted by itself, and when the window of a change
-is over. A change that fails in its window is taken back here, once; what it came to is the ledger's to remember.
+Runs at start, for each delivery, when a sidecar exits or comes back, and at the end of a verification window. A change
+that fails within its window is rolled back here; the ``ledger`` stores the result. Needs no server.
 """
 
 from typing import Final
@@ -25,13 +25,13 @@ from governor.values.digest import digest
 
 KEY: Final = "runtime"
 FIRST_DELIVERY_S: Final = 3.0
-"""How long the sidecars of a new agent wait for their first resources before they start without any."""
+"""How long the sidecars of a new agent wait for a first delivery before they start without resources."""
 
 _log = logging.get_logger(__name__)
 
 
 class Loop:
-    """What ``process.reconcile`` runs for the one key."""
+    """The reconcile function of the agent's only key, and its state."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox, platform: LocalPlatform, ledger: Ledger, clock: Clock) -> None:
         self._inbox = inbox
@@ -43,9 +43,9 @@ class Loop:
         self._window: tuple[Delivery, float] | None = None
 
     async def reconcile(self, _key: str) -> Outcome:
-        """Bring about the newest delivery, or what worked before it if it is known to fail."""
+        """Apply the newest delivery, or its fallback if it is quarantined."""
         if self._inbox.unstored is not None:
-            # Nothing is done about it, so the sidecars stay as they are.
+            # An unstored delivery is not applied: the sidecars keep their state.
             self._report_failure(*self._inbox.unstored)
             return Done()
         delivery = self._inbox.newest
@@ -74,10 +74,10 @@ class Loop:
         except GovernorError as error:
             self._report_failure(delivery, error, received)
             raise
-        return Done() if self._is_superseded(delivery) else await self._settle(delivery, found)
+        return Done() if self._is_superseded(delivery) else await self._conclude(delivery, found)
 
     def _report_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
-        """Something of the agent's own went wrong; it is not the delivery's fault and will be tried again."""
+        """Report an error of the agent itself: it does not count against the delivery, which is retried."""
         failure = Evidence(AGENT, self._clock.now(), f"{error.kind}: {error}")
         refs = self._platform.refs(delivery)
         self._outbox.put(delivery, findings.uniform(State.FAILED, refs, self._platform.workloads, *history, failure))
@@ -85,65 +85,67 @@ class Loop:
     async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
         def applied(found: Findings) -> None:
             self._open_window(delivery)
-            # A sidecar that fails again and again must not look better in between.
+            # Do not report a crash-looping sidecar as applied between two failures.
             if self._outbox.reported_state(delivery) not in STALLED:
                 self._outbox.put(delivery, found)
 
-        # What has worked before is repaired at once: a store that is down for a while must not keep it away for good.
-        wanted = _without_preflight(delivery) if self._ledger.phase(delivery) is DeliveryPhase.SETTLED else delivery
-        return await self._platform.converge(wanted, received, applied, lambda: self._is_superseded(delivery))
+        # No preflight for what was verified before: a store that is down now must not block the repair.
+        is_settled = self._ledger.phase(delivery) is DeliveryPhase.SETTLED
+        target = _without_preflight(delivery) if is_settled else delivery
+        return await self._platform.converge(target, received, applied, lambda: self._is_superseded(delivery))
 
-    async def _settle(self, delivery: Delivery, found: Findings) -> Outcome:
+    async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
         if found.failed and on_trial:
-            _log.warning("a change failed", sequence=delivery.sequence, reason=_reason(found))
+            _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._ledger.record_failed(delivery, found)
             return await self._roll_back(delivery)
         self._outbox.put(delivery, found)
         if found.verified:
-            return await self._passed(delivery)
-        _log.warning("not verified", sequence=delivery.sequence, state=found.worst.state, reason=_reason(found))
+            return await self._verified(delivery)
+        _log.warning("change not verified", sequence=delivery.sequence, state=found.worst.state, reason=_reason(found))
         if on_trial:
             await self._ledger.record_unproven(delivery, found)
         return Stalled(_reason(found))
 
-    async def _passed(self, delivery: Delivery) -> Outcome:
-        assert self._inbox.signed is not None  # noqa: S101 - it came or was restored with its signature
+    async def _verified(self, delivery: Delivery) -> Outcome:
+        assert self._inbox.signed is not None  # noqa: S101 - set together with ``newest``
         await self._ledger.record_verified(delivery, self._inbox.signed)
-        _log.info("verified", sequence=delivery.sequence, digest=delivery.digest)
+        _log.info("change verified", sequence=delivery.sequence, digest=delivery.digest)
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
         return Requeue(self._left_s(delivery))
 
     async def _roll_back(self, delivery: Delivery) -> Outcome:
-        """Keep or bring back what worked before a delivery that failed, and say both."""
+        """Keep or restore the fallback of a failed delivery, and report both the failure and the rollback."""
         trial = self._ledger.trial(delivery)
-        assert trial is not None  # noqa: S101 - only called for a delivery in quarantine
-        back = self._ledger.fallback(delivery)
-        verb = "returned to" if trial.found.applied else "stayed at"
-        where = f"{verb} bundle {back.digest} of delivery {back.sequence}" if back else f"{verb} the empty bundle"
+        assert trial is not None  # noqa: S101 - called only for a quarantined delivery
+        fallback = self._ledger.fallback(delivery)
+        verb = "rolled back to" if trial.found.applied else "stayed at"
+        bundle = f"bundle {fallback.digest} of delivery {fallback.sequence}" if fallback else "the empty bundle"
+        where = f"{verb} {bundle}"
 
-        def tell(how: str) -> None:
-            self._outbox.put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {how}"))
+        def report(result: str) -> None:
+            self._outbox.put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {result}"))
 
-        tell("not verified yet")
+        report("not verified yet")
         received = Evidence(AGENT, self._clock.now(), where)
         superseded = lambda: self._is_superseded(delivery)  # noqa: E731
         try:
             found = await self._platform.converge(
-                _without_preflight(back or _empty(delivery)), received, _ignore, superseded
+                _without_preflight(fallback or _empty(delivery)), received, _ignore, superseded
             )
         except GovernorError as error:
-            tell(f"failed: {error}")
+            report(f"failed: {error}")
             raise
         if self._is_superseded(delivery):
             return Done()
-        tell("verified" if found.verified else f"{found.worst.state}: {_reason(found)}")
+        report("verified" if found.verified else f"{found.worst.state}: {_reason(found)}")
         return Stalled(f"delivery {delivery.sequence} is in quarantine")
 
     def _open_window(self, delivery: Delivery) -> None:
-        """The window of a change begins when it is written, or when a restarted agent finds it written."""
+        """Start the verification window: at the write, or when a restarted agent finds the change written."""
         if self._window is None or self._window[0] is not delivery:
             self._window = delivery, self._clock.monotonic() + delivery.apply.verify_window_seconds
 
@@ -162,14 +164,14 @@ def _reason(found: Findings) -> str:
 
 
 def _empty(delivery: Delivery) -> Delivery:
-    """What a runtime has that has never verified anything."""
+    """Return the empty bundle: the fallback of a runtime that never verified a delivery."""
     return msgspec.structs.replace(delivery, sequence=0, digest=digest([]), resources=(), removals=())
 
 
 def _without_preflight(delivery: Delivery) -> Delivery:
-    """A delivery that needs no preflight: it worked before, and every second without it hurts."""
+    """Return the delivery with preflight off: it was verified before and must be back soon."""
     return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))
 
 
 def _ignore(_found: Findings) -> None:
-    """A return is reported as a part of what failed."""
+    """Ignore progress: a rollback is reported with the failed delivery."""

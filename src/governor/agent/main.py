@@ -51,7 +51,7 @@ class Agent(NamedTuple):
 
 
 def main(settings: Settings) -> int:
-    """Run the agent until it is stopped and return the exit code."""
+    """Run the agent until it stops and return the exit code."""
     logging.configure("agent", level=settings.log_level)
     return supervise.main(lambda: run(settings))
 

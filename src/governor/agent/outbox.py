@@ -1,4 +1,4 @@
-"""Reports on their way out: the newest one is sent until the server has it; applying never waits for that."""
+"""Outgoing reports: the newest one is sent until the server accepts it. Applying never waits for it."""
 
 import asyncio
 import secrets
@@ -14,24 +14,24 @@ from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Retries
 from governor.process.telemetry import logging
 
-_REFUSED: Final = frozenset({Kind.INVALID, Kind.NOT_FOUND, Kind.EXISTS, Kind.CONFLICT, Kind.PRECONDITION})
-"""Repeating a report that the server answered like this cannot help."""
+_PERMANENT: Final = frozenset({Kind.INVALID, Kind.NOT_FOUND, Kind.EXISTS, Kind.CONFLICT, Kind.PRECONDITION})
+"""Errors on which the same report is not sent again."""
 
 _log = logging.get_logger(__name__)
 
 
 class Outbox:
-    """Holds the newest report and numbers them; ``boot`` tells this start of the agent from all others."""
+    """The newest report, numbered. ``boot`` identifies this start of the agent."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.boot = secrets.token_hex(8)
         self._n = 0
-        self._wanted = asyncio.Event()
+        self._pending = asyncio.Event()
         self.newest: Report | None = None
 
     def put(self, delivery: Delivery, found: Findings) -> None:
-        """Have this reported, in place of anything older; what was said already is not said again."""
+        """Replace the report to send, unless its content is unchanged."""
         old = self.newest
         if (
             old
@@ -52,21 +52,21 @@ class Outbox:
             resources=found.resources,
             workloads=found.workloads,
         )
-        self._wanted.set()
+        self._pending.set()
 
     async def next(self) -> Report:
-        """The newest report, once there is one that was not taken yet."""
-        await self._wanted.wait()
-        self._wanted.clear()
+        """Wait for a report that was not returned yet, and return it."""
+        await self._pending.wait()
+        self._pending.clear()
         assert self.newest is not None  # noqa: S101 - only ``put`` sets the event
         return self.newest
 
     def resend(self) -> None:
-        """Have the newest report taken once more."""
-        self._wanted.set()
+        """Make ``next`` return the newest report again."""
+        self._pending.set()
 
     def reported_state(self, delivery: Delivery) -> State | None:
-        """What was reported last on this delivery, if anything was."""
+        """Return the state last reported for a delivery, or None."""
         newest = self.newest
         if newest is None or (newest.sequence, newest.attempt) != (delivery.sequence, delivery.attempt):
             return None
@@ -74,16 +74,16 @@ class Outbox:
 
 
 async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: Clock) -> None:
-    """Send until cancelled. What cannot be sent is tried again, unless something newer is there by then."""
+    """Send reports until cancelled. A failed one is retried unless a newer report has replaced it."""
     while True:
         report = await outbox.next()
         try:
             await client.report(report)
             retries.reset()
         except GovernorError as error:
-            if error.kind in _REFUSED:
-                _log.error("the server refused a report", error=str(error), sequence=report.sequence)
+            if error.kind in _PERMANENT:
+                _log.error("report rejected", error=str(error), sequence=report.sequence)
                 continue
-            _log.warning("cannot report", error=str(error), failures=retries.failures + 1)
+            _log.warning("cannot send report", error=str(error), failures=retries.failures + 1)
             await clock.sleep(retries.next_delay_s())
             outbox.resend()

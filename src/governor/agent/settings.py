@@ -1,4 +1,4 @@
-"""What an operator tells an agent."""
+"""Settings of the agent."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,9 +15,9 @@ AppId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-
 
 
 class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """One daprd that the agent runs, or with ``external`` only looks at. A port of 0 is chosen once and kept.
+    """One daprd that the agent runs or, if ``external``, only observes. Port 0 means: choose a free port and keep it.
 
-    Of an external one the public or the HTTP port must be given; without its metrics port little can be proven.
+    An external sidecar needs its public or HTTP port; without its metrics port few changes can be verified.
     """
 
     app_id: AppId
@@ -45,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     state_dir: Annotated[Path, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs.")]
     resources_dir: Annotated[
-        Path | None, msgspec.Meta(description="Directory that the sidecars load; default STATE-DIR/resources.")
+        Path | None,
+        msgspec.Meta(description="Directory that the sidecars load resources from; default STATE-DIR/resources."),
     ] = None
     namespace: Annotated[str, msgspec.Meta(description="Namespace of the sidecars and their resources.")] = "default"
     daprd: Annotated[
@@ -53,20 +54,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     sidecars: tuple[SidecarSettings, ...] = ()
     stop_sidecars_on_exit: Annotated[
-        bool, msgspec.Meta(description="End the sidecars with the agent; otherwise they go on without it.")
+        bool, msgspec.Meta(description="Stop the sidecars when the agent stops; by default they keep running.")
     ] = False
     health_listen: Annotated[
-        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
+        Address,
+        msgspec.Meta(
+            description="Address of /healthz, /readyz and /metrics; for port 0 a free one is chosen and logged."
+        ),
     ] = Address("127.0.0.1", 0)
-    log_level: Annotated[Level, msgspec.Meta(description="The least important lines to log.")] = "info"
+    log_level: Annotated[Level, msgspec.Meta(description="Lowest level to log.")] = "info"
 
     def __post_init__(self) -> None:
         ids = [each.app_id for each in self.sidecars]
         twice = sorted({each for each in ids if ids.count(each) > 1})
         if twice:
-            raise invalid("settings", f"sidecars: the app id {twice[0]!r} is there twice; each sidecar needs its own")
+            raise invalid(
+                "settings", f"sidecars: the app id {twice[0]!r} is given twice; each sidecar needs a unique one"
+            )
 
     @property
     def resources(self) -> Path:
-        """The directory that the sidecars load."""
+        """The directory that the sidecars load resources from."""
         return self.resources_dir or self.state_dir / "resources"

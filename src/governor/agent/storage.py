@@ -1,6 +1,6 @@
-"""What the agent must still know after a crash: typed files in its state directory, each whole or absent.
+"""Durable state of the agent: typed files in its state directory, written atomically, mode 0600.
 
-Blocking on purpose; call it through ``asyncio.to_thread`` where a loop runs. Every file is for its owner only.
+All calls block; use ``asyncio.to_thread`` on the event loop.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _FileNames: TypeAlias = tuple[str, ...] | dict[str, str]
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Which server this agent joined, and as whom."""
+    """The server that this agent joined, and its enrolment there."""
 
     server: str
     ca: str
@@ -88,7 +88,7 @@ class _StoredJournal(msgspec.Struct, frozen=True):
 
 
 class VerifiedDeliveries(msgspec.Struct, frozen=True):
-    """The last delivery that was verified as a whole; while it is on trial, also the one before it."""
+    """The last fully verified delivery and, while that is on trial, its predecessor."""
 
     last: SignedDelivery
     before: SignedDelivery | None = None
@@ -96,7 +96,7 @@ class VerifiedDeliveries(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """How a change ended that was not verified in its window: failed or unproven, and what was found."""
+    """A change that was not verified in its window: failed or unproven, with the findings."""
 
     sequence: int
     attempt: int
@@ -105,7 +105,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where one sidecar listens."""
+    """The ports of one sidecar."""
 
     http: int
     grpc: int
@@ -115,9 +115,10 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """A process that was started here, told from all others by when it started.
+    """A process that the agent started, identified by pid and start time.
 
-    ``launch`` is the digest of how it was started, ``listener`` the socket on which it answered first.
+    ``launch`` is the digest of its command line and namespace, ``listener`` the inode of its first listening socket,
+    ``log_begin`` its offset in the log file.
     """
 
     pid: int
@@ -128,7 +129,7 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
 
 class SidecarRecord(msgspec.Struct, frozen=True):
-    """What is remembered of one sidecar: where it listens, its last process, and what that was seen to use."""
+    """The stored state of one sidecar: its ports, its last process and that process's proofs."""
 
     ports: Ports
     process: ProcessRecord | None = None
@@ -146,72 +147,72 @@ class Storage:
         self._sidecars = directory / "sidecars"
 
     def prepare(self) -> None:
-        """Make the directories, for their owner only."""
+        """Create the directories with mode 0700."""
         for each in (self.directory, self.config_directory, self.log_directory, self._sidecars):
-            _make_private(each)
+            _create_private(each)
 
     def sweep(self) -> None:
-        """Remove what a killed agent has left half-written; only while ``locked``."""
+        """Remove the temporary files of a killed agent; call only while ``locked``."""
         for each in (self.directory, self.config_directory, self._sidecars):
             files.remove_temporary_files(each)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other agents out: a second one would take the sidecars of the first for its own leftovers."""
-        message = f"another agent uses the state directory {self.directory}: stop it, or give this one its own"
+        """Lock the state directory: a second agent would stop the first one's sidecars as orphans."""
+        message = f"another agent uses the state directory {self.directory}: stop it, or use another directory"
         with exclusive_lock(self.directory / "agent.lock", GovernorError(Kind.CONFLICT, "state-dir-in-use", message)):
             yield
 
     def membership(self) -> Membership | None:
-        """Which server was joined."""
+        """Return the membership, or None before joining."""
         return self._read("membership.json", Membership)
 
     def save_membership(self, membership: Membership) -> None:
-        """Remember the server."""
+        """Store the membership."""
         self._write("membership.json", membership)
 
     def newest(self) -> SignedDelivery | None:
-        """The newest delivery that was received, applied or not."""
+        """Return the newest delivery received, applied or not."""
         return self._read("newest.json", SignedDelivery)
 
     def save_newest(self, delivery: SignedDelivery) -> None:
-        """Remember a delivery before it is acted on."""
+        """Store the newest delivery."""
         self._write("newest.json", delivery)
 
     def verified(self) -> VerifiedDeliveries | None:
-        """What is known to work."""
+        """Return the verified deliveries, or None."""
         return self._read("verified.json", VerifiedDeliveries)
 
-    def save_verified(self, proven: VerifiedDeliveries | None) -> None:
-        """Remember what is known to work; None: nothing is."""
-        if proven is None:
+    def save_verified(self, verified: VerifiedDeliveries | None) -> None:
+        """Store the verified deliveries; None removes them."""
+        if verified is None:
             files.remove_durable(self.directory / "verified.json")
         else:
-            self._write("verified.json", proven)
+            self._write("verified.json", verified)
 
     def trials(self) -> dict[str, Trial]:
-        """The changes that were not verified, by digest, the oldest first."""
+        """Return the changes that were not verified, by digest, oldest first."""
         return self._read("trials.json", dict[str, Trial]) or {}
 
     def save_trials(self, trials: dict[str, Trial]) -> None:
-        """Remember which changes were not verified."""
+        """Store the changes that were not verified."""
         self._write("trials.json", trials)
 
     def journal(self) -> Journal:
-        """Which files are ours."""
+        """Return the journal."""
         stored = self._read("journal.json", _StoredJournal)
         return stored.journal() if stored else Journal()
 
     def save_journal(self, journal: Journal) -> None:
-        """Remember which files are ours."""
+        """Store the journal."""
         self._write("journal.json", journal)
 
     def sidecar(self, app_id: str) -> SidecarRecord | None:
-        """What is known of a sidecar."""
+        """Return the record of a sidecar, or None."""
         return self._read(f"sidecars/{app_id}.json", SidecarRecord)
 
     def save_sidecar(self, app_id: str, record: SidecarRecord) -> None:
-        """Remember a sidecar's ports and process."""
+        """Store the record of a sidecar."""
         self._write(f"sidecars/{app_id}.json", record)
 
     def _write(self, name: str, value: object) -> None:
@@ -227,18 +228,18 @@ class Storage:
             message = f"cannot read {path}: {error.strerror}; check its permissions"
             raise GovernorError(Kind.PRECONDITION, "state-unreadable", message) from error
         except msgspec.MsgspecError as error:
-            message = f"{path} is not what an agent of this version writes; restore it, or remove it to start over"
+            message = f"{path} is not a valid state file of this agent version; restore it, or remove it to start over"
             raise GovernorError(Kind.PRECONDITION, "state-unreadable", message) from error
 
 
-def _make_private(directory: Path) -> None:
-    """Make a directory for its owner only, or refuse one that others may enter."""
+def _create_private(directory: Path) -> None:
+    """Create a directory with mode 0700, or raise if other users can access an existing one."""
     try:
         directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         mode = directory.stat().st_mode
     except OSError as error:
-        message = f"cannot make the directory {directory}: {error.strerror}; give another, or make it yourself"
+        message = f"cannot create the directory {directory}: {error.strerror}; create it, or configure another"
         raise GovernorError(Kind.PRECONDITION, "directory", message) from error
     if mode & 0o077:
-        message = f"{directory} is open to other users: run `chmod 700 {directory}`"
+        message = f"{directory} is accessible to other users: run `chmod 700 {directory}`"
         raise GovernorError(Kind.PRECONDITION, "directory-open", message)

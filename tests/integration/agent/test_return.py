@@ -85,7 +85,7 @@ async def test_a_change_that_ends_the_sidecar_is_taken_back_with_all_it_added_an
         assert "state.no-such-type" in said_of(report, "one").evidence[-1].text
         assert said_of(report, "other").state is State.RECEIVED
         assert [each.state for each in report.workloads] == [State.FAILED]
-        assert returned(report) == f"returned to bundle {good.digest} of delivery 1; verified"
+        assert returned(report) == f"rolled back to bundle {good.digest} of delivery 1; verified"
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert (await bed.get("/v1.0/state/one/key"))[0] == 204
         assert bed.ledger.trial(bed.inbox.newest) is not None  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ async def test_without_anything_that_worked_the_return_is_to_nothing_and_the_sid
         report = await bed.deliver(UNKNOWN, OTHER)
 
         assert overall(report) is State.FAILED
-        assert returned(report) == "returned to the empty bundle; verified"
+        assert returned(report) == "rolled back to the empty bundle; verified"
         assert list(bed.resources.iterdir()) == []
         assert bed.sidecar.process is not None
 

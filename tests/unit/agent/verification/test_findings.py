@@ -61,11 +61,17 @@ def test_one_state_can_be_said_of_everything() -> None:
 
 def test_what_is_taken_back_is_failed_where_it_failed_and_says_what_is_used_instead() -> None:
     shown = {"app": {ONE: finding(State.FAILED, "it broke"), TWO: finding(State.VERIFIED)}}
-    found = rolled_back(combine([ONE, TWO], shown, NOW, RECEIVED), NOW, "returned to another bundle; verified")
+    found = rolled_back(combine([ONE, TWO], shown, NOW, RECEIVED), NOW, "rolled back to another bundle; verified")
     assert [each.state for each in found.resources] == [State.FAILED, State.RECEIVED]
-    assert [each.evidence[-1].text for each in found.resources] == ["it broke", "returned to another bundle; verified"]
+    assert [each.evidence[-1].text for each in found.resources] == [
+        "it broke",
+        "rolled back to another bundle; verified",
+    ]
     assert found.workloads[0].state is State.FAILED
-    assert [each.text for each in found.workloads[0].evidence] == ["it broke", "returned to another bundle; verified"]
+    assert [each.text for each in found.workloads[0].evidence] == [
+        "it broke",
+        "rolled back to another bundle; verified",
+    ]
 
 
 def test_a_refusal_that_is_taken_back_leaves_the_workloads_untouched() -> None:

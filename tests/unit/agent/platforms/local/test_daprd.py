@@ -107,7 +107,7 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
     settings = load(Settings, "agent", config=file, environ={})
     assert [each.app_id for each in settings.sidecars] == ["one", "two"]
     assert settings.resources == Path("/s/resources")
-    with pytest.raises(GovernorError, match="'one' is there twice"):
+    with pytest.raises(GovernorError, match="'one' is given twice"):
         Settings(state_dir=Path("/s"), sidecars=(SidecarSettings(app_id="one"), SidecarSettings(app_id="one")))
 
 
