@@ -87,7 +87,7 @@ async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothin
         report = await second.concluded(2)
 
         assert not acknowledged(report)
-        assert "counters are no evidence" in said_of(report, "two").evidence[-1].text
+        assert "counters are not evidence" in said_of(report, "two").evidence[-1].text
 
 
 async def test_a_sidecar_whose_settings_have_changed_is_replaced(tmp_path: Path, daprd_binary: Path) -> None:

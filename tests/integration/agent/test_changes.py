@@ -75,7 +75,7 @@ async def test_a_removed_component_is_gone_from_the_sidecar_and_from_the_directo
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "not listed any more" in said_of(report, "two").evidence[-1].text
+        assert "no longer listed" in said_of(report, "two").evidence[-1].text
         assert bed.sidecar.process == process
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert (await bed.get("/v1.0/state/two/key"))[0] == 400
@@ -142,7 +142,7 @@ async def test_the_counters_of_a_sidecar_that_restarted_itself_are_no_proof(tmp_
         report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
 
         assert said_of(report, "one").state is State.UNPROVEN
-        assert "counters are no evidence" in said_of(report, "one").evidence[-1].text
+        assert "counters are not evidence" in said_of(report, "one").evidence[-1].text
         assert bed.sidecar.starts == 1
 
 

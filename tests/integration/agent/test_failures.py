@@ -52,7 +52,7 @@ async def test_a_second_namespace_and_a_second_configuration_are_refused_by_name
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(elsewhere, *configurations)
 
-        assert "a second one cannot be served" in said_of(report, "one").evidence[-1].text
+        assert "another namespace is not supported" in said_of(report, "one").evidence[-1].text
         assert "calm, wild" in said_of(report, "wild").evidence[-1].text
         assert list(bed.resources.iterdir()) == []
 

@@ -323,7 +323,7 @@ async def test_with_preflight_off_the_change_goes_straight_to_the_sidecar_and_th
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "goes to the sidecars without a preflight" in [item.text for item in said_of(report, "one").evidence]
+        assert "applied without a preflight" in [item.text for item in said_of(report, "one").evidence]
         assert list(notes.iterdir()) == []
 
 

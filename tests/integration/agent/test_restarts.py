@@ -130,7 +130,10 @@ async def test_a_rolling_change_stops_at_the_first_sidecar_that_does_not_take_it
         assert returned(report).endswith("of delivery 1; verified")
         first, *rest = report.workloads
         assert "daprd exited with code 1" in first.evidence[0].text
-        assert ["not restarted: app-0" in each.evidence[0].text for each in rest] == [True, True]
+        assert ["not restarted: the change is not verified in app-0" in each.evidence[0].text for each in rest] == [
+            True,
+            True,
+        ]
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Where a runtime's applications run; one package for each platform, knowing nothing of the others."""
+"""Platforms that a runtime's applications run on: one package each, independent of the others."""

@@ -1,1 +1,1 @@
-"""Verification: pure decisions on whether a sidecar uses a resource, and the sidecar API that they read."""
+"""Verification: the sidecar API client, and pure decisions over its answers on whether a sidecar uses a resource."""

@@ -1,6 +1,6 @@
-"""From verdicts to what is reported: the state of each resource and each workload, with its evidence. Pure.
+"""Findings: the state and evidence of each resource and workload, as reported. Pure.
 
-A resource is as far as the sidecar that is least far with it; one that no sidecar is meant to load has nothing to show.
+A resource is in the worst state that any sidecar in its scope has for it; without such a sidecar it is verified.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ AGENT: Final = "agent"
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """The two halves of a report; ``applied`` when the sidecars were given any of it."""
+    """The content of a report; ``applied`` if any of the delivery reached the sidecars."""
 
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
@@ -24,22 +24,22 @@ class Findings(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether anything was seen to go wrong; what is only unproven did not."""
+        """Whether anything failed; unproven is not failed."""
         return any(each.state is State.FAILED for each in (*self.resources, *self.workloads))
 
     @property
     def verified(self) -> bool:
-        """Whether nothing is left to prove."""
+        """Whether everything is verified."""
         return all(each.state is State.VERIFIED for each in (*self.resources, *self.workloads))
 
     @property
     def worst(self) -> Finding:
-        """What a person should be told first; there must be something."""
+        """The worst finding; there must be at least one."""
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
 def uniform(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
-    """Everything is in the same state."""
+    """Return findings with everything in the same state."""
     return Findings(
         tuple(ResourceReport(resource=ref, state=state, evidence=history) for ref in refs),
         tuple(WorkloadReport(workload=name, state=state, evidence=history) for name in workloads),
@@ -53,7 +53,7 @@ def rejected(
     when: datetime,
     *history: Evidence,
 ) -> Findings:
-    """Nothing was applied, because of these resources."""
+    """Return the findings of a delivery that was not applied, with the reason by resource."""
 
     def report(ref: ResourceRef) -> ResourceReport:
         if ref not in reasons:
@@ -62,8 +62,8 @@ def rejected(
             resource=ref, state=State.FAILED, evidence=(*history, Evidence(AGENT, when, reasons[ref]))
         )
 
-    untouched = uniform(State.RECEIVED, (), workloads, *history).workloads
-    return Findings(tuple(report(ref) for ref in refs), untouched)
+    unchanged = uniform(State.RECEIVED, (), workloads, *history).workloads
+    return Findings(tuple(report(ref) for ref in refs), unchanged)
 
 
 def combine(
@@ -72,7 +72,7 @@ def combine(
     when: datetime,
     *history: Evidence,
 ) -> Findings:
-    """Fold what each workload showed of each resource in its scope."""
+    """Combine the findings by workload of each resource in its scope."""
     resources = []
     for ref in refs:
         shown = [found[ref] for found in by_workload.values() if ref in found]
@@ -80,20 +80,22 @@ def combine(
         resources.append(ResourceReport(resource=ref, state=state, evidence=(*history, *evidence)))
     workloads = []
     for name, found in by_workload.items():
-        nothing = Evidence(AGENT, when, "nothing of this delivery is in its scope")
+        nothing = Evidence(AGENT, when, "no resource of this delivery is in its scope")
         state, evidence = _fold(list(found.values()), nothing)
         workloads.append(WorkloadReport(workload=name, state=state, evidence=evidence[-1:]))
     return Findings(tuple(resources), tuple(workloads), applied=True)
 
 
 def rolled_back(found: Findings, when: datetime, text: str) -> Findings:
-    """What failed, when nothing of the delivery is in use any more; ``text`` says what is used in its place."""
+    """Return the findings of a failed delivery that is no longer in use; ``text`` says what replaced it."""
     now = Evidence(AGENT, when, text)
     resources = tuple(each if each.state is State.FAILED else _received(each, now) for each in found.resources)
-    return Findings(resources, tuple(_back(each, now, applied=found.applied) for each in found.workloads))
+    return Findings(
+        resources, tuple(_rolled_back_workload(each, now, applied=found.applied) for each in found.workloads)
+    )
 
 
-def _back(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:
+def _rolled_back_workload(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:
     state = State.FAILED if applied else report.state
     return msgspec.structs.replace(report, state=state, evidence=(*report.evidence, now))
 
@@ -103,7 +105,7 @@ def _received(report: ResourceReport, now: Evidence) -> ResourceReport:
 
 
 def _fold(shown: Sequence[Finding], nothing: Evidence) -> tuple[State, tuple[Evidence, ...]]:
-    """The worst state; the evidence for it comes last, where a reader looks first."""
+    """Return the worst state and all evidence, that of the worst state last."""
     if not shown:
         return State.VERIFIED, (nothing,)
     state = worst(each.state for each in shown)

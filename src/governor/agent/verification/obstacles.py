@@ -1,6 +1,6 @@
-"""Why a running sidecar could not be shown to take a change: known before anything is written. Pure.
+"""Reasons why a reload of a running sidecar could not be verified, known before anything is written. Pure.
 
-What is shown afterwards is judged by ``verification``.
+Judging the result afterwards is ``verdicts``.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from governor.domain.documents import ResourceRef
 
 
 def reload_obstacles(
-    points: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
+    unproven: Sequence[Expected], expected: Sequence[Expected], before: Reading | None
 ) -> dict[ResourceRef, str]:
-    """Why a running process could not be shown to take each of ``points``; nothing for those where it could."""
-    found = {each.ref: _reload_obstacle(each, expected, before) for each in points}
+    """Return, by resource of ``unproven``, why a reload could not be verified; omit those without an obstacle."""
+    found = {each.ref: _reload_obstacle(each, expected, before) for each in unproven}
     return {ref: reason for ref, reason in found.items() if reason}
 
 
 def _reload_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
     if before is None or before.status is None or not before.status.healthy or not before.listener:
-        return "the sidecar could not be asked before the change"
+        return "the sidecar could not be probed before the change"
     version = before.status.metadata.runtime_version
     if not before.watches:
         return why_unwatched(version)
     if not each.changed:
-        return "" if each.new is None and _never_there(each) else "the running process was not seen to load it"
+        return "" if each.new is None and _never_existed(each) else "nothing shows that the running process loaded it"
     match each.ref.kind:
         case "Component":
             return reload_obstacle("Component", version) or _component_obstacle(each, expected, before)
@@ -38,7 +38,7 @@ def _reload_obstacle(each: Expected, expected: Sequence[Expected], before: Readi
             return f"a running sidecar does not show which content of a {kind} it uses"
 
 
-def _never_there(each: Expected) -> bool:
+def _never_existed(each: Expected) -> bool:
     return each.old is None and each.ref.kind != "Subscription"
 
 
@@ -51,12 +51,12 @@ def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Re
     if before.status is None or before.status.counters is None:
         return "the sidecar's metrics are off"
     if before.restarted_in_place:
-        return "the sidecar has restarted itself inside its process, so its counters are no evidence"
+        return "the sidecar has restarted within its process, so its counters are not evidence"
     if is_secret_store(each.new) and any(_reads_from(other, each.ref.name) for other in expected):
-        return "what reads secrets from it keeps the old ones while the process lives"
-    alike = [other for other in expected if other.component_type == kind and other.new and other.changed]
-    if kind.startswith("bindings.") and len(alike) > 1:
-        return f"a binding may count twice, so one counter cannot tell {len(alike)} changed {kind} apart"
+        return "components that read secrets from it keep the old ones until a restart"
+    same_type = [other for other in expected if other.component_type == kind and other.new and other.changed]
+    if kind.startswith("bindings.") and len(same_type) > 1:
+        return f"a binding may be counted twice, so the counter cannot distinguish {len(same_type)} changed {kind}"
     return ""
 
 
@@ -68,4 +68,4 @@ def _subscription_obstacle(each: Expected, before: Metadata) -> str:
     if each.new is None:
         return "" if each.old and subscription_of(each.old) in before.subscriptions else "it was not listed before"
     same = subscription_of(each.new) in before.subscriptions
-    return "it was listed in the same words before the change" if same else ""
+    return "it was listed identically before the change" if same else ""

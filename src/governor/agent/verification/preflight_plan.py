@@ -1,7 +1,7 @@
-"""Trying a change in a throw-away sidecar, as pure decisions: what goes in, and what the sidecar then says of it.
+"""Preflight of a change in a throw-away sidecar, as pure decisions: what it loads, and how its behaviour is judged.
 
-Which resources may be tried at all, and what their copies look like, is ``domain.dapr.preflight``; running a sidecar
-is a platform's.
+Excluded: which resources can be tried and how they are copied (``domain.dapr.preflight``), and running the sidecar
+(the platform).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,29 +20,29 @@ from governor.domain.reports import Evidence, Finding, ResourceReport, State, Wo
 from governor.values.trees import Manifest, Tree
 
 _PIPELINES: Final = ("httpPipeline", "appHttpPipeline")
-_CONFIGURATION_WORDS: Final = "loading configuration"
+_CONFIGURATION_ERROR: Final = "loading configuration"
 
 
 class PreflightPlan(msgspec.Struct, frozen=True):
-    """What one throw-away sidecar gets: copies of what is tried, and of what that needs beside it.
+    """What one throw-away sidecar loads: copies of the resources to try and of their dependencies.
 
-    ``silent`` are those that will connect to nothing; ``skipped`` says of the others why they are not tried.
+    ``silent`` are tried resources that do not connect at init; ``skipped`` maps the others to the reason.
     """
 
     app_id: str
     tried: Mapping[ResourceRef, Manifest] = {}
-    beside: Mapping[ResourceRef, Manifest] = {}
+    dependencies: Mapping[ResourceRef, Manifest] = {}
     silent: frozenset[ResourceRef] = frozenset()
     skipped: Mapping[ResourceRef, str] = {}
 
     @property
     def copies(self) -> tuple[Manifest, ...]:
-        """Everything that the sidecar loads."""
-        return (*self.tried.values(), *self.beside.values())
+        """Every manifest that the sidecar loads."""
+        return (*self.tried.values(), *self.dependencies.values())
 
 
 class PreflightReading(msgspec.Struct, frozen=True):
-    """A throw-away sidecar at one moment.
+    """The state of a throw-away sidecar at one moment.
 
     ``exit_message`` is set once it has exited; ``external_cause`` if nothing that it loaded can be the reason.
     """
@@ -55,79 +55,79 @@ class PreflightReading(msgspec.Struct, frozen=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether it says that it has come up; one that is about to end may say so too."""
+        """Whether it reports itself healthy; a sidecar that is about to exit may do so too."""
         return self.exit_message is None and self.status is not None and self.status.healthy
 
 
 def plan_preflight(
     changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest], app_id: str
 ) -> PreflightPlan:
-    """What to try when of all ``manifests`` that the sidecars are to load these have changed."""
+    """Plan the preflight of ``changed``, given all ``manifests`` that the sidecars will load."""
     affected = _affected(changed, manifests)
     rules = {ref: preflight_rule(manifests[ref]) for ref in affected}
     tried = [ref for ref in affected if not rules[ref].skip]
-    beside = _needed(tried, manifests)
+    dependencies = _dependencies(tried, manifests)
     return PreflightPlan(
         app_id,
         {ref: preflight_copy(manifests[ref], app_id) for ref in tried},
-        {ref: preflight_copy(manifests[ref], app_id) for ref in beside},
+        {ref: preflight_copy(manifests[ref], app_id) for ref in dependencies},
         frozenset(ref for ref in tried if not rules[ref].connects),
         {ref: rules[ref].skip for ref in affected if rules[ref].skip},
     )
 
 
 def _affected(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest]) -> list[ResourceRef]:
-    """What has changed, and what reads its secrets from a store that has."""
+    """Return the changed resources and those that read secrets from a changed store."""
     refs = set(changed)
     stores = {ref.name for ref in refs if is_secret_store(manifests[ref])}
-    readers = {ref for ref, manifest in manifests.items() if stores & set(_stores(manifest))}
+    readers = {ref for ref, manifest in manifests.items() if stores & set(_secret_stores(manifest))}
     return sorted(refs | readers)
 
 
-def _needed(tried: Sequence[ResourceRef], manifests: Mapping[ResourceRef, Manifest]) -> list[ResourceRef]:
-    """The Configuration, the middleware that it puts to work, and the secret stores that any of all these name."""
+def _dependencies(tried: Sequence[ResourceRef], manifests: Mapping[ResourceRef, Manifest]) -> list[ResourceRef]:
+    """Return the Configuration, its middleware, and the secret stores that any of these or ``tried`` reference."""
     if not tried:
         return []
     found = dict.fromkeys(tried)
     found.update(dict.fromkeys(ref for ref in manifests if ref.kind == "Configuration"))
     queue = list(found)
     while queue:
-        wanted = set(_named(manifests[queue.pop()]))
-        new = [ref for ref in manifests if ref.kind == "Component" and ref.name in wanted and ref not in found]
+        referenced = set(_references(manifests[queue.pop()]))
+        new = [ref for ref in manifests if ref.kind == "Component" and ref.name in referenced and ref not in found]
         found.update(dict.fromkeys(new))
         queue += new
     return [ref for ref in found if ref not in set(tried)]
 
 
-def _named(manifest: Manifest) -> Iterator[str]:
-    yield from _stores(manifest)
+def _references(manifest: Manifest) -> Iterator[str]:
+    yield from _secret_stores(manifest)
     for pipeline in _PIPELINES:
         handlers = ((manifest.get("spec") or {}).get(pipeline) or {}).get("handlers") or ()
         yield from (str(handler["name"]) for handler in handlers)
 
 
-def _stores(tree: Tree) -> Iterator[str]:
-    """The secret stores that are named anywhere in a manifest; each kind has its own place for them."""
+def _secret_stores(tree: Tree) -> Iterator[str]:
+    """Yield the secret stores referenced anywhere in a manifest; the field differs by kind."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             if key == "secretStore" and isinstance(value, str):
                 yield value
             else:
-                yield from _stores(value)
+                yield from _secret_stores(value)
     elif isinstance(tree, (list, tuple)):
         for item in tree:
-            yield from _stores(item)
+            yield from _secret_stores(item)
 
 
 def passed(plan: PreflightPlan, seen: PreflightReading) -> bool:
-    """Whether the sidecar is up with all that it was given; nothing else can come of waiting."""
+    """Return whether the sidecar is healthy with everything loaded, so that waiting is over."""
     return seen.healthy and all(_listed(ref, copy, seen) for ref, copy in plan.tried.items())
 
 
 def judge(plan: PreflightPlan, seen: PreflightReading, why_not: str) -> Verdicts:
-    """What the last look at the sidecar says of each resource; ``why_not`` explains one that is not up."""
+    """Return the verdict on each resource; ``why_not`` is the reason for one that is not initialised in time."""
     if seen.exit_message is not None:
-        verdicts = _ended(plan, seen.exit_message)
+        verdicts = _exited(plan, seen.exit_message)
     elif not seen.healthy:
         verdicts = {ref: _verdict_while_starting(ref, copy, seen, why_not) for ref, copy in plan.tried.items()}
     else:
@@ -137,42 +137,42 @@ def judge(plan: PreflightPlan, seen: PreflightReading, why_not: str) -> Verdicts
 
 
 def conclusive(plan: PreflightPlan, seen: PreflightReading) -> bool:
-    """Whether what was seen is about the change: the sidecar lived, or its last words speak of what it was given."""
+    """Return whether the reading is about the change: the sidecar runs, or its exit message names what it loaded."""
     if seen.exit_message is None:
         return True
-    refs = (*plan.tried, *plan.beside)
-    return not seen.external_cause and any(_speaks_of(seen.exit_message, ref) for ref in refs)
+    refs = (*plan.tried, *plan.dependencies)
+    return not seen.external_cause and any(_is_about(seen.exit_message, ref) for ref in refs)
 
 
-def _speaks_of(text: str, ref: ResourceRef) -> bool:
-    return mentions(text, ref.name) or (ref.kind == "Configuration" and _CONFIGURATION_WORDS in text)
+def _is_about(text: str, ref: ResourceRef) -> bool:
+    return mentions(text, ref.name) or (ref.kind == "Configuration" and _CONFIGURATION_ERROR in text)
 
 
-def _ended(plan: PreflightPlan, text: str) -> Verdicts:
+def _exited(plan: PreflightPlan, text: str) -> Verdicts:
     """Blame what the last words name; when they name nothing that is tried, all of it."""
-    named = {ref for ref in plan.tried if _speaks_of(text, ref)}
+    named = {ref for ref in plan.tried if _is_about(text, ref)}
     blamed = named or set(plan.tried)
-    spared = Verdict(State.RECEIVED, "not tried to the end: another resource ended the throw-away sidecar")
+    spared = Verdict(State.RECEIVED, "not fully tried: another resource made the throw-away sidecar exit")
     return {ref: Verdict(State.FAILED, text) if ref in blamed else spared for ref in plan.tried}
 
 
 def _verdict_while_starting(ref: ResourceRef, copy: Manifest, seen: PreflightReading, why_not: str) -> Verdict:
     if _listed(ref, copy, seen):
         return Verdict(State.PREFLIGHTED, "initialised")
-    return Verdict(State.FAILED, "; ".join([*_about(ref, seen.errors), why_not]))
+    return Verdict(State.FAILED, "; ".join([*_mentioning(ref, seen.errors), why_not]))
 
 
 def _verdict(ref: ResourceRef, copy: Manifest, seen: PreflightReading, plan: PreflightPlan) -> Verdict:
-    errors = _about(ref, seen.errors)
+    errors = _mentioning(ref, seen.errors)
     if ref.kind == "Component":
         if _listed(ref, copy, seen):
             silent = "; a component of this type does not connect at init"
             return Verdict(State.PREFLIGHTED, f"initialised{silent if ref in plan.silent else ''}")
         missing = "the throw-away sidecar came up without it"
-        return Verdict(State.FAILED, "; ".join([missing, *(errors or _about(ref, seen.warnings))]))
+        return Verdict(State.FAILED, "; ".join([missing, *(errors or _mentioning(ref, seen.warnings))]))
     if errors:
         return Verdict(State.FAILED, errors[-1])
-    shown = "loaded" if _listed(ref, copy, seen) else "loaded without complaint; this version of daprd does not list it"
+    shown = "loaded" if _listed(ref, copy, seen) else "loaded without error; this version of daprd does not list it"
     return Verdict(State.PREFLIGHTED, shown)
 
 
@@ -180,25 +180,25 @@ def _listed(ref: ResourceRef, copy: Manifest, seen: PreflightReading) -> bool:
     return seen.status is not None and bool(listed(ref, copy, None, seen.status.metadata))
 
 
-def _about(ref: ResourceRef, texts: Sequence[str]) -> list[str]:
+def _mentioning(ref: ResourceRef, texts: Sequence[str]) -> list[str]:
     return [text for text in texts if mentions(text, ref.name)][-1:]
 
 
 class PreflightResult(msgspec.Struct, frozen=True):
-    """What a preflight found, as it is reported."""
+    """The result of a preflight, as reported."""
 
     found: Mapping[ResourceRef, Finding] = {}
-    stopped: bool = False
+    superseded: bool = False
 
     @property
     def passed(self) -> bool:
-        """Whether the change may go on to the applications."""
-        return not self.stopped and all(each.state is not State.FAILED for each in self.found.values())
+        """Whether the change may be applied."""
+        return not self.superseded and all(each.state is not State.FAILED for each in self.found.values())
 
     def report(self, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
-        """The report when nothing else has happened yet."""
-        untouched = Finding(state=State.RECEIVED)
-        resources = [(ref, self.found.get(ref, untouched)) for ref in refs]
+        """Return the findings of a delivery that got no further than its preflight."""
+        unchanged = Finding(state=State.RECEIVED)
+        resources = [(ref, self.found.get(ref, unchanged)) for ref in refs]
         return Findings(
             tuple(
                 ResourceReport(resource=ref, state=each.state, evidence=(*history, *each.evidence))
@@ -208,12 +208,12 @@ class PreflightResult(msgspec.Struct, frozen=True):
         )
 
     def prepend_to(self, later: Findings) -> Findings:
-        """A later report with what was found here, behind the words that the delivery was received."""
+        """Return later findings with the preflight's evidence inserted after the first item, the receipt."""
 
-        def told(report: ResourceReport) -> ResourceReport:
+        def with_preflight(report: ResourceReport) -> ResourceReport:
             own = self.found.get(report.resource)
             if own is None:
                 return report
             return msgspec.structs.replace(report, evidence=(*report.evidence[:1], *own.evidence, *report.evidence[1:]))
 
-        return msgspec.structs.replace(later, resources=tuple(map(told, later.resources)))
+        return msgspec.structs.replace(later, resources=tuple(map(with_preflight, later.resources)))

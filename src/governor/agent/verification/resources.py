@@ -1,4 +1,4 @@
-"""A Dapr resource as a sidecar sees it: who loads it, which part of it counts, how it is listed once loaded. Pure."""
+"""Dapr resources from a sidecar's view: scope, content digest, and how it is listed once loaded. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -16,11 +16,11 @@ LISTS: Final[Mapping[str, str]] = {
     "Resiliency": "resiliencies",
     "WorkflowAccessPolicy": "workflow_access_policies",
 }
-"""Kinds that a sidecar lists by name only, and where in its metadata."""
+"""Kinds that a sidecar lists by name only, with the metadata field."""
 
 
 def subscription_of(manifest: Manifest) -> LoadedSubscription:
-    """How a sidecar lists this Subscription; both served versions are listed alike."""
+    """Return how a sidecar lists a Subscription; the same for both API versions."""
     spec: dict[str, Any] = manifest["spec"]
     routes = spec.get("routes") or {"default": spec.get("route", "")}
     return LoadedSubscription(
@@ -39,40 +39,40 @@ def _rules(rules: Iterable[Mapping[str, str]], default: str) -> Iterator[Rule]:
 
 
 def _marker_prefix(name: str) -> str:
-    """How the marker of any content of the Configuration of this name begins."""
+    """Return the common prefix of the markers of a Configuration, whatever its content."""
     return f"{_MARKER}{name}/"
 
 
 def marker(manifest: Manifest) -> str:
-    """A feature name that no runtime knows, made from a Configuration's content.
+    """Return a feature name that encodes a Configuration's content and that no runtime knows.
 
-    A sidecar lists the features that its configuration enables, known or not, and nothing else of it: with the marker
-    in the file, this list shows which content was really read.
+    A sidecar lists the enabled features of its Configuration, known or not, and nothing else of it. A marker in that
+    list proves which content the sidecar has read.
     """
     return _marker_prefix(manifest["metadata"]["name"]) + loaded_digest(manifest).removeprefix("sha256:")[:16]
 
 
-def marked(manifest: Manifest) -> Manifest:
-    """The Configuration with its marker, as it is written for a sidecar."""
+def with_marker(manifest: Manifest) -> Manifest:
+    """Return the Configuration with its marker added, as written to disk."""
     spec = manifest.get("spec") or {}
     features = [*(spec.get("features") or ()), {"name": marker(manifest), "enabled": True}]
     return {**manifest, "spec": {**spec, "features": features}}
 
 
 def loaded_digest(manifest: Manifest) -> str:
-    """The digest of what Dapr looks at: it ignores labels and annotations when it compares."""
+    """Return the digest of what Dapr compares: it ignores labels and annotations."""
     name = {key: manifest["metadata"].get(key) for key in ("name", "namespace")}
     return digest({**manifest, "metadata": name})
 
 
 def in_scope(manifest: Manifest, app_id: str) -> bool:
-    """Whether a sidecar loads a resource; without scopes all do."""
+    """Return whether a sidecar loads a resource; without scopes every sidecar does."""
     scopes = manifest.get("scopes") or ()
     return not scopes or app_id in scopes
 
 
 def listed(ref: ResourceRef, new: Manifest | None, old: Manifest | None, metadata: Metadata) -> str:
-    """In which words a sidecar lists ``new``, or, when that is None, what must be gone; nothing when it does not."""
+    """Return how a sidecar lists ``new`` or, if None, the resource that must be absent; ``""`` if it does not."""
     match ref.kind:
         case "Component":
             return _listed_component(ref, new, metadata)
@@ -97,15 +97,15 @@ def _type_and_version(manifest: Manifest) -> tuple[str, str]:
     return manifest["spec"]["type"], manifest["spec"].get("version") or ""
 
 
-def _listed_subscription(shown: Manifest | None, metadata: Metadata) -> str:
-    if shown is None:
+def _listed_subscription(manifest: Manifest | None, metadata: Metadata) -> str:
+    if manifest is None:
         return ""
-    wanted = subscription_of(shown)
-    return f"{wanted.pubsub_name}/{wanted.topic}" if wanted in metadata.subscriptions else ""
+    subscription = subscription_of(manifest)
+    return f"{subscription.pubsub_name}/{subscription.topic}" if subscription in metadata.subscriptions else ""
 
 
 def _listed_configuration(ref: ResourceRef, new: Manifest | None, metadata: Metadata) -> str:
-    wanted = marker(new) if new is not None else _marker_prefix(ref.name)
-    found = any(feature.startswith(wanted) for feature in metadata.enabled_features)
-    # The marker itself stays here: it is made from the content, which may hold secrets.
+    prefix = marker(new) if new is not None else _marker_prefix(ref.name)
+    found = any(feature.startswith(prefix) for feature in metadata.enabled_features)
+    # The marker itself is not reported: it is derived from content that may hold secrets.
     return "the marker of its content" if found else ""

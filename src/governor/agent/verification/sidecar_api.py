@@ -1,6 +1,6 @@
-"""What a Dapr sidecar says about itself: health, metadata and counters, read over HTTP and made comparable.
+"""Client of a Dapr sidecar's status: health, metadata and counters over HTTP.
 
-Nothing here judges what was said (``verification`` does) or knows how a sidecar is run (a platform does).
+Excluded: judging the status (``verdicts``) and running sidecars (the platforms).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import aiohttp
 import msgspec
 
-_ANSWER_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
 _COUNTER: Final = re.compile(
     r"^dapr_runtime_component_(?P<what>init_total|init_fail_total)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE
 )
@@ -19,7 +19,7 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Something that a sidecar lists by its name only."""
+    """A resource that a sidecar lists by name only."""
 
     name: str
 
@@ -33,14 +33,14 @@ class LoadedComponent(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Where messages go that match; without a match all others."""
+    """A route for matching messages; one without ``match`` is the default."""
 
     path: str = ""
     match: str = ""
 
 
 class LoadedSubscription(msgspec.Struct, frozen=True, rename="camel"):
-    """A subscription as a sidecar lists it: without the name of its resource."""
+    """A subscription as a sidecar lists it, without its resource name."""
 
     pubsub_name: str = msgspec.field(name="pubsubname")
     topic: str
@@ -68,14 +68,14 @@ Counts: TypeAlias = Mapping[str, int]
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """How many components were initialised, by type, and how many failed to be, by name, since the process started."""
+    """Component initialisations by type, and failed ones by component name, since the process started."""
 
     initialised: Counts
     failed: Counts
 
 
 class SidecarStatus(msgspec.Struct, frozen=True):
-    """Everything that one sidecar said at one moment; its configuration may turn the counters off."""
+    """A sidecar's answers at one moment; ``counters`` is None if its metrics are disabled."""
 
     healthy: bool
     metadata: Metadata
@@ -83,7 +83,7 @@ class SidecarStatus(msgspec.Struct, frozen=True):
 
 
 class SidecarApi:
-    """Asks one sidecar on its public port, which needs no token, and on its metrics port."""
+    """Client of one sidecar, on its public port, which needs no token, and its metrics port."""
 
     def __init__(self, session: aiohttp.ClientSession, public: str, metrics: str) -> None:
         self._session = session
@@ -91,10 +91,10 @@ class SidecarApi:
         self._metrics = metrics
 
     async def get_status(self) -> SidecarStatus | None:
-        """What the sidecar says now; None when it does not answer as a sidecar does."""
+        """Return the sidecar's status, or None if it does not answer like a sidecar."""
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                # A component is counted before it is listed: what is counted here must be listed then.
+            async with asyncio.timeout(_TIMEOUT_S):
+                # Metrics first: daprd counts a component before it lists it, so what is counted here is listed below.
                 metrics = await self._metrics_text()
                 healthy = await self._get(f"{self._public}/v1.0/healthz/outbound", {204, 500})
                 metadata = await self._get(f"{self._public}/v1.0/metadata", {200})
@@ -103,7 +103,7 @@ class SidecarApi:
             counters = read_counters(metrics[1].decode()) if metrics else None
             return SidecarStatus(healthy[0] == 204, read_metadata(metadata[1]), counters)
         except (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError):
-            # A sidecar that starts, stops or restarts itself does not answer for a while; no answer is no evidence.
+            # Expected while a sidecar starts, stops or restarts; a missing answer is not evidence.
             return None
 
     async def _metrics_text(self) -> tuple[int, bytes] | None:
@@ -121,12 +121,12 @@ class SidecarApi:
 
 
 def read_metadata(body: bytes) -> Metadata:
-    """Read what ``/v1.0/metadata`` answered."""
+    """Parse the answer of ``/v1.0/metadata``."""
     return msgspec.json.decode(body, type=Metadata)
 
 
 def read_counters(text: str) -> Counters:
-    """Read the two counters from the Prometheus text of a sidecar."""
+    """Parse the two counters from a sidecar's Prometheus text."""
     initialised: dict[str, int] = {}
     failed: dict[str, int] = {}
     for match in _COUNTER.finditer(text):
@@ -134,7 +134,7 @@ def read_counters(text: str) -> Counters:
         if match["what"] == "init_total":
             _count(initialised, labels.get("component", ""), match["value"])
         else:
-            # The label `component` is the type here too; the name has a label of its own.
+            # Here too the label `component` is the type; the name is in `componentName`.
             _count(failed, labels.get("componentName", ""), match["value"])
     return Counters(initialised, failed)
 

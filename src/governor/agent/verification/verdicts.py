@@ -1,7 +1,7 @@
-"""Whether a sidecar uses a resource: pure decisions over its status and what the kernel says of its process.
+"""Verdicts: pure decisions on whether a sidecar uses a resource, from its status and kernel facts about its process.
 
-Two proofs exist. *Live*: one process, asked before and after the change. *Fresh*: a process that started after the
-change. Whatever neither shows is unproven, never verified; ``docs/reference/verification.md`` has the table by kind.
+Two kinds of proof exist. *Live*: one process, probed before and after the change. *Fresh*: a process started after the
+change. Anything else is unproven, never verified. ``docs/reference/verification.md`` has the table by kind.
 """
 
 import re
@@ -20,7 +20,7 @@ from governor.values.trees import Manifest
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One start of a sidecar; ``number`` counts its starts since the agent started."""
+    """One process of a sidecar; ``number`` counts the sidecar's starts by this agent."""
 
     number: int
     pid: int
@@ -28,7 +28,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class SidecarExit(msgspec.Struct, frozen=True):
-    """A sidecar ended though nobody asked it to; ``external_cause``: not because of anything that it loaded."""
+    """An unexpected exit of a sidecar; ``external_cause`` if nothing that it loaded can be the reason."""
 
     number: int
     text: str
@@ -36,12 +36,12 @@ class SidecarExit(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What was seen of one sidecar at one moment.
+    """The state of one sidecar at one moment.
 
-    ``listener`` numbers the socket on which the process answers: a sidecar that restarts itself inside its process
-    opens a new one, and is ``reused`` from then on, which makes its counters no evidence. ``loads`` says how the
-    process is known to load the resources directory, nothing when it is not known to; ``watches`` that it will notice
-    a change there. ``errors`` are its own error texts.
+    ``listener`` is the inode of the process's listening socket. A sidecar that restarts within its process opens a new
+    one and is ``restarted_in_place`` from then on: its counters prove nothing. ``load_evidence`` says what shows that
+    the process loads the resources directory, or is empty; ``watches`` means that it notices changes there. ``errors``
+    are from its log.
     """
 
     time: datetime
@@ -56,7 +56,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """One resource as one sidecar must show it: ``new`` in use, or gone when None. ``old`` was on disk before."""
+    """The expected change of one resource in one sidecar: from ``old``, on disk before, to ``new``; None is absent."""
 
     ref: ResourceRef
     new: Manifest | None
@@ -64,32 +64,32 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Whether the sidecar must do something to be as expected."""
+        """Whether the sidecar must load or unload something."""
         if self.new is None or self.old is None:
             return self.new is not self.old
         return loaded_digest(self.new) != loaded_digest(self.old)
 
     @property
     def digest(self) -> str:
-        """What a proof is about; empty when the resource must be gone."""
+        """The digest to prove; empty if the resource must be absent."""
         return loaded_digest(self.new) if self.new is not None else ""
 
     @property
     def component_type(self) -> str:
-        """The type of a Component, new or old, otherwise nothing."""
-        shown = self.new or self.old
-        return str(shown["spec"]["type"]) if shown and self.ref.kind == "Component" else ""
+        """The type of a Component, new or old; empty for other kinds."""
+        manifest = self.new or self.old
+        return str(manifest["spec"]["type"]) if manifest and self.ref.kind == "Component" else ""
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """A sidecar's present process was seen to use this content of a resource (nothing: to be without it)."""
+    """Evidence that a sidecar's current process uses this content of a resource; an empty digest means absent."""
 
     digest: str
     evidence: Evidence
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one reading says of one resource: verified, failed, or not proven yet; ``final``: nor will it be."""
+    """The state of one resource according to one reading; ``final`` if later readings cannot change it."""
 
     state: State
     text: str
@@ -100,80 +100,81 @@ Verdicts: TypeAlias = dict[ResourceRef, Verdict]
 
 
 def judge_live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Judge changes by one process that was asked ``before`` the change and ``now``."""
+    """Judge changes by one process that was probed ``before`` the change and ``now``."""
     if now.last_exit and before.process and now.last_exit.number == before.process.number:
-        return _ended(expected, now.last_exit.text)
-    doubt = _live_doubt(before, now)
-    if doubt or before.status is None or now.status is None or now.process is None:
-        return _all_unproven(expected, doubt)
-    proof = _with_caution(
+        return _exited(expected, now.last_exit.text)
+    reason = _live_obstacle(before, now)
+    if reason or before.status is None or now.status is None or now.process is None:
+        return _all_unproven(expected, reason)
+    proof = _with_known_issue(
         f"same process {now.process.pid} before and after, it watches the resources directory", now.status
     )
     return {each.ref: _live_verdict(each, expected, before.status, now, now.status, proof) for each in expected}
 
 
 def judge_fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
-    """Judge everything by a process whose number is beyond ``after``: it was started when all files were written."""
+    """Judge by a process whose number is greater than ``after``: it started after all files were written."""
     if now.last_exit and now.last_exit.number > after:
-        return _ended(expected, now.last_exit.text)
-    doubt = _fresh_doubt(after, now)
-    if doubt or now.status is None or now.process is None:
-        return _all_unproven(expected, doubt)
-    proof = _with_caution(
+        return _exited(expected, now.last_exit.text)
+    reason = _fresh_obstacle(after, now)
+    if reason or now.status is None or now.process is None:
+        return _all_unproven(expected, reason)
+    proof = _with_known_issue(
         f"process {now.process.pid} started after the write, is healthy and {now.load_evidence}", now.status
     )
     return {each.ref: _fresh_verdict(each, now.status, now.errors, proof) for each in expected}
 
 
 def judge_unchanged(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Whether what this process had shown, and what did not change, is still there; a restart inside it is no loss."""
+    """Judge whether a process still uses unchanged resources; a restart within the process is allowed."""
     if now.last_exit and before.process and now.last_exit.number == before.process.number:
-        return _ended(expected, now.last_exit.text)
-    doubt = _same_process_doubt(before, now)
-    if doubt or now.status is None or now.process is None:
-        return _all_unproven(expected, doubt)
+        return _exited(expected, now.last_exit.text)
+    reason = _same_process_obstacle(before, now)
+    if reason or now.status is None or now.process is None:
+        return _all_unproven(expected, reason)
     return {
-        each.ref: _shown(each, now.status.metadata, f"same process {now.process.pid} as before") for each in expected
+        each.ref: _listing_verdict(each, now.status.metadata, f"same process {now.process.pid} as before")
+        for each in expected
     }
 
 
 def judge_running(changed: Sequence[Expected], kept: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Judge a change by one process: what changed is to be proven, what it had shown before must still be there."""
+    """Judge a change by one process: ``changed`` must be proven, ``kept`` must still be in use."""
     if now.last_exit and before.process and now.last_exit.number == before.process.number:
-        # Judged together, so that what did not change is blamed only if daprd names it.
-        return _ended([*changed, *kept], now.last_exit.text)
+        # Judged together: an unchanged resource fails only if daprd names it.
+        return _exited([*changed, *kept], now.last_exit.text)
     return {**judge_live(changed, before, now), **judge_unchanged(kept, before, now)}
 
 
 def settled(verdicts: Verdicts) -> bool:
-    """Whether waiting longer cannot change anything."""
+    """Return whether later readings cannot change the result."""
     states = {verdict.state for verdict in verdicts.values() if not verdict.final}
     return states <= {State.VERIFIED} or State.FAILED in states
 
 
 def mentions(text: str, name: str) -> bool:
-    """Whether a text speaks of the resource of this name."""
+    """Return whether a text contains the name as a whole word."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
 
-def _live_doubt(before: Reading, now: Reading) -> str:
+def _live_obstacle(before: Reading, now: Reading) -> str:
     if now.listener != before.listener:
-        return "the sidecar restarted itself inside its process"
-    doubt = _same_process_doubt(before, now)
-    return doubt or ("" if now.watches else "the sidecar does not watch the resources directory")
+        return "the sidecar restarted within its process"
+    reason = _same_process_obstacle(before, now)
+    return reason or ("" if now.watches else "the sidecar does not watch the resources directory")
 
 
-def _same_process_doubt(before: Reading, now: Reading) -> str:
+def _same_process_obstacle(before: Reading, now: Reading) -> str:
     if now.process is None or now.status is None:
         return "the sidecar does not answer"
     if now.process != before.process:
-        return "another process answers than before the change"
+        return "the process is not the one from before the change"
     if not now.load_evidence:
         return "nothing shows that the sidecar loads the resources directory"
     return "" if now.status.healthy else "the sidecar is not healthy"
 
 
-def _fresh_doubt(after: int, now: Reading) -> str:
+def _fresh_obstacle(after: int, now: Reading) -> str:
     if now.process is None or now.status is None:
         return "the sidecar does not answer"
     if now.process.number <= after:
@@ -188,7 +189,7 @@ def _live_verdict(
 ) -> Verdict:
     if each.component_type and each.new is not None:
         return _live_component(each, expected, before, now, status, proof)
-    return _shown(each, status.metadata, proof)
+    return _listing_verdict(each, status.metadata, proof)
 
 
 def _live_component(
@@ -199,26 +200,26 @@ def _live_component(
     if status.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
         return _failed_to_initialise(each, now.errors)
     kind = each.component_type
-    wanted = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
+    required = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
     old, new = before.counters.initialised.get(kind, 0), status.counters.initialised.get(kind, 0)
-    if new - old < wanted:
-        return Verdict(State.UNPROVEN, f"{kind} was initialised {new - old} times since the write, expected {wanted}")
-    return _shown(each, status.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
+    if new - old < required:
+        return Verdict(State.UNPROVEN, f"{kind} was initialised {new - old} times since the write, expected {required}")
+    return _listing_verdict(each, status.metadata, f"{kind} initialised {old} -> {new} times and none failed, {proof}")
 
 
 def _fresh_verdict(each: Expected, status: SidecarStatus, errors: Sequence[str], proof: str) -> Verdict:
     if each.component_type and status.counters and status.counters.failed.get(each.ref.name, 0):
         return _failed_to_initialise(each, errors)
-    return _shown(each, status.metadata, proof)
+    return _listing_verdict(each, status.metadata, proof)
 
 
-def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
-    """The last question of each proof: does the sidecar list what is expected, and nothing that must be gone?"""
+def _listing_verdict(each: Expected, metadata: Metadata, proof: str) -> Verdict:
+    """Judge by the metadata, the last step of every proof: whether the resource is listed as it must be."""
     shown = listed(each.ref, each.new, each.old, metadata)
     if each.new is None:
         if shown:
             return Verdict(State.UNPROVEN, "the sidecar still lists it")
-        return Verdict(State.VERIFIED, f"not listed any more, {proof}")
+        return Verdict(State.VERIFIED, f"no longer listed, {proof}")
     if not shown and not lists_kind(each.ref.kind, metadata.runtime_version):
         text = f"Dapr {metadata.runtime_version} does not show which {each.ref.kind} it has loaded"
         return Verdict(State.UNPROVEN, text, final=True)
@@ -227,25 +228,27 @@ def _shown(each: Expected, metadata: Metadata, proof: str) -> Verdict:
     return Verdict(State.VERIFIED, f"listed as {shown}, {proof}")
 
 
-def _with_caution(proof: str, status: SidecarStatus) -> str:
-    warning = known_issue(status.metadata.runtime_version)
-    return f"{proof}; {warning}" if warning else proof
+def _with_known_issue(proof: str, status: SidecarStatus) -> str:
+    issue = known_issue(status.metadata.runtime_version)
+    return f"{proof}; {issue}" if issue else proof
 
 
 def _failed_to_initialise(each: Expected, errors: Sequence[str]) -> Verdict:
-    own = [text for text in errors if mentions(text, each.ref.name)]
-    return Verdict(State.FAILED, own[-1] if own else f"{each.component_type} could not be initialised; see daprd's log")
+    matching = [text for text in errors if mentions(text, each.ref.name)]
+    return Verdict(
+        State.FAILED, matching[-1] if matching else f"{each.component_type} could not be initialised; see daprd's log"
+    )
 
 
-def _ended(expected: Sequence[Expected], text: str) -> Verdicts:
-    """Blame what the sidecar's last words name; when they name nothing, all that changed."""
+def _exited(expected: Sequence[Expected], text: str) -> Verdicts:
+    """Fail the resources that the exit message names; if it names none, every changed one."""
     named = {each.ref for each in expected if mentions(text, each.ref.name)}
     changed = {each.ref for each in expected if each.changed}
     blamed = named or changed or {each.ref for each in expected}
     return {
         each.ref: Verdict(State.FAILED, text)
         if each.ref in blamed
-        else Verdict(State.UNPROVEN, "the sidecar ended before it could be asked")
+        else Verdict(State.UNPROVEN, "the sidecar exited before it was probed")
         for each in expected
     }
 

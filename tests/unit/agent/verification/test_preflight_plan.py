@@ -55,7 +55,7 @@ def test_only_what_changed_is_tried() -> None:
     plan = plan_preflight([ref("new")], index(component("new"), component("old")), APP)
 
     assert list(plan.tried) == [ref("new")]
-    assert plan.beside == {}
+    assert plan.dependencies == {}
 
 
 def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
@@ -68,7 +68,7 @@ def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
 
     plan = plan_preflight([ref("new")], manifests, APP)
 
-    assert set(plan.beside) == {ref("first"), ref("second")}
+    assert set(plan.dependencies) == {ref("first"), ref("second")}
     assert all(copy["scopes"] == [APP] for copy in plan.copies)
 
 
@@ -79,7 +79,7 @@ def test_a_secret_store_is_found_wherever_a_kind_names_it() -> None:
         [ref("tools", "MCPServer")], index(server, component("vault", "secretstores.hashicorp.vault")), APP
     )
 
-    assert set(plan.beside) == {ref("vault")}
+    assert set(plan.dependencies) == {ref("vault")}
 
 
 def test_what_reads_from_a_changed_secret_store_is_tried_with_it() -> None:
@@ -97,7 +97,10 @@ def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work(
         component("idle", "middleware.http.ratelimit"),
     )
 
-    assert set(plan_preflight([ref("new")], manifests, APP).beside) == {ref("calm", "Configuration"), ref("limit")}
+    assert set(plan_preflight([ref("new")], manifests, APP).dependencies) == {
+        ref("calm", "Configuration"),
+        ref("limit"),
+    }
 
 
 def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
@@ -234,7 +237,7 @@ def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
 
 
 def test_a_preflight_that_was_stopped_has_not_passed() -> None:
-    assert not PreflightResult(stopped=True).passed
+    assert not PreflightResult(superseded=True).passed
     assert PreflightResult().passed
 
 

@@ -1,6 +1,6 @@
 """Reading what a sidecar says."""
 
-from governor.agent.verification.resources import in_scope, loaded_digest, marked, marker, subscription_of
+from governor.agent.verification.resources import in_scope, loaded_digest, marker, subscription_of, with_marker
 from governor.agent.verification.sidecar_api import Counters, LoadedSubscription, Rule, read_counters, read_metadata
 
 METRICS = """
@@ -42,7 +42,7 @@ def test_rules_come_in_their_order_and_the_default_last() -> None:
 def test_a_marker_tells_contents_apart_and_is_added_without_touching_the_original() -> None:
     other = {**CONFIGURATION, "spec": {"tracing": {"samplingRate": "2"}}}
     assert marker(CONFIGURATION) != marker(other)
-    assert marked(CONFIGURATION)["spec"]["features"] == [{"name": marker(CONFIGURATION), "enabled": True}]
+    assert with_marker(CONFIGURATION)["spec"]["features"] == [{"name": marker(CONFIGURATION), "enabled": True}]
     assert "features" not in CONFIGURATION["spec"]
 
 

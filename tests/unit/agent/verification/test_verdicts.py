@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from governor.agent.verification.obstacles import reload_obstacles
-from governor.agent.verification.resources import marked, marker
+from governor.agent.verification.resources import marker, with_marker
 from governor.agent.verification.sidecar_api import (
     Counters,
     LoadedComponent,
@@ -89,8 +89,8 @@ def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_comp
     ("now", "reason"),
     [
         (reading(BEFORE.status), "initialised 0 times"),
-        (reading(AFTER, NEW), "another process"),
-        (reading(AFTER, listener=8), "restarted itself"),
+        (reading(AFTER, NEW), "not the one from before"),
+        (reading(AFTER, listener=8), "restarted within"),
         (reading(AFTER, watches=False), "does not watch"),
         (reading(None), "does not answer"),
         (reading(AFTER, None), "does not answer"),
@@ -195,7 +195,7 @@ def test_no_kind_is_proven_by_a_process_that_is_not_fresh_or_not_known_to_load_t
 
 def test_another_content_of_a_configuration_shows_another_marker() -> None:
     one, two = manifest("Configuration", {"a": 1}), manifest("Configuration", {"a": 2})
-    features = marked(one)["spec"]["features"]
+    features = with_marker(one)["spec"]["features"]
     now = reading(status(enabled_features=tuple(each["name"] for each in features)), NEW)
     assert judge_fresh([changed(one, None)], 1, now)[ref("Configuration")].state is State.VERIFIED
     assert judge_fresh([changed(two, None)], 1, now)[ref("Configuration")].state is State.UNPROVEN
@@ -214,30 +214,30 @@ def obstacle(each: Expected, *others: Expected, before: Reading | None = BEFORE)
 
 def test_a_changed_component_has_no_obstacle_unless_its_counter_would_tell_nothing() -> None:
     assert obstacle(CHANGE) == ""
-    assert "could not be asked" in obstacle(CHANGE, before=None)
+    assert "could not be probed" in obstacle(CHANGE, before=None)
     assert "does not watch" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, watches=False))
-    assert "restarted itself" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, restarted_in_place=True))
+    assert "restarted within" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, restarted_in_place=True))
     assert "metrics are off" in obstacle(CHANGE, before=reading(status(counters=None)))
-    assert "not seen to load" in obstacle(changed(component("a"), component("a")))
+    assert "nothing shows" in obstacle(changed(component("a"), component("a")))
     middleware = changed(component("b", "middleware.http.x"), component("a", "middleware.http.x"))
     assert "middleware" in obstacle(middleware)
     one, two = (changed(component("b", "bindings.http", name), None) for name in ("one", "two"))
     assert obstacle(one) == ""
-    assert "tell 2 changed bindings.http apart" in obstacle(one, two)
+    assert "cannot distinguish 2 changed bindings.http" in obstacle(one, two)
 
 
 def test_a_secret_store_that_others_read_from_cannot_be_proven_by_its_own_initialisation() -> None:
     vault = changed(component("b", "secretstores.local.file"), component("a", "secretstores.local.file"))
     reader = {**component("a", name="reader"), "auth": {"secretStore": "subject"}}
     assert obstacle(vault) == ""
-    assert "keeps the old ones" in obstacle(vault, changed(reader, reader))
+    assert "keep the old ones" in obstacle(vault, changed(reader, reader))
 
 
 def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
     old = manifest("Subscription", {"pubsubname": "p", "topic": "t", "routes": {"default": "/old"}})
     bulk = manifest("Subscription", {**SUBSCRIPTION["spec"], "bulkSubscribe": {"enabled": True}})
     before = reading(status(subscriptions=(LoadedSubscription("p", "t", (Rule("/new"),)),)))
-    assert "same words" in obstacle(changed(bulk, SUBSCRIPTION), before=before)
+    assert "listed identically" in obstacle(changed(bulk, SUBSCRIPTION), before=before)
     assert obstacle(changed(old, SUBSCRIPTION), before=before) == ""
     assert obstacle(changed(None, SUBSCRIPTION), before=before) == ""
     assert "not listed before" in obstacle(changed(None, old), before=before)

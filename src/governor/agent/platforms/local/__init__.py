@@ -1,1 +1,1 @@
-"""Self-hosted Dapr on this machine: a resources directory and the daprd processes that the agent itself runs."""
+"""Self-hosted Dapr on this machine: a resources directory and the daprd processes that load it."""

@@ -1,4 +1,4 @@
-"""How daprd is started here: program, command line, environment; and what its log says. No processes."""
+"""daprd's program, command line, environment and log format. Starts no process."""
 
 import os
 import shutil
@@ -14,32 +14,32 @@ from governor.errors import GovernorError, Kind
 from governor.process.child.child import ChildExit
 
 RESOURCES_FLAG: Final = "--resources-path"
-_OWN_VARIABLES: Final = "GOVERNOR_"
+_AGENT_PREFIX: Final = "GOVERNOR_"
 OWNER_VARIABLE: Final = "GOVERNOR_SIDECAR_OF"
-_PORT_TAKEN: Final = "address already in use"
+_PORT_IN_USE: Final = "address already in use"
 _ERROR_LEVELS: Final = ("error", "fatal")
 _WARNING_LEVELS: Final = ("warning",)
 _LAST_LINES: Final = 3
-_MOST_BYTES: Final = 256 * 1024
+_MAX_BYTES: Final = 256 * 1024
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What all sidecars of an agent have in common."""
+    """Launch settings shared by all sidecars of an agent."""
 
     program: Path
     resources: Path
     namespace: str
     owner: Path
-    """The agent's state directory; every process that it starts is marked with it."""
+    """The agent's state directory; marks every process that the agent starts."""
     stop_with_agent: bool = False
 
 
 def find_program(given: Path | None) -> Path:
-    """The daprd to run: the given one, else on the PATH, else where Dapr's own installer puts it."""
+    """Return the daprd to run: ``given``, else on the PATH, else in the directory of Dapr's installer."""
     if given is not None:
         return given
-    for place in (None, str(Path.home() / ".dapr" / "bin")):
-        found = shutil.which("daprd", path=place)
+    for path in (None, str(Path.home() / ".dapr" / "bin")):
+        found = shutil.which("daprd", path=path)
         if found:
             return Path(found)
     message = "daprd was not found on the PATH nor in ~/.dapr/bin: install it (`dapr init --slim`) or give --daprd"
@@ -47,7 +47,7 @@ def find_program(given: Path | None) -> Path:
 
 
 def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path | None) -> list[str]:
-    """The command line. The operator's own flags may override ours, except that our Configuration comes last."""
+    """Return the command line. The operator's flags override ours, except for the Configuration."""
     app = [f"--app-port={settings.app_port}"] if settings.app_port else []
     configuration = [f"--config={config}"] if config else []
     return [
@@ -73,11 +73,11 @@ def argv(launch: Launch, settings: SidecarSettings, ports: Ports, config: Path |
 
 
 def environment(launch: Launch) -> Mapping[str, str]:
-    """Ours without what is the agent's own; marked, and always with a namespace.
+    """Return the agent's environment without its own settings, plus a namespace and the owner's mark.
 
-    Without a namespace equal names in two would clash. By the mark a later agent finds what a killed one has left.
+    Without a namespace, equal names in two namespaces would clash. A later agent finds orphans by the mark.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_AGENT_PREFIX)}
     return {**inherited, "NAMESPACE": launch.namespace, OWNER_VARIABLE: str(launch.owner)}
 
 
@@ -87,42 +87,42 @@ class _Line(msgspec.Struct):
 
 
 def errors(log_file: Path, begin: int) -> tuple[str, ...]:
-    """The last errors that daprd logged behind a place of its log. Blocking."""
+    """Return the last errors that daprd logged after an offset. Blocking."""
     return _messages(log_file, begin, _ERROR_LEVELS)
 
 
 def warnings(log_file: Path, begin: int) -> tuple[str, ...]:
-    """The last warnings that daprd logged behind a place of its log. Blocking."""
+    """Return the last warnings that daprd logged after an offset. Blocking."""
     return _messages(log_file, begin, _WARNING_LEVELS)
 
 
 def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, ...]:
     with log_file.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(begin, size - _MOST_BYTES))
+        file.seek(max(begin, size - _MAX_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
     return tuple(line.msg for line in map(_read, lines) if line.level in levels)
 
 
 def describe_exit(ended: ChildExit) -> str:
-    """How daprd ended, with its last words."""
+    """Return how daprd exited, with its last error."""
     return f"daprd {ended.summary}: {last_error(ended.tail)}"
 
 
 def has_external_cause(ended: ChildExit) -> bool:
-    """Whether nothing that daprd loaded can be to blame: it was killed, or another program had its port.
+    """Return whether nothing that daprd loaded can be the reason: it was killed, or its port was in use.
 
-    How the process of an earlier agent ended is not known, but one that gave up itself has said so.
+    The exit status of an adopted process is unknown, but a daprd that gives up logs an error.
     """
-    complained = any(_read(line).level in _ERROR_LEVELS for line in ended.tail)
-    return bool(ended.signal) or _PORT_TAKEN in last_error(ended.tail) or (ended.code is None and not complained)
+    has_error = any(_read(line).level in _ERROR_LEVELS for line in ended.tail)
+    return bool(ended.signal) or _PORT_IN_USE in last_error(ended.tail) or (ended.code is None and not has_error)
 
 
 def last_error(tail: Sequence[str]) -> str:
-    """Why daprd is unhappy, from the end of its log: its last error, or else what it said last."""
+    """Return the last error in the tail of the log, or else its last lines."""
     lines = [_read(line) for line in tail]
-    errors = [line.msg for line in lines if line.level in _ERROR_LEVELS]
-    return errors[-1] if errors else "; ".join(line.msg for line in lines[-_LAST_LINES:])
+    found = [line.msg for line in lines if line.level in _ERROR_LEVELS]
+    return found[-1] if found else "; ".join(line.msg for line in lines[-_LAST_LINES:])
 
 
 def _read(line: str) -> _Line:

@@ -1,7 +1,7 @@
-"""The agent's files on disk: looked at, and changed under the journal. Blocking; what to change is the plan's.
+"""The files that sidecars load: read, and changed under the journal. Blocking. What to change is decided by ``plan``.
 
-The journal is on disk before the first change and says what will be written and removed; a change that was cut off
-is carried on by planning again, because the journal still knows which files are the agent's.
+The journal is stored before the first write and names what will be written and removed. An interrupted change is
+resumed by planning again, because the journal still names the agent's files.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,40 +32,42 @@ class ResourceDirectory:
         self._roots = {RESOURCES: resources, CONFIG: storage.config_directory}
 
     def prepare(self) -> None:
-        """Make the resources directory unless it is there; one that is there is left as its owner made it."""
+        """Create the resources directory if it does not exist; an existing one keeps its mode."""
         try:
             self.resources.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            message = f"cannot make the resources directory {self.resources}: {error.strerror}"
+            message = f"cannot create the resources directory {self.resources}: {error.strerror}"
             raise GovernorError(Kind.PRECONDITION, "directory", message) from error
 
     def sweep(self) -> None:
-        """Remove what a killed agent has left half-written."""
+        """Remove the temporary files of a killed agent."""
         self._storage.sweep()
         files.remove_temporary_files(self.resources)
 
     def path(self, key: str) -> Path:
-        """The path of a file."""
+        """Return the path of a file."""
         role, _, name = key.partition("/")
         return self._roots[role] / name
 
     def journal(self) -> Journal:
-        """Which files are the agent's."""
+        """Return the journal."""
         return self._storage.journal()
 
     def read_files(self) -> dict[str, ObservedFile]:
-        """Every file that a sidecar may read, the agent's own and foreign ones."""
+        """Return every YAML file that a sidecar may load, whether the agent wrote it or not."""
         self.prepare()
         try:
             paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
             files = [key for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()]
-            return {key: _seen(paths[key]) for key in files}
+            return {key: _observed(paths[key]) for key in files}
         except OSError as error:
-            message = f"cannot read {error.filename}: {error.strerror}; a sidecar could not either, so make it readable"
+            message = (
+                f"cannot read {error.filename}: {error.strerror}; sidecars cannot read it either: fix its permissions"
+            )
             raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
 
     def stage(self, plan: Plan) -> tuple[files.Staged, ...]:
-        """The new files of a plan, beside those that they replace: a full disk shows before anything is changed."""
+        """Write the plan's files under temporary names, so that a full disk fails before anything changes."""
         staged: list[files.Staged] = []
         try:
             staged.extend(files.stage(self.path(file.key), file.content) for file in plan.writes)
@@ -75,12 +77,12 @@ class ResourceDirectory:
         return tuple(staged)
 
     def discard(self, staged: Iterable[files.Staged]) -> None:
-        """Leave nothing behind of what was not written."""
+        """Remove staged files that were not committed."""
         for each in staged:
             each.discard()
 
     def apply(self, plan: Plan, staged: Sequence[files.Staged], journal: Journal) -> None:
-        """Write, then remove, under the journal; nothing at all when there is nothing to change."""
+        """Commit the staged files, then remove files, under the journal. Without changes do nothing."""
         if not plan.writes and not plan.removals and journal.intent is None:
             return
         begun = journal.begin(plan.intent)
@@ -92,7 +94,7 @@ class ResourceDirectory:
         self._storage.save_journal(begun.complete(child.start_time_now()))
 
 
-def _seen(path: Path) -> ObservedFile:
+def _observed(path: Path) -> ObservedFile:
     content = path.read_bytes()
     return ObservedFile(content_digest(content), _manifests(path, content))
 
@@ -101,7 +103,7 @@ def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:
     try:
         values = [document.value for document in load(content, str(path))]
     except GovernorError as error:
-        _log.warning("a file in the resources directory cannot be read", file=str(path), error=str(error))
+        _log.warning("cannot parse a file in the resources directory", file=str(path), error=str(error))
         return ()
     return tuple(value for value in values if _is_manifest(value))  # type: ignore[misc]
 

@@ -1,6 +1,6 @@
-"""A daprd on this machine that somebody else runs: looked at like our own, never started, ended or restarted.
+"""A daprd on this machine that the agent does not run: probed like any other, never started, stopped or restarted.
 
-Its process is found by the port on which it listens. Its owner is told what it needs by the agent's reports.
+Its process is found by its listening port. The agent's reports say when it needs a restart.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from governor.domain.documents import ResourceRef
 from governor.process.child.child import start_time
 from governor.process.clock import Clock
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 
 class ExternalSidecar:
-    """What the agent knows of it. All its processes have number 0: whether one is new is a question of its start."""
+    """An external sidecar. Its processes all have number 0 and are distinguished by their start time."""
 
     starts = 0
 
@@ -38,44 +38,44 @@ class ExternalSidecar:
         self.app_id = settings.app_id
         self.process: Process | None = None
         self._port = settings.public_port or settings.http_port
-        self._place = ProbeTarget(settings.app_id, self._port, settings.metrics_port, resources)
+        self._target = ProbeTarget(settings.app_id, self._port, settings.metrics_port, resources)
         self._session = session
         self._clock = clock
         self._on_change = on_change
-        self._probe = Probe(self._place, session, clock)
+        self._probe = Probe(self._target, session, clock)
 
     def is_up(self) -> bool:
-        """Whether its process was found."""
+        """Return whether its process was found."""
         return self.process is not None
 
     def not_ready(self) -> str:
-        """Nothing: it is its owner's to run."""
+        """Return ``""``: the agent is not responsible for running it."""
         return ""
 
     def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
-        """What the process of a reading was seen to use."""
+        """Return the proofs of a reading's process."""
         return self._probe.proofs(reading.process)
 
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
-        """Remember what the process of a reading was seen to use."""
+        """Store the proofs of a reading's process."""
         self._probe.set_proofs(reading.process, proofs)
 
     async def run(self) -> None:
-        """Tell when another process has come up, until cancelled: its owner may have restarted it."""
-        told = self.process
+        """Call ``on_change`` whenever another process is healthy, until cancelled."""
+        last = self.process
         while True:
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(_POLL_S)
             reading = await self.read()
             is_up = reading.status is not None and reading.status.healthy
-            if is_up and reading.process != told:
-                told = reading.process
+            if is_up and reading.process != last:
+                last = reading.process
                 self._on_change()
 
     async def read(self) -> Reading:
-        """What is seen of the sidecar now."""
+        """Probe the sidecar."""
         found = await asyncio.to_thread(self._find)
         if found != self.process:
-            self.process, self._probe = found, Probe(self._place, self._session, self._clock)
+            self.process, self._probe = found, Probe(self._target, self._session, self._clock)
         if found is None:
             return Reading(self._clock.now())
         return await self._probe.read(found, None)

@@ -1,7 +1,4 @@
-"""What to do about a delivery on this machine: which files to write and remove, and how each sidecar shall take it.
-
-Pure: ``plan`` sees the delivery and what was observed, and touches nothing.
-"""
+"""The plan of a delivery on this machine: files to write and remove, and the action for each sidecar. Pure."""
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +17,16 @@ from governor.values.trees import Manifest
 
 
 class ObservedFile(msgspec.Struct, frozen=True):
-    """A file in one of the directories, and the resources that it holds as far as it can be read."""
+    """A file in one of the directories, with the resources in it that could be parsed."""
 
     digest: str
     manifests: tuple[Manifest, ...]
 
 
 class ObservedSidecar(msgspec.Struct, frozen=True):
-    """One sidecar before the change; ``current`` when its process started after the last file was written.
+    """One sidecar before the change; ``current`` if its process started after the last write.
 
-    ``released``: if it does not run, it ended by itself and will be started again by itself. ``external``: it is not
-    ours to restart.
+    ``released``: if it is not running, it exited and is being restarted. ``external``: the agent cannot restart it.
     """
 
     app_id: str
@@ -42,12 +38,12 @@ class ObservedSidecar(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """Whether it has a process."""
         return self.before is not None and self.before.process is not None
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """Everything that a plan depends on besides the delivery."""
+    """The observed state that a plan depends on."""
 
     namespace: str
     files: Mapping[str, ObservedFile]
@@ -56,22 +52,22 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class SidecarAction(enum.StrEnum):
-    """How one sidecar takes a delivery."""
+    """How one sidecar adopts a delivery."""
 
     KEEP = "keep"
-    """Everything is proven for its present process."""
+    """Do nothing: everything is proven for its current process."""
     RELOAD = "reload"
-    """It takes the change while it runs."""
+    """Let the running process reload the change."""
     AWAIT = "await"
-    """Its present process, or the next if there is none, is newer than the files; only the proof is missing."""
+    """Only verify: its process, or the next one if it has none, is newer than the files."""
     START = "start"
-    """It is started after the write, and ended before it if it runs."""
+    """Start it after the write; stop it before the write if it runs."""
     ROLL = "roll"
-    """It is restarted after the write, when those before it in line have taken the change."""
+    """Restart it after the write, once the sidecars before it have verified the change."""
 
 
 class SidecarPlan(msgspec.Struct, frozen=True):
-    """What one sidecar must do and show. ``obstacles`` says of which it cannot be shown in this way, and why."""
+    """The action of one sidecar and what it must prove. ``obstacles``: what this action cannot prove, and why."""
 
     app_id: str
     action: SidecarAction
@@ -82,7 +78,7 @@ class SidecarPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do, in this order: write, remove, then each sidecar."""
+    """The steps, in order: write, remove, then the sidecars."""
 
     writes: tuple[ResourceFile, ...]
     removals: tuple[str, ...]
@@ -92,26 +88,25 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Nothing of the delivery may be applied; the reason by resource."""
+    """Nothing of the delivery can be applied; the reason by resource."""
 
     reasons: Mapping[ResourceRef, str]
 
 
 def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
-    """Decide what turns what is observed into what is delivered."""
+    """Return the steps from the observed state to the delivery, or why it is rejected."""
     reasons = dict(_rejections(delivery, observed))
     if reasons:
         return Rejection(reasons)
-    wanted = sorted((resource_file(each, observed.namespace) for each in delivery.resources), key=lambda it: it.rank)
-    keys = {each.key for each in wanted}
-    writes = tuple(each for each in wanted if _digest_of(each.key, observed) != each.digest)
-    # A delivery's own removals need no extra care: only what this agent wrote is ever removed, and all of it that is
-    # not wanted any more.
+    files = sorted((resource_file(each, observed.namespace) for each in delivery.resources), key=lambda it: it.rank)
+    keys = {each.key for each in files}
+    writes = tuple(each for each in files if _digest_of(each.key, observed) != each.digest)
+    # The delivery's removals need no extra step: the agent removes every file that it wrote and that is not delivered.
     removals = tuple(sorted(observed.journal.files - keys))
-    intent = Intent(delivery.sequence, tuple(each.key for each in wanted), removals)
+    intent = Intent(delivery.sequence, tuple(each.key for each in files), removals)
     config = next(filter(is_config, keys), None)
     sidecars = tuple(
-        _sidecar_plan(each, _expected(each.app_id, wanted, delivery, observed), delivery.apply)
+        _sidecar_plan(each, _expected(each.app_id, files, delivery, observed), delivery.apply)
         for each in observed.sidecars
     )
     return Plan(writes, removals, intent, config, sidecars)
@@ -129,19 +124,23 @@ def _rejections(delivery: Delivery, observed: Observed) -> Iterator[tuple[Resour
     if len(configurations) > 1:
         names = ", ".join(ref.name for ref in configurations)
         for ref in configurations:
-            yield ref, f"a sidecar takes one Configuration, this delivery has several: {names}; keep one"
+            yield ref, f"a sidecar loads one Configuration, this delivery has several: {names}; keep one"
 
 
 def _rejection(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
     if kind_of(manifest) is None:
-        return f"{ref.kind} ({manifest.get('apiVersion')}) is no kind that a Dapr sidecar on this machine loads"
+        return f"{ref.kind} ({manifest.get('apiVersion')}) is not a kind that a Dapr sidecar on this machine loads"
     if ref.namespace != observed.namespace:
-        return f"the sidecars of this runtime are in namespace {observed.namespace!r}: a second one cannot be served"
+        return (
+            f"the sidecars of this runtime are in namespace {observed.namespace!r}: another namespace is not supported"
+        )
     own = file_key(ref)
     if own in observed.files and own not in observed.journal.files:
-        return f"the file {own} is there already and was not written by this agent: move it away"
-    foreign = next((key for key in _foreign(observed) if _holds(observed.files[key], ref, observed.namespace)), None)
-    return f"it is defined already in {foreign}, which is not this agent's: remove it there or here" if foreign else ""
+        return f"the file {own} already exists and was not written by this agent: move it elsewhere"
+    foreign = next((key for key in _foreign(observed) if _defines(observed.files[key], ref, observed.namespace)), None)
+    if foreign is None:
+        return ""
+    return f"it is already defined in {foreign}, which this agent did not write: remove it there or from the profile"
 
 
 def _foreign(observed: Observed) -> Iterator[str]:
@@ -150,8 +149,8 @@ def _foreign(observed: Observed) -> Iterator[str]:
             yield key
 
 
-def _holds(file: ObservedFile, ref: ResourceRef, namespace: str) -> bool:
-    """A manifest without a namespace is loaded in each, so it clashes too."""
+def _defines(file: ObservedFile, ref: ResourceRef, namespace: str) -> bool:
+    """Return whether a file defines a resource; without a namespace a manifest is loaded in every namespace."""
     return any(resource_ref(manifest, namespace) == ref for manifest in file.manifests)
 
 
@@ -160,19 +159,19 @@ def _digest_of(key: str, observed: Observed) -> str:
 
 
 def _expected(
-    app_id: str, wanted: Sequence[ResourceFile], delivery: Delivery, observed: Observed
+    app_id: str, files: Sequence[ResourceFile], delivery: Delivery, observed: Observed
 ) -> tuple[Expected, ...]:
-    """What one sidecar must show: what is in its scope now, and that what was and is no longer is gone."""
-    new = {each.ref: each.manifest for each in wanted if in_scope(each.manifest, app_id)}
-    old = {ref: manifest for ref, manifest in _own(wanted, observed) if in_scope(manifest, app_id)}
+    """Return what one sidecar must prove: what is in its scope, and that what left its scope is absent."""
+    new = {each.ref: each.manifest for each in files if in_scope(each.manifest, app_id)}
+    old = {ref: manifest for ref, manifest in _own_manifests(files, observed) if in_scope(manifest, app_id)}
     removed = {ref for ref in delivery.removals if ref.namespace == observed.namespace}
     refs = sorted({*new, *old, *removed})
     return tuple(Expected(ref, new.get(ref), old.get(ref)) for ref in refs)
 
 
-def _own(wanted: Sequence[ResourceFile], observed: Observed) -> Iterator[tuple[ResourceRef, Manifest]]:
-    """What this agent has on disk; a file that stays as it is counts as what it was made from, not as read again."""
-    unchanged = {each.key: each for each in wanted if _digest_of(each.key, observed) == each.digest}
+def _own_manifests(files: Sequence[ResourceFile], observed: Observed) -> Iterator[tuple[ResourceRef, Manifest]]:
+    """Yield the manifests in this agent's files; an unchanged file counts as its source, not as parsed again."""
+    unchanged = {each.key: each for each in files if _digest_of(each.key, observed) == each.digest}
     for key in observed.journal.files & observed.files.keys():
         if key in unchanged:
             yield unchanged[key].ref, unchanged[key].manifest
@@ -185,43 +184,43 @@ def _sidecar_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...], poli
     if sidecar.external:
         return _external_plan(sidecar, expected)
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
-    open_points = tuple(each for each in expected if each.ref not in kept)
+    unproven = tuple(each for each in expected if each.ref not in kept)
     if not sidecar.running:
         if sidecar.released and not any(each.changed for each in expected):
             return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
         return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
-    if not open_points:
+    if not unproven:
         return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
     if sidecar.current and not any(each.changed for each in expected):
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
     if policy.strategy is Strategy.ROLLING:
         return SidecarPlan(sidecar.app_id, SidecarAction.ROLL, expected, sidecar.before)
-    obstacles = {**reload_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
+    obstacles = {**reload_obstacles(unproven, expected, sidecar.before), **_previous_unproven(unproven, sidecar)}
     if obstacles and policy.unproven is Unproven.RESTART:
         return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
     return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, obstacles)
 
 
 def _external_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...]) -> SidecarPlan:
-    """It shows what it can while it runs; the rest waits for its owner to restart it."""
+    """Plan an external sidecar: verify what a running process can prove; the rest needs a restart by its owner."""
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
-    open_points = tuple(each for each in expected if each.ref not in kept)
-    if not open_points:
+    unproven = tuple(each for each in expected if each.ref not in kept)
+    if not unproven:
         return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
     if not sidecar.running or (sidecar.current and not any(each.changed for each in expected)):
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
-    obstacles = {**reload_obstacles(open_points, expected, sidecar.before), **_overtaken(open_points, sidecar)}
+    obstacles = {**reload_obstacles(unproven, expected, sidecar.before), **_previous_unproven(unproven, sidecar)}
     needed = {ref: f"restart needed: {reason}" for ref, reason in obstacles.items()}
     return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, needed)
 
 
-def _overtaken(points: Sequence[Expected], sidecar: ObservedSidecar) -> dict[ResourceRef, str]:
-    """What replaces content that was never seen in use: its loading may be counted only now, as if it were the new."""
+def _previous_unproven(changes: Sequence[Expected], sidecar: ObservedSidecar) -> dict[ResourceRef, str]:
+    """Return changes of content that was never proven: a late load of it would be counted as one of the new content."""
     found = {}
-    for each in points:
+    for each in changes:
         proof = sidecar.proofs.get(each.ref)
         if each.changed and each.old is not None and (proof is None or proof.digest != loaded_digest(each.old)):
-            found[each.ref] = "the change before this one was not seen to end"
+            found[each.ref] = "the previous change was not verified"
     return found
 
 

@@ -1,6 +1,6 @@
-"""One delivery on this machine, from looking to proof: observe, plan, preflight, write, restart what must, verify.
+"""Applies one delivery on this machine: observe, plan, preflight, write, restart, verify.
 
-The order of acts is here; what to do is decided by ``plan`` and whether it worked by ``verification``.
+Only the order is here; ``plan`` decides what to do and ``verification`` whether it worked.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from governor.process.telemetry import logging
 
 _POLL_S: Final = 0.02
 _SETTLE_S: Final = 5.0
-"""How long a sidecar that has just started may take before it is asked for the state before a change."""
+"""How long to wait for a starting sidecar to become healthy before its state is read."""
 
 _ORPHAN_GRACE_S: Final = 5.0
 
@@ -71,33 +71,33 @@ class LocalPlatform:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """The app ids of the sidecars."""
+        """The app ids of all sidecars."""
         return tuple(self._sidecars)
 
     async def adopt(self, owner: Path) -> None:
-        """Go on with what an earlier agent left running, and end what nobody goes on with; before anything else."""
+        """Adopt the sidecars of an earlier agent and stop its orphans; call before anything else."""
         await asyncio.to_thread(self._directory.sweep)
-        config = self._present_config()
+        config = self._current_config()
         await asyncio.gather(*(each.adopt(config) for each in self._own.values()))
         await _end_orphans(owner, {each.process.pid for each in self._own.values() if each.process})
         await asyncio.to_thread(self._throw_away.sweep)
 
-    def _present_config(self) -> Path | None:
+    def _current_config(self) -> Path | None:
         return self._config_path(next((key for key in self._directory.journal().owned if is_config(key)), None))
 
     def _config_path(self, key: str | None) -> Path | None:
         return self._directory.path(key) if key else None
 
     async def run(self) -> None:
-        """Keep the sidecars alive until cancelled."""
+        """Supervise the sidecars until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._sidecars.values():
                 group.create_task(each.run(), name=f"sidecar {each.app_id}")
             await asyncio.Event().wait()
 
     def start(self) -> None:
-        """Let all sidecars run with what is on disk; those that run are left alone."""
-        config = self._present_config()
+        """Start every sidecar that is held, with the files on disk."""
+        config = self._current_config()
         for each in self._own.values():
             if not each.is_released:
                 each.release(config)
@@ -105,7 +105,7 @@ class LocalPlatform:
     async def converge(
         self, delivery: Delivery, received: Evidence, progress: Progress, superseded: Superseded
     ) -> Findings:
-        """Bring the machine to the delivery and say what was seen; tells ``progress`` when it is written."""
+        """Apply a delivery and return the findings; call ``progress`` once it is written."""
         self._redactor.add(delivery.resources)
         refs = self.refs(delivery)
         observed = await self._observe()
@@ -125,22 +125,24 @@ class LocalPlatform:
         written = self._written_evidence(planned, delivery)
         if any(each.action is not SidecarAction.KEEP for each in planned.sidecars):
             progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
-        shown = await self._verify(planned, delivery.apply, superseded)
-        return tried.prepend_to(findings.combine(refs, shown, self._clock.now(), received, written))
+        found = await self._verify(planned, delivery.apply, superseded)
+        return tried.prepend_to(findings.combine(refs, found, self._clock.now(), received, written))
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
-        """What a delivery is about: its resources, and those that it removes."""
-        wanted = [resource_ref(manifest, self._namespace) for manifest in delivery.resources]
-        return tuple(dict.fromkeys([*wanted, *delivery.removals]))
+        """Return the resources that a delivery sets or removes."""
+        delivered = [resource_ref(manifest, self._namespace) for manifest in delivery.resources]
+        return tuple(dict.fromkeys([*delivered, *delivery.removals]))
 
     async def _observe(self) -> Observed:
         files = await asyncio.to_thread(self._directory.read_files)
         journal = await asyncio.to_thread(self._directory.journal)
-        seen = await asyncio.gather(*(self._seen(each, journal.written) for each in self._sidecars.values()))
-        return Observed(self._namespace, files, journal, seen)
+        sidecars = await asyncio.gather(
+            *(self._observe_sidecar(each, journal.written) for each in self._sidecars.values())
+        )
+        return Observed(self._namespace, files, journal, sidecars)
 
-    async def _seen(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
-        before = await self._settled(sidecar)
+    async def _observe_sidecar(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
+        before = await self._stable_reading(sidecar)
         own = self._own.get(sidecar.app_id)
         return ObservedSidecar(
             sidecar.app_id,
@@ -152,23 +154,23 @@ class LocalPlatform:
         )
 
     def _is_current(self, app_id: str, process: Process | None, written: str) -> bool:
-        """Whether a process started after the last write: by our own count, or by the kernel's clock."""
+        """Return whether a process started after the last write, by start number or by kernel time."""
         if process is None:
             return False
         return process.number > self._written_at.get(app_id, 0) or started_after(process.start_time, written)
 
-    async def _settled(self, sidecar: AnySidecar) -> Reading:
-        """A reading of a sidecar that is up, or of one that is not there, or whatever there is in the end."""
+    async def _stable_reading(self, sidecar: AnySidecar) -> Reading:
+        """Read a sidecar until it is healthy or has no process, at most for ``_SETTLE_S``."""
         deadline = self._clock.monotonic() + _SETTLE_S
         while True:
             reading = await sidecar.read()
-            is_up = reading.status is not None and reading.status.healthy
-            if is_up or reading.process is None or self._clock.monotonic() > deadline:
+            is_healthy = reading.status is not None and reading.status.healthy
+            if is_healthy or reading.process is None or self._clock.monotonic() > deadline:
                 return reading
             await self._clock.sleep(_POLL_S)
 
     async def _change(self, planned: Plan) -> None:
-        """Write while the sidecars that must restart are down, so that none of them takes half of a change."""
+        """Write while the sidecars to restart are stopped, so that none loads a partial change."""
         journal = await asyncio.to_thread(self._directory.journal)
         starting = [self._own[each.app_id] for each in planned.sidecars if each.action is SidecarAction.START]
         staged = await asyncio.to_thread(self._directory.stage, planned)
@@ -183,39 +185,39 @@ class LocalPlatform:
             self._directory.discard(staged)
 
     def _written_evidence(self, planned: Plan, delivery: Delivery) -> Evidence:
-        """When the files of this delivery were written; looking again later does not change it."""
-        this = (delivery.sequence, delivery.attempt)
-        if self._written is None or self._written[0] != this or planned.writes or planned.removals:
+        """Return the evidence of the write; a later reconcile without a write returns the same."""
+        attempt = (delivery.sequence, delivery.attempt)
+        if self._written is None or self._written[0] != attempt or planned.writes or planned.removals:
             text = f"{len(planned.writes)} files written, {len(planned.removals)} removed"
-            self._written = (this, Evidence("file", self._clock.now(), text))
+            self._written = (attempt, Evidence("file", self._clock.now(), text))
         return self._written[1]
 
     async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, SidecarFindings]:
-        async def prove(each: SidecarPlan, after: int | None = None) -> SidecarFindings:
+        async def verify(each: SidecarPlan, after: int | None = None) -> SidecarFindings:
             verifier = SidecarVerifier(self._sidecars[each.app_id], policy, superseded, self._clock)
             number = self._written_at.get(each.app_id, 0) if after is None else after
             return await verifier.verify(each, number, self._redactor)
 
         rolling = [each for each in planned.sidecars if each.action is SidecarAction.ROLL]
         others = [each for each in planned.sidecars if each.action is not SidecarAction.ROLL]
-        shown = dict(zip((each.app_id for each in others), await asyncio.gather(*map(prove, others)), strict=True))
+        found = dict(zip((each.app_id for each in others), await asyncio.gather(*map(verify, others)), strict=True))
         for each in rolling:
-            stopper = next((app_id for app_id, found in shown.items() if not _all_verified(found)), None)
-            if stopper is not None or superseded():
-                shown[each.app_id] = self._not_restarted(each, stopper)
+            unverified = next((app_id for app_id, each_found in found.items() if not _all_verified(each_found)), None)
+            if unverified is not None or superseded():
+                found[each.app_id] = self._not_restarted(each, unverified)
                 continue
             restarted = await self._own[each.app_id].restart(self._config_path(planned.config))
-            shown[each.app_id] = await prove(each, restarted)
-        return shown
+            found[each.app_id] = await verify(each, restarted)
+        return found
 
-    def _not_restarted(self, planned: SidecarPlan, stopper: str | None) -> SidecarFindings:
-        reason = f"{stopper} has not shown the change" if stopper else "a newer delivery is there"
+    def _not_restarted(self, planned: SidecarPlan, unverified: str | None) -> SidecarFindings:
+        reason = f"the change is not verified in {unverified}" if unverified else "a newer delivery has arrived"
         evidence = Evidence(f"sidecar {planned.app_id}", self._clock.now(), f"not restarted: {reason}")
         return {each.ref: Finding(state=State.UNPROVEN, evidence=(evidence,)) for each in planned.expected}
 
 
-def _all_verified(shown: SidecarFindings) -> bool:
-    return all(each.state is State.VERIFIED for each in shown.values())
+def _all_verified(found: SidecarFindings) -> bool:
+    return all(each.state is State.VERIFIED for each in found.values())
 
 
 async def _end_orphans(owner: Path, adopted: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""Where the sidecars listen: on ports given, kept or free, which nobody else takes before daprd has them."""
+"""Ports of the sidecars: configured, kept or free, and reserved until daprd has bound them."""
 
 import itertools
 import random
@@ -12,12 +12,12 @@ from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
 
 _RANGE: Final = range(10_000, 32_768)
-"""Below the ports that Linux gives to outgoing connections by default: a kept port must stay free."""
+"""Below Linux's default ephemeral range, so that a kept port stays free."""
 _NONE: Final = Ports(0, 0, 0, 0, 0)
 
 
 def preferred_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
-    """The ports given, else those kept; 0 is one that is still to be found."""
+    """Return the configured ports, else the kept ones; 0 means none yet."""
     before = kept or _NONE
     return Ports(
         http=settings.http_port or before.http,
@@ -29,66 +29,66 @@ def preferred_ports(settings: SidecarSettings, kept: Ports | None) -> Ports:
 
 
 class ReservedPorts:
-    """The ports of one sidecar, held from their choice on: daprd binds them up to seconds after it was started.
+    """The ports of one sidecar, reserved until closed: daprd binds them up to seconds after it starts.
 
-    They are bound here, so that whoever looks for a free port passes them by, and not listened on, so that daprd gets
-    them: as every Go program it shares an address with a socket that does not listen.
+    The sockets are bound, so that no other program chooses these ports, but do not listen, so that daprd can bind them
+    too: Go sets SO_REUSEADDR.
     """
 
     def __init__(self, settings: SidecarSettings, kept: Ports | None = None) -> None:
-        """A given port is used in any case; daprd says so if another program has it."""
+        """Reserve every port except configured ones, which daprd binds or fails on."""
         self._sockets: list[socket.socket] = []
-        wanted, given = preferred_ports(settings, kept), preferred_ports(settings, None)
+        preferred, given = preferred_ports(settings, kept), preferred_ports(settings, None)
         try:
             self.ports = Ports(
-                http=given.http or self._port(wanted.http),
-                grpc=given.grpc or self._port(wanted.grpc),
-                internal_grpc=self._port(wanted.internal_grpc),
-                public=given.public or self._port(wanted.public),
-                metrics=given.metrics or self._port(wanted.metrics),
+                http=given.http or self._port(preferred.http),
+                grpc=given.grpc or self._port(preferred.grpc),
+                internal_grpc=self._port(preferred.internal_grpc),
+                public=given.public or self._port(preferred.public),
+                metrics=given.metrics or self._port(preferred.metrics),
             )
         except BaseException:
-            self.let_go()
+            self.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.let_go()
+        self.close()
 
-    def let_go(self) -> None:
-        """Hold them no longer."""
+    def close(self) -> None:
+        """Close the sockets."""
         for each in self._sockets:
             each.close()
         self._sockets.clear()
 
     def _port(self, kept: int) -> int:
-        """The kept port, or a free one if there is none or another program has it."""
-        # Connections of the last daprd that have just ended are no obstacle for the next.
-        if kept and (self._hold(kept) or self._hold(kept, shared=True)):
+        """Reserve the kept port, or a free one if there is none or it is in use."""
+        # The second, shared attempt succeeds despite closed connections of the previous daprd in TIME_WAIT.
+        if kept and (self._reserve(kept) or self._reserve(kept, shared=True)):
             return kept
         for candidate in _candidates():
-            if self._hold(candidate):
+            if self._reserve(candidate):
                 return candidate
         message = "no free port is left for a sidecar; give its ports in the settings"
         raise GovernorError(Kind.EXHAUSTED, "no-port", message)
 
-    def _hold(self, port: int, *, shared: bool = False) -> bool:
-        holder = socket.socket()
+    def _reserve(self, port: int, *, shared: bool = False) -> bool:
+        sock = socket.socket()
         try:
             if shared:
-                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("", port))
-            # Only now: before, it would have been bound beside another holder.
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("", port))
+            # Only after the bind: before it, the bind would succeed on a port that is already reserved.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         except OSError:
-            holder.close()
+            sock.close()
             return False
-        self._sockets.append(holder)
+        self._sockets.append(sock)
         return True
 
 
 def _candidates() -> Iterator[int]:
-    first = random.choice(_RANGE)  # noqa: S311 - spreads ports, guards nothing
+    first = random.choice(_RANGE)  # noqa: S311 - spreads ports, not security
     return itertools.chain(range(first, _RANGE.stop), range(_RANGE.start, first))

@@ -1,6 +1,6 @@
-"""One daprd that the agent runs: kept alive with backoff, held and released around a change, and looked at.
+"""One daprd that the agent runs: restarted with backoff, stopped around a change, and probed.
 
-It decides nothing about deliveries. The process outlives the agent; the next agent goes on with it.
+Makes no decisions about deliveries. The process outlives the agent; the next agent adopts it.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from governor.values.digest import digest
 
 STOP_GRACE_S: Final = 10.0
 _BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
-_STEADY_S: Final = 30.0
-"""A process that lived this long was not part of a series of failures."""
-_LOG_BYTES: Final = 16 * 1024 * 1024
+_STABLE_S: Final = 30.0
+"""A process that ran longer than this resets the restart backoff."""
+_MAX_LOG_BYTES: Final = 16 * 1024 * 1024
 _POLL_S: Final = 0.02
 _PAUSE_GROWTH: Final = 1.3
 
@@ -41,7 +41,7 @@ _log = logging.get_logger(__name__)
 
 
 class Sidecar:
-    """A supervised daprd. ``run`` keeps it alive while it is released; ``hold`` ends it and keeps it ended."""
+    """A supervised daprd. ``run`` restarts it while it is released; ``hold`` stops it until ``release``."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Sidecar:
         self._record = storage.sidecar(settings.app_id)
         self.ports: Ports = preferred_ports(settings, self._record.ports if self._record else None)
         self._probe = self._new_probe()
-        self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - spreads restarts, guards nothing
+        self._retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - jitter, not security
         self._running: Detached | None = None
         self._config: Path | None = None
         self._last_exit: SidecarExit | None = None
@@ -77,43 +77,43 @@ class Sidecar:
 
     @property
     def log_file(self) -> Path:
-        """Where daprd's output goes."""
+        """The file with daprd's output."""
         return self._storage.log_directory / f"{self.app_id}.log"
 
     @property
     def is_released(self) -> bool:
-        """Whether a process runs or will be started without being asked for."""
+        """Whether a process runs or will be started by ``run``."""
         return self._released.is_set()
 
     def is_up(self) -> bool:
-        """Whether there is a process."""
+        """Return whether it has a process."""
         return self.process is not None
 
     def not_ready(self) -> str:
-        """Why the sidecar cannot serve its application, or nothing."""
+        """Return why the sidecar cannot serve its application, or ``""``."""
         if self.process is not None:
             return "" if self._is_healthy else "daprd is starting"
-        # Its last words may hold secrets, and whoever asks for health may be anybody.
-        return f"daprd ended, see {self.log_file}" if self._last_exit else "daprd is not started"
+        # The exit message may contain secrets, and health is readable without credentials.
+        return f"daprd exited, see {self.log_file}" if self._last_exit else "daprd is not started"
 
     def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
-        """What the process of a reading was seen to use; a new process has shown nothing yet."""
+        """Return the proofs of a reading's process; a new process has none."""
         return self._probe.proofs(reading.process)
 
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
-        """Remember what the process of a reading was seen to use, for the next agent too."""
+        """Store the proofs of a reading's process, for the next agent too."""
         if proofs != self.proofs(reading):
             self._probe.set_proofs(reading.process, proofs)
             await self._save_record()
 
     async def adopt(self, config: Path | None) -> None:
-        """Go on with the process of an earlier agent, if it was started as it would be now; otherwise end it."""
+        """Adopt the process of an earlier agent, or stop it if its launch settings differ from today's."""
         record = self._record.process if self._record else None
         found = record and detached.adopt(record.pid, record.start_time, self.log_file, record.log_begin)
         if record is None or not found or self._record is None:
             return
         if record.launch != self._launch_digest(config):
-            _log.info("ending a sidecar whose settings have changed", app_id=self.app_id, pid=found.pid)
+            _log.info("stopping a sidecar whose settings changed", app_id=self.app_id, pid=found.pid)
             await found.stop(STOP_GRACE_S)
             return
         self.process = Process(self.starts, found.pid, found.start_time)
@@ -121,10 +121,10 @@ class Sidecar:
         self._running, self._config = found, config
         self._stopped.clear()
         self._released.set()
-        _log.info("going on with a sidecar that runs", app_id=self.app_id, pid=found.pid)
+        _log.info("sidecar adopted", app_id=self.app_id, pid=found.pid)
 
     async def run(self) -> None:
-        """Keep a process alive while released, until cancelled; it goes on then, unless it shall end with the agent."""
+        """Supervise the process while released, until cancelled; then detach it, or stop it if so configured."""
         try:
             while True:
                 await self._released.wait()
@@ -134,7 +134,7 @@ class Sidecar:
                 await self._detach_or_stop(self._running)
 
     async def hold(self) -> None:
-        """End the process gracefully and keep it ended until released."""
+        """Stop the process gracefully and keep it stopped until ``release``."""
         self._released.clear()
         self._skip_backoff.set()
         if self._running is not None:
@@ -142,25 +142,25 @@ class Sidecar:
         await self._stopped.wait()
 
     def release(self, config: Path | None) -> None:
-        """Let a process run, soon and with this configuration; one that runs already goes on with what it has."""
+        """Start the process without backoff, with this configuration; a running process keeps its own."""
         self._config = config
         self._retries.reset()
         self._released.set()
         self._skip_backoff.set()
 
     async def restart(self, config: Path | None) -> int:
-        """Replace the process gracefully by a new one; any process with a number beyond the one returned is new."""
+        """Restart gracefully and return the last start number before; a process with a higher number is new."""
         await self.hold()
         before = self.starts
         self.release(config)
         return before
 
     async def restart_unchanged(self) -> int:
-        """Restart with the configuration that it has."""
+        """Restart with the current configuration."""
         return await self.restart(self._config)
 
     async def read(self) -> Reading:
-        """What is seen of the sidecar now."""
+        """Probe the sidecar."""
         process = self.process
         reading = await self._probe.read(process, self._last_exit) if process else None
         if reading is None or process != self.process:
@@ -168,64 +168,64 @@ class Sidecar:
         return msgspec.structs.replace(reading, errors=await self._logged_errors(reading))
 
     async def _run_once(self) -> None:
-        """Have a process and wait for its end; after an end that nobody asked for, wait longer each time."""
+        """Start a process, or use the adopted one, and wait for its exit; after an unexpected exit, back off."""
         self._stopped.clear()
         self._skip_backoff.clear()
         began = self._clock.monotonic()
         try:
-            ending = await self._start_and_wait()
+            last_exit = await self._start_and_wait()
         finally:
             if self._running is None:
                 self._stopped.set()
         if not self._released.is_set():
             return
-        self._last_exit = ending
+        self._last_exit = last_exit
         self._on_change()
-        if self._clock.monotonic() - began > _STEADY_S:
+        if self._clock.monotonic() - began > _STABLE_S:
             self._retries.reset()
         delay_s = self._retries.next_delay_s()
-        _log.warning("sidecar ended", app_id=self.app_id, again_in_s=round(delay_s, 1), log=str(self.log_file))
+        _log.warning("sidecar exited", app_id=self.app_id, restart_in_s=round(delay_s, 1), log=str(self.log_file))
         await self._back_off(delay_s)
 
     async def _start_and_wait(self) -> SidecarExit:
-        with ExitStack() as held:
+        with ExitStack() as reserved:
             if self._running is None:
                 try:
-                    await self._start(held)
+                    await self._start(reserved)
                 except GovernorError as error:
                     return SidecarExit(self.starts, str(error))
-            ended = await self._wait()
+            exited = await self._wait()
         self._running = self.process = None
-        return SidecarExit(self.starts, daprd.describe_exit(ended), external_cause=daprd.has_external_cause(ended))
+        return SidecarExit(self.starts, daprd.describe_exit(exited), external_cause=daprd.has_external_cause(exited))
 
     async def _wait(self) -> ChildExit:
         running = self._running
-        assert running is not None  # noqa: S101 - started just now, or taken over before
+        assert running is not None  # noqa: S101 - just started, or adopted
         if not self._released.is_set():
             await running.stop(STOP_GRACE_S)
         async with asyncio.TaskGroup() as group:
             awaiting_healthy = group.create_task(self._await_healthy(running.pid))
-            ended = await running.wait()
+            exited = await running.wait()
             awaiting_healthy.cancel()
-        return ended
+        return exited
 
-    async def _start(self, held: ExitStack) -> None:
-        unasked = self._retries.failures > 0
+    async def _start(self, reserved: ExitStack) -> None:
+        is_retry = self._retries.failures > 0
         self.starts += 1
         await asyncio.to_thread(self._rotate_log)
-        self.ports = held.enter_context(ReservedPorts(self._settings, self.ports)).ports
+        self.ports = reserved.enter_context(ReservedPorts(self._settings, self.ports)).ports
         self._probe = self._new_probe()
-        words = daprd.argv(self._launch, self._settings, self.ports, self._config)
-        self._running = await detached.start(words, env=daprd.environment(self._launch), log_file=self.log_file)
+        argv = daprd.argv(self._launch, self._settings, self.ports, self._config)
+        self._running = await detached.start(argv, env=daprd.environment(self._launch), log_file=self.log_file)
         self.process = Process(self.starts, self._running.pid, self._running.start_time)
         self._is_healthy = False
         _log.info("sidecar started", app_id=self.app_id, pid=self._running.pid, http_port=self.ports.http)
         await self._save_record()
-        if unasked:
+        if is_retry:
             self._on_change()
 
     async def _await_healthy(self, pid: int) -> None:
-        """Note on which socket a new process answers first, and when it is healthy."""
+        """Poll a new process until it is healthy, and record its first listening socket."""
         pause_s = _POLL_S
         while not self._is_healthy:
             await asyncio.sleep(pause_s)
@@ -242,32 +242,32 @@ class Sidecar:
         self._running = self.process = None
 
     def _new_probe(self) -> Probe:
-        place = ProbeTarget(self.app_id, self.ports.public, self.ports.metrics, self._launch.resources)
-        return Probe(place, self._session, self._clock)
+        target = ProbeTarget(self.app_id, self.ports.public, self.ports.metrics, self._launch.resources)
+        return Probe(target, self._session, self._clock)
 
     def _launch_digest(self, config: Path | None) -> str:
-        """Two processes with the same one were started alike."""
+        """Return the digest of the launch settings: command line and namespace."""
         return digest([daprd.argv(self._launch, self._settings, self.ports, config), self._launch.namespace])
 
     def _rotate_log(self) -> None:
-        """Begin a new log when the old one is large."""
-        if self.log_file.exists() and self.log_file.stat().st_size > _LOG_BYTES:
+        """Rotate the log file if it is too large."""
+        if self.log_file.exists() and self.log_file.stat().st_size > _MAX_LOG_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
     async def _save_record(self) -> None:
-        """Leave a record for the next agent; a process without one is ended by it."""
+        """Store a record for the next agent, which stops a process without one as an orphan."""
         process, running = self.process, self._running
         if process is None or running is None:
             return
-        own = ProcessRecord(
+        process_record = ProcessRecord(
             running.pid, running.start_time, self._launch_digest(self._config), running.log_begin, self._probe.listener
         )
-        record = SidecarRecord(self.ports, own, tuple(self._probe.proofs(process).items()))
+        record = SidecarRecord(self.ports, process_record, tuple(self._probe.proofs(process).items()))
         try:
             await asyncio.to_thread(self._storage.save_sidecar, self.app_id, record)
         except GovernorError as error:
-            # A full disk must not take the application's sidecar down; the next agent would start it anew.
-            _log.error("cannot remember the sidecar's process", app_id=self.app_id, error=str(error))
+            # A full disk must not stop the sidecar; without a record the next agent restarts it.
+            _log.error("cannot store the sidecar record", app_id=self.app_id, error=str(error))
 
     async def _back_off(self, seconds: float) -> None:
         try:
@@ -277,7 +277,7 @@ class Sidecar:
             return
 
     async def _logged_errors(self, reading: Reading) -> tuple[str, ...]:
-        """The errors in the log of the present process, where there must be some."""
+        """Return the logged errors of the current process if its counters show a failure."""
         status, running = reading.status, self._running
         if running is None or status is None or status.counters is None or not status.counters.failed:
             return ()

@@ -1,6 +1,6 @@
-"""Asking one sidecar until it has shown what is expected, has failed, or its time is over. Only polling lives here.
+"""Polls one sidecar until its part of a delivery is verified, has failed, or the window is over.
 
-A live change gets half of the window; the other half is for the restart that follows when nothing was proven.
+A reload gets half of the window; the other half is for the restart that follows if the reload proves nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,8 +31,8 @@ _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.25
 _PAUSE_GROWTH: Final = 1.3
 
-_MOST_ENDED_BY_OTHERS: Final = 3
-"""A process that is killed more often than this may be killed for what it loaded, for example by a lack of memory."""
+_MAX_EXTERNAL_EXITS: Final = 3
+"""A process killed more often than this may be killed because of what it loaded, for example out of memory."""
 
 Superseded: TypeAlias = Callable[[], bool]
 AnySidecar: TypeAlias = Sidecar | ExternalSidecar
@@ -40,40 +40,40 @@ SidecarFindings: TypeAlias = Mapping[ResourceRef, Finding]
 
 
 class JudgedReading(msgspec.Struct, frozen=True):
-    """The last reading of a sidecar and what it says."""
+    """A reading of a sidecar with its verdicts."""
 
     reading: Reading
     verdicts: Verdicts
 
 
 class SidecarVerifier:
-    """Proves one sidecar's part of one delivery."""
+    """Verifies one sidecar's part of one delivery."""
 
     def __init__(self, sidecar: AnySidecar, policy: ApplyPolicy, superseded: Superseded, clock: Clock) -> None:
         self._sidecar = sidecar
         self._window_s = float(policy.verify_window_seconds)
-        own = sidecar if isinstance(sidecar, Sidecar) else None
-        self._restartable = own if policy.unproven is Unproven.RESTART else None
+        managed = sidecar if isinstance(sidecar, Sidecar) else None
+        self._restartable = managed if policy.unproven is Unproven.RESTART else None
         self._superseded = superseded
         self._clock = clock
 
     async def verify(self, planned: SidecarPlan, after: int, redactor: Redactor) -> SidecarFindings:
-        """What the sidecar shows of each resource in its scope; ``after`` numbers its starts before the write."""
-        seen = await self._verify(planned, after)
-        for _ in range(_MOST_ENDED_BY_OTHERS):
-            last_exit = seen.reading.last_exit
-            if last_exit is None or not last_exit.external_cause or not _blames(seen, last_exit):
+        """Return the finding of each resource in scope; ``after`` is the last start number before the write."""
+        judged = await self._verify(planned, after)
+        for _ in range(_MAX_EXTERNAL_EXITS):
+            last_exit = judged.reading.last_exit
+            if last_exit is None or not last_exit.external_cause or not _failed_by(judged, last_exit):
                 break
-            # Whoever ended it, the change did not: the next process may show it.
-            seen = await self._verify_fresh(planned.expected, last_exit.number, self._window_s)
-        return await self._conclude(planned, seen, redactor)
+            # The change did not cause the exit: the next process may prove it.
+            judged = await self._verify_fresh(planned.expected, last_exit.number, self._window_s)
+        return await self._conclude(planned, judged, redactor)
 
     async def _verify(self, planned: SidecarPlan, after: int) -> JudgedReading:
         before = planned.before
         if before is None or planned.action in (SidecarAction.START, SidecarAction.ROLL):
             return await self._verify_fresh(planned.expected, after, self._window_s)
         if planned.action is SidecarAction.AWAIT:
-            # Earlier processes may have ended; that is not this one's failure.
+            # An exit of an earlier process is not a failure of this one.
             number = before.process.number if before.process else self._sidecar.starts
             return await self._verify_fresh(planned.expected, number - 1, self._window_s)
         return await self._verify_reload(planned, before)
@@ -84,19 +84,19 @@ class SidecarVerifier:
         window_s = self._window_s / 2 if self._restartable else self._window_s
 
         def is_replaced(now: Reading) -> bool:
-            """By its owner: another process will never show what this one was to show."""
+            """Return whether the owner restarted the sidecar: the new process cannot complete this proof."""
             return now.process not in (None, before.process)
 
-        seen = await self._ask(lambda now: judge_running(changed, kept, before, now), window_s, is_replaced)
-        if settled(seen.verdicts) or self._restartable is None or self._superseded():
+        judged = await self._poll(lambda now: judge_running(changed, kept, before, now), window_s, is_replaced)
+        if settled(judged.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
-            return JudgedReading(seen.reading, {**seen.verdicts, **blocked})
+            return JudgedReading(judged.reading, {**judged.verdicts, **blocked})
         return await self._verify_fresh(planned.expected, await self._restartable.restart_unchanged(), window_s)
 
     async def _verify_fresh(self, expected: tuple[Expected, ...], after: int, window_s: float) -> JudgedReading:
-        return await self._ask(lambda now: judge_fresh(expected, after, now), window_s)
+        return await self._poll(lambda now: judge_fresh(expected, after, now), window_s)
 
-    async def _ask(
+    async def _poll(
         self,
         judge: Callable[[Reading], Verdicts],
         window_s: float,
@@ -106,29 +106,29 @@ class SidecarVerifier:
         pause_s = _FIRST_PAUSE_S
         while True:
             reading = await self._sidecar.read()
-            seen = JudgedReading(reading, judge(reading))
-            is_over = settled(seen.verdicts) or is_futile(reading) or self._superseded()
+            judged = JudgedReading(reading, judge(reading))
+            is_over = settled(judged.verdicts) or is_futile(reading) or self._superseded()
             if is_over or self._clock.monotonic() >= deadline:
-                return seen
+                return judged
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
-    async def _conclude(self, planned: SidecarPlan, seen: JudgedReading, redactor: Redactor) -> SidecarFindings:
-        """A finding for everything expected; what was verified is remembered for this process."""
-        had = self._sidecar.proofs(seen.reading)
-        shown: dict[ResourceRef, Finding] = {}
+    async def _conclude(self, planned: SidecarPlan, judged: JudgedReading, redactor: Redactor) -> SidecarFindings:
+        """Return a finding for everything expected, and store the proofs of the process."""
+        earlier = self._sidecar.proofs(judged.reading)
+        found: dict[ResourceRef, Finding] = {}
         proofs: dict[ResourceRef, Proof] = {}
         for each in planned.expected:
-            verdict = seen.verdicts[each.ref]
-            evidence = Evidence(f"sidecar {self._sidecar.app_id}", seen.reading.time, redactor.redact(verdict.text))
+            verdict = judged.verdicts[each.ref]
+            evidence = Evidence(f"sidecar {self._sidecar.app_id}", judged.reading.time, redactor.redact(verdict.text))
             if verdict.state is State.VERIFIED:
-                new = Proof(each.digest, evidence)
-                proofs[each.ref] = had.get(each.ref, new) if each.ref in planned.kept else new
+                proof = Proof(each.digest, evidence)
+                proofs[each.ref] = earlier.get(each.ref, proof) if each.ref in planned.kept else proof
                 evidence = proofs[each.ref].evidence
-            shown[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
-        await self._sidecar.keep_proofs(seen.reading, proofs)
-        return shown
+            found[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
+        await self._sidecar.keep_proofs(judged.reading, proofs)
+        return found
 
 
-def _blames(seen: JudgedReading, last_exit: SidecarExit) -> bool:
-    return Verdict(State.FAILED, last_exit.text) in seen.verdicts.values()
+def _failed_by(judged: JudgedReading, last_exit: SidecarExit) -> bool:
+    return Verdict(State.FAILED, last_exit.text) in judged.verdicts.values()

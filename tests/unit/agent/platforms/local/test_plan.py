@@ -114,9 +114,13 @@ def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
     [
         (component("one"), {"resources/mine.yaml": ObservedFile("", (component("one"),))}, "resources/mine.yaml"),
         (component("one"), {"resources/component.one.yaml": ObservedFile("", ())}, "not written by this agent"),
-        ({**component("one"), "metadata": {"name": "one", "namespace": "two"}}, {}, "a second one cannot be served"),
-        ({**component("one"), "kind": "Installation"}, {}, "no kind that a Dapr sidecar"),
-        ({**component("one"), "apiVersion": "dapr.io/v9"}, {}, "no kind that a Dapr sidecar"),
+        (
+            {**component("one"), "metadata": {"name": "one", "namespace": "two"}},
+            {},
+            "another namespace is not supported",
+        ),
+        ({**component("one"), "kind": "Installation"}, {}, "not a kind that a Dapr sidecar"),
+        ({**component("one"), "apiVersion": "dapr.io/v9"}, {}, "not a kind that a Dapr sidecar"),
     ],
     ids=["foreign resource", "foreign file", "namespace", "kind", "version"],
 )

@@ -64,7 +64,7 @@ def test_two_that_look_for_ports_at_once_never_get_the_same(monkeypatch: pytest.
     held = [ReservedPorts(APP) for _ in range(20)]
     chosen = [port for each in held for port in msgspec.structs.astuple(each.ports)]
     for each in held:
-        each.let_go()
+        each.close()
     assert len(set(chosen)) == len(chosen)
 
 
