@@ -1,4 +1,6 @@
 # Every target prepares what it needs; see CONTRIBUTING.md. Set-up itself is tools/bootstrap and tools/setup.py.
+# Without byte code each test process would compile and rewrite every module again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON_VENV  := .venv/bin/python
 KUBE_SERVERS := etcd kube-apiserver kubectl
 PROXY_SERVERS := containerd-2 go-peers crictl
@@ -7,7 +9,7 @@ DEMO_SERVERS := daprd redis
 SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) containerd-2 kwok dapr-services dapr-services-1.16 go-peers crictl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-generated soak bench-change bench-kube bench-proxy \
+.PHONY: help demo test test-unit check check-generated soak bench-change bench-kube bench-proxy \
 	bench-image image testbed-up testbed-down generate lock clean environment servers demo-servers kube-servers proxy-servers node-servers
 
 help: ## Show this list
@@ -19,6 +21,9 @@ demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everyt
 test: servers ## Run all tests on real servers
 	$(PYTHON_VENV) -m pytest -n 6 --dist loadscope
 
+test-unit: environment ## Run the tests that need no server (PYTHON=python3.13 chooses the interpreter)
+	$(PYTHON_VENV) -m pytest -n 2 tests/unit
+
 check: environment check-generated ## Check style, types, import layers and generated files
 	$(PYTHON_VENV) -m ruff check
 	$(PYTHON_VENV) -m ruff format --check
@@ -28,13 +33,13 @@ check: environment check-generated ## Check style, types, import layers and gene
 soak: servers ## Run the long tests
 	$(PYTHON_VENV) -m pytest -m soak
 
-bench-change: demo-servers ## Measure the time from an accepted change to its proven use
+bench-change: demo-servers ## Measure the time from an accepted change to its proof
 	$(PYTHON_VENV) -m bench.change
 
-bench-kube: kube-servers ## Measure our Kubernetes client and reflector beside other libraries
+bench-kube: kube-servers ## Compare our Kubernetes client and reflector with other libraries
 	$(PYTHON_VENV) -m bench.kube
 
-bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID ..." beside others); needs root
+bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID ..." compares others); needs root
 	$(PYTHON_VENV) -m bench.proxy $(PEERS)
 
 bench-image: environment ## Measure the size and the start of the container image; needs root
@@ -46,10 +51,10 @@ image: environment ## Make the container image as an OCI archive (OUTPUT=build/g
 testbed-up: node-servers ## Start a real cluster on this machine (DAPR=1.18.3 installs Dapr too); needs root
 	@$(PYTHON_VENV) -m testbed.cluster up $(if $(DAPR),--dapr=$(DAPR))
 
-testbed-down: environment ## End that cluster and leave nothing of it
+testbed-down: environment ## Stop that cluster and remove every trace of it
 	@$(PYTHON_VENV) -m testbed.cluster down
 
-generate: environment ## Write the generated files anew
+generate: environment ## Rewrite the generated files
 	$(PYTHON_VENV) tools/generate.py
 
 check-generated: environment
