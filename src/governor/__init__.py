@@ -1,6 +1,6 @@
 """Runtime Governor: keeps a fleet of application runtimes in the state their owner asked for, and proves it.
 
-The packages below are layers; ARCHITECTURE.md names them and import-linter keeps them apart.
+The packages are layers; ARCHITECTURE.md describes them and import-linter enforces them.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""The closed set of error kinds that every layer speaks.
+"""The closed set of error kinds that every layer uses.
 
-Adapters translate foreign exceptions into a GovernorError at one spot, with ``raise ... from``. Each edge (HTTP,
-exit code, reconcile outcome) has one total table from Kind. Nothing here knows any edge.
+Adapters translate foreign exceptions into a GovernorError in one place, with ``raise ... from``. Each edge (HTTP, exit
+codes, reconcile outcomes) maps every Kind in one table; those tables are defined at the edges.
 """
 
 import enum
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Kind(enum.StrEnum):
-    """What sort of failure it is; each edge maps every member."""
+    """The category of a failure; each edge maps every member."""
 
     INVALID = "invalid"
     NOT_FOUND = "not-found"
@@ -28,7 +28,7 @@ class Kind(enum.StrEnum):
 
 
 class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place where something is wrong. Only ``reason`` is always known."""
+    """One problem and its location; only ``reason`` is required."""
 
     reason: str
     file: str = ""
@@ -37,14 +37,14 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""
 
     def __str__(self) -> str:
-        """In the form that editors can jump to."""
+        """Return ``file:line: document path: reason``, a form that editors can open."""
         place = f"{self.file}:{self.line}" if self.file and self.line else self.file
         subject = " ".join(part for part in (self.document, self.path) if part)
         return ": ".join(part for part in (place, subject, self.reason) if part)
 
 
 class GovernorError(Exception):
-    """A failure with a kind, a stable code, a message for people and the places it concerns."""
+    """A failure with a kind, a stable code, a message and details."""
 
     def __init__(self, kind: Kind, code: str, message: str, details: Iterable[Detail] = ()) -> None:
         super().__init__(message)
@@ -58,5 +58,5 @@ class GovernorError(Exception):
 
 
 def invalid(code: str, message: str, details: Iterable[Detail] = ()) -> GovernorError:
-    """Input that is wrong in itself; repeating it cannot help."""
+    """Return an error for invalid input, which a retry cannot fix."""
     return GovernorError(Kind.INVALID, code, message, details)

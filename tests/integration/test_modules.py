@@ -1,6 +1,6 @@
-"""What each started program has imported, compared with a committed list: no program pays for another's libraries.
+"""The modules that each program imports, compared with committed lists: no program loads another's libraries.
 
-After a wanted change: ``GOVERNOR_WRITE_MODULES=1 pytest tests/integration/test_modules.py`` writes the lists anew.
+``GOVERNOR_WRITE_MODULES=1 pytest tests/integration/test_modules.py`` rewrites the lists after an intended change.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 
 LISTS = Path(__file__).parent / "modules"
 
-# Every interpreter that is started loads it first, so it also sees what a program becomes. The hook runs last of all.
+# Every interpreter loads this first, also after execv. The exit hook runs last.
 CUSTOMIZE = """
 import atexit, os, sys
 def write(file):
@@ -24,8 +24,8 @@ def write(file):
 atexit.register(write, os.environ["MODULES_FILE"])
 """
 
-WORKS = {"server": b"Started server process", "agent": b"cannot reach", "runtime-proxy": b'"serving"'}
-"""What a program logs once all of its parts run; the agent's server is not there, nor is the proxy's runtime."""
+RUNNING = {"server": b"Started server process", "agent": b"cannot reach", "runtime-proxy": b'"serving"'}
+"""What a program logs once it runs; the agent has no server and the proxy no runtime."""
 
 PROGRAMS = {
     "cli": ["--help"],
@@ -47,31 +47,31 @@ PROGRAMS = {
 
 
 def counted(modules: Sequence[str]) -> set[str]:
-    """Ours by module, others' by distribution; the standard library is not counted."""
+    """Return our modules by name and others by top-level package, without the standard library."""
     ours = {name for name in modules if name.split(".")[0] == "governor"}
     others = {name.split(".")[0] for name in modules} - set(sys.stdlib_module_names) - {"governor", "typing_extensions"}
     return ours | {name for name in others if not name.startswith(("_", "sitecustomize", "editable"))}
 
 
 def modules_of(program: str, tmp_path: Path, daprd: Path) -> set[str]:
-    """Start the program, wait until it works, stop it, and read what it had imported."""
-    words = [word.format(tmp=tmp_path, daprd=daprd) for word in PROGRAMS[program]]
+    """Start the program, wait until it runs, stop it, and return what it has imported."""
+    arguments = [argument.format(tmp=tmp_path, daprd=daprd) for argument in PROGRAMS[program]]
     dump, log = tmp_path / "modules.txt", tmp_path / "log"
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(CUSTOMIZE)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "governor.cli.main", *words],
+            [sys.executable, "-m", "governor.cli.main", *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(tmp_path / "path"), "MODULES_FILE": str(dump)},
         )
     try:
         deadline = time.monotonic() + 60
-        while WORKS.get(program, b"") not in log.read_bytes() and process.poll() is None:
+        while RUNNING.get(program, b"") not in log.read_bytes() and process.poll() is None:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)
-        if program in WORKS:
+        if program in RUNNING:
             process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
     finally:
@@ -81,7 +81,7 @@ def modules_of(program: str, tmp_path: Path, daprd: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_imports_only_what_its_list_names(program: str, tmp_path: Path, daprd_binary: Path) -> None:
+def test_a_program_imports_exactly_what_its_list_names(program: str, tmp_path: Path, daprd_binary: Path) -> None:
     (tmp_path / "agent.yaml").write_text("sidecars: []\n")
     (tmp_path / "join.token").write_text(_join_token())
     found = modules_of(program, tmp_path, daprd_binary)
@@ -90,7 +90,7 @@ def test_a_program_imports_only_what_its_list_names(program: str, tmp_path: Path
         listed.write_text("\n".join(sorted(found)) + "\n")
 
     assert len(found) > 5
-    assert sorted(found - set(listed.read_text().split())) == [], "a new import: is it wanted in this program?"
+    assert sorted(found - set(listed.read_text().split())) == [], "a new import: does this program need it?"
     assert sorted(set(listed.read_text().split()) - found) == [], "no longer imported: shorten the list"
 
 

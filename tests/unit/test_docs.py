@@ -1,4 +1,4 @@
-"""What the documents say exists, exists."""
+"""Paths, links and make targets that the documents mention exist."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def anchors_of(page: Path) -> set[str]:
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_path_that_the_architecture_names_exists() -> None:
+def test_every_path_in_the_architecture_exists() -> None:
     paths = [match["path"] for match in CODE_PATH.finditer((ROOT / "ARCHITECTURE.md").read_text())]
 
     assert len(paths) > 20
@@ -35,16 +35,16 @@ def test_every_package_is_in_the_architecture() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     targets = [match for match in LINK.finditer(page.read_text()) if "://" not in match["target"]]
     broken = [match["target"] for match in targets if not (page.parent / match["target"]).exists()]
-    lost = [
+    missing_anchors = [
         match.group()
         for match in targets
         if match["anchor"] and match["anchor"] not in anchors_of(page.parent / match["target"])
     ]
 
-    assert (broken, lost) == ([], [])
+    assert (broken, missing_anchors) == ([], [])
 
 
 def test_every_decision_is_in_the_index() -> None:
@@ -55,7 +55,7 @@ def test_every_decision_is_in_the_index() -> None:
     assert [name for name in records if f"({name})" not in index] == []
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+def test_every_mentioned_make_target_exists() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     text = "\n".join(page.read_text() for page in PAGES)
     named = set(re.findall(r"`(?:KEEP=1 )?make ([\w-]+)`", text)) | set(

@@ -1,4 +1,4 @@
-"""YAML text in and out: what is read, what is refused and where, and that writing loses nothing."""
+"""Reading and writing YAML: values, rejected input with its location, and round trips."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from governor.errors import Detail, GovernorError, Kind
 from governor.values import paths
 from governor.yamltext import Limits, Value, dump, load, path_text
 
-# Characters that a document may hold, escaped or not; NUL and surrogates are refused.
+# Characters that a document may contain, escaped or not; NUL and surrogates are rejected.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 # fmt: off
 tricky = st.sampled_from([
@@ -36,7 +36,7 @@ def value_of(text: str | bytes) -> Value:
     return parsed.value
 
 
-def refusal(text: str | bytes, limits: Limits = Limits()) -> tuple[str, Detail]:  # noqa: B008
+def rejection(text: str | bytes, limits: Limits = Limits()) -> tuple[str, Detail]:  # noqa: B008
     with pytest.raises(GovernorError) as caught:
         load(text, "test.yaml", limits=limits)
     assert caught.value.kind is Kind.INVALID
@@ -72,7 +72,7 @@ def test_the_core_schema_of_yaml_1_2_is_read(text: str, value: Value) -> None:
     assert repr(read) == repr(value)
 
 
-def test_merge_keys_fill_in_what_the_mapping_does_not_say() -> None:
+def test_merge_keys_add_absent_keys() -> None:
     text = "base: &base {a: 1, b: 1}\nother: &other {b: 2, c: 2}\nuse:\n  <<: [*base, *other]\n  a: 3\n"
     value = value_of(text)
     assert isinstance(value, dict)
@@ -80,19 +80,19 @@ def test_merge_keys_fill_in_what_the_mapping_does_not_say() -> None:
     assert value_of("'<<': 1") == {"<<": 1}
 
 
-def test_an_alias_is_a_copy_of_its_own() -> None:
+def test_an_alias_becomes_a_copy() -> None:
     value = value_of("a: &x [1]\nb: *x\n")
     assert isinstance(value, dict)
     assert value["a"] is not value["b"]
 
 
-def test_documents_are_separated_and_empty_ones_dropped() -> None:
+def test_documents_are_separated_and_empty_documents_are_dropped() -> None:
     parsed = load("# nothing\n---\na: 1\n---\n---\n# none\n...\n---\nnull\n", "test.yaml")
     assert [(document.value, document.line) for document in parsed] == [({"a": 1}, 3), (None, 9)]
     assert load("", "test.yaml") == load(" \n# only a comment\n", "test.yaml") == []
 
 
-def test_every_place_knows_its_line() -> None:
+def test_every_path_has_its_line() -> None:
     text = "kind: A\nspec:\n  list:\n    - name: x\n      value: 1\n    - name: y\nuse: &u\n  k: v\nagain: *u\n"
     (parsed,) = load(text, "test.yaml")
     lines = {
@@ -123,16 +123,16 @@ def test_every_place_knows_its_line() -> None:
         ("a: !!binary aGk=", "yaml-value", 1, "a", "the tag !!binary is not supported"),
         ("a: !!python/name:os.system {}", "yaml-value", 1, "a", "the tag !!python/name:os.system"),
         ("a: !!set {b}", "yaml-value", 1, "a", "the tag !!set"),
-        ("a: !!int x", "yaml-value", 1, "a", "not what its tag !!int says"),
+        ("a: !!int x", "yaml-value", 1, "a", "does not match its tag !!int"),
         ("a: .nan", "yaml-value", 1, "a", "no infinity"),
         ("a: -.inf", "yaml-value", 1, "a", "no infinity"),
         ("a: 1e999", "yaml-value", 1, "a", "too large"),
-        ("a: 0123", "yaml-value", 1, "a", "leading zero: quote it"),
+        ("a: 0123", "yaml-value", 1, "a", "leading zero is ambiguous: quote it"),
         ("a: 18446744073709551616", "yaml-value", 1, "a", "64 bits"),
         ("a: " + "9" * 9000, "yaml-value", 1, "a", "64 bits"),
-        ("a: *x", "yaml-value", 1, "a", "*x repeats a value that is not marked"),
-        ("a: &x\n  b: *x", "yaml-value", 2, "a.b", "stands inside the value"),
-        ("a: &x 1\n--- \nb: *x", "yaml-value", 3, "b", "not marked"),
+        ("a: *x", "yaml-value", 1, "a", "the alias *x has no anchor &x"),
+        ("a: &x\n  b: *x", "yaml-value", 2, "a.b", "is inside the value"),
+        ("a: &x 1\n--- \nb: *x", "yaml-value", 3, "b", "has no anchor"),
         ("a:\n  <<: 1", "yaml-value", 2, 'a["<<"]', "takes a mapping"),
         ("<<: {a: 1}\n<<: {b: 1}", "yaml-value", 2, "", "already on line 1"),
         ('a: "\\0"', "yaml-value", 1, "a", "NUL"),
@@ -144,60 +144,60 @@ def test_every_place_knows_its_line() -> None:
         ("a: &x " + "[" * 40 + "]" * 40 + "\nb: " + "[" * 30 + "*x" + "]" * 30, "yaml-size", 2, "", "deeper than 64"),
     ],
 )
-def test_a_refusal_names_line_path_and_reason(text: str | bytes, code: str, line: int, path: str, reason: str) -> None:
-    refused, detail = refusal(text)
-    assert (refused, detail.line) == (code, line)
+def test_an_error_names_line_path_and_reason(text: str | bytes, code: str, line: int, path: str, reason: str) -> None:
+    actual, detail = rejection(text)
+    assert (actual, detail.line) == (code, line)
     assert reason in detail.reason
     assert not path or detail.path == path
 
 
-def test_an_error_never_repeats_a_value() -> None:
+def test_an_error_never_contains_a_value() -> None:
     for text in ("a: 0123456", "a: !!int 0x123456z", "a: 1234561e999", "a: 99999999123456999999999999", "a: [123456"):
         with pytest.raises(GovernorError) as caught:
             load(text, "test.yaml")
         assert "123456" not in str(caught.value)
 
 
-def test_an_alias_bomb_is_refused() -> None:
+def test_an_alias_bomb_is_rejected() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    code, detail = refusal("\n".join(lines))
+    code, detail = rejection("\n".join(lines))
     assert (code, detail.line) == ("yaml-size", 6)
 
 
-def test_a_long_string_repeated_by_aliases_is_refused() -> None:
-    code, detail = refusal(f"a: &a {'x' * 500_000}\nb: [{', '.join(['*a'] * 1000)}]")
+def test_a_long_string_repeated_by_aliases_is_rejected() -> None:
+    code, detail = rejection(f"a: &a {'x' * 500_000}\nb: [{', '.join(['*a'] * 1000)}]")
     assert (code, detail.path) == ("yaml-size", "b[1]")
 
 
-def test_a_document_of_two_megabytes_is_refused_with_its_size_and_the_limit() -> None:
+def test_a_document_that_is_too_large_is_rejected_with_its_size_and_the_limit() -> None:
     text = "a: 1\n---\nb: " + "x" * 2_000_000
-    code, detail = refusal(text)
+    code, detail = rejection(text)
     assert (code, detail.line) == ("yaml-size", 2)
     assert "2000007 bytes, the limit is 1048576" in detail.reason
 
 
-def test_many_documents_within_the_limit_each_are_read() -> None:
+def test_the_size_limit_applies_to_each_document() -> None:
     assert len(load("---\na: " + "x" * 600_000 + "\n---\nb: " + "y" * 600_000, "test.yaml")) == 2
 
 
-def test_the_limits_of_text_and_nodes_hold() -> None:
-    assert refusal("a: 123456", Limits(text_bytes=5))[0] == "yaml-size"
-    assert refusal("[1, 2, 3, 4]", Limits(nodes=4))[0] == "yaml-size"
+def test_text_size_and_node_count_are_limited() -> None:
+    assert rejection("a: 123456", Limits(text_bytes=5))[0] == "yaml-size"
+    assert rejection("[1, 2, 3, 4]", Limits(nodes=4))[0] == "yaml-size"
     assert len(load("[1, 2, 3, 4]", "test.yaml", limits=Limits(nodes=5))) == 1
 
 
 @given(st.text() | st.binary() | st.text(alphabet="&*a<:-[]{}?!'\"|>\n 1,#%."))
-def test_any_text_is_read_or_refused(text: str | bytes) -> None:
+def test_any_text_is_read_or_rejected(text: str | bytes) -> None:
     try:
         documents = load(text, "test.yaml")
     except GovernorError as error:
-        refused = error
+        rejected = error
     else:
         assert json.dumps([document.value for document in documents], allow_nan=False)
         return
-    assert refused.code.startswith("yaml-")
-    assert 1 <= refused.details[0].line <= len(text) + 1
+    assert rejected.code.startswith("yaml-")
+    assert 1 <= rejected.details[0].line <= len(text) + 1
 
 
 @given(values, st.sampled_from([None, 2, "\t"]), st.booleans())
@@ -214,17 +214,17 @@ def test_json_escapes_beyond_the_basic_plane_are_read() -> None:
         "b": r"\ud83d\ude00",
         "c": "/",
     }
-    assert refusal(r'{"a": "\ud83d"}')[0] == "yaml-syntax"
+    assert rejection(r'{"a": "\ud83d"}')[0] == "yaml-syntax"
 
 
 @given(values)
-def test_written_text_reads_back_for_both_versions_of_yaml(value: Value) -> None:
+def test_written_text_round_trips_in_yaml_1_1_and_1_2(value: Value) -> None:
     text = dump(value)
     assert same(value_of(text), value)
     assert same(yaml.safe_load(text), value)
 
 
-def test_written_text_is_plain_blocks_in_the_order_of_the_keys() -> None:
+def test_written_text_is_block_style_and_keeps_the_order_of_keys() -> None:
     value: Value = {
         "kind": "Component",
         "metadata": {"name": "statestore", "labels": {}},
@@ -250,18 +250,18 @@ def test_written_text_is_plain_blocks_in_the_order_of_the_keys() -> None:
     )
 
 
-def test_a_value_shared_in_memory_is_written_out_twice() -> None:
+def test_a_shared_value_is_written_twice() -> None:
     shared: list[Value] = [{"a": "b"}]
     assert "&" not in dump([shared, shared])
 
 
 @given(st.lists(st.text() | st.integers(0, 999)))
-def test_places_are_written_as_everywhere_else(steps: list[str | int]) -> None:
+def test_paths_are_formatted_as_in_values_paths(steps: list[str | int]) -> None:
     assert path_text(tuple(steps)) == paths.render(tuple(steps))
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equality that tells 1 from True, 1 from 1.0 and 0.0 from -0.0, and knows the order of keys."""
+    """Whether two values are equal, distinguishing 1, True and 1.0, 0.0 and -0.0, and the order of keys."""
     if isinstance(left, dict) and isinstance(right, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):

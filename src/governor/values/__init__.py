@@ -1,4 +1,4 @@
-"""What all layers share without product nouns: secrets, trees, paths, digests, diffs, selectors, reading structs.
+"""Values that all layers share: secrets, trees, paths, digests, diffs, selectors, text output, validation messages.
 
-A *tree* is plain JSON data whose leaves may also be ``Sealed`` or ``Secret``. Nothing here does I/O.
+A *tree* is plain JSON data whose leaves may also be ``Sealed`` or ``Secret``. No product nouns, no I/O.
 """

@@ -1,6 +1,6 @@
-"""One digest for trees: equal content gives an equal digest, whatever the key order.
+"""Digests of trees, independent of the order of keys.
 
-A sealed leaf counts by its mac, so encrypting the same value again does not change a digest.
+A sealed leaf is represented by its MAC, so encrypting the same value again does not change the digest.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 
 def canonical(tree: Tree) -> bytes:
-    """Canonical JSON: sorted keys, no white space."""
+    """Return canonical JSON: sorted keys, no white space."""
     return _ENCODER.encode(tree)
 
 
 def digest(tree: Tree) -> str:
-    """``sha256:`` and the hex digest of the canonical form."""
+    """Return ``sha256:`` and the hex digest of the canonical form."""
     plain = map_leaves(tree, lambda _, leaf: {"$mac": leaf.mac} if isinstance(leaf, Sealed) else leaf)
     return f"sha256:{hashlib.sha256(canonical(plain)).hexdigest()}"

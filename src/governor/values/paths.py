@@ -1,7 +1,7 @@
-"""Paths into trees and their one textual form, ``spec.metadata[redisHost].value``.
+"""Paths into trees and their text form, ``spec.metadata[redisHost].value``.
 
-A step is a map key, a list position, or ``Item`` for a list item addressed by its name. What is not a plain word is
-quoted as in JSON: the key ``["example.com/team"]``, the item ``[name="0"]``.
+A step is a map key, a list position, or ``Item`` for a list item addressed by its name. Keys and names that are not
+plain words are quoted as in JSON: the key ``["example.com/team"]``, the item ``[name="0"]``.
 """
 
 import json
@@ -37,12 +37,12 @@ _STEP: Final = re.compile(
 
 
 def render(path: Path) -> str:
-    """Write a path for people; ``parse`` reads it back."""
+    """Return the text form of a path, which ``parse`` reads."""
     return "".join(map(_render_step, path)).removeprefix(".")
 
 
 def parse(text: str) -> Path:
-    """Read a path written by ``render``."""
+    """Parse the text form of a path."""
     return tuple(_steps(text))
 
 

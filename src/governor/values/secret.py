@@ -1,7 +1,7 @@
 """Values that must never be printed.
 
-``Secret`` holds a plain text in memory; ``Sealed`` is its encrypted form, safe to store and to compare. Encrypting
-and decrypting is the server's business, not this module's.
+``Secret`` is a plain text in memory; ``Sealed`` is its encrypted form, safe to store and to compare. The server
+encrypts and decrypts them.
 """
 
 from typing import Any, Final, Self
@@ -13,7 +13,7 @@ SEALED_KEY: Final = "$sealed"
 
 
 class Secret:
-    """A text that prints masked; only ``reveal`` gives it away."""
+    """A text that prints as a mask; only ``reveal`` returns it."""
 
     __slots__ = ("_text",)
 
@@ -21,7 +21,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the plain text; call it only where the text leaves for its user."""
+        """Return the plain text; call it only where the text is sent or written."""
         return self._text
 
     def __repr__(self) -> str:
@@ -45,11 +45,11 @@ class Secret:
         return self
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Secret is not pickled")
+        raise TypeError("a Secret cannot be pickled")
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """An encrypted leaf of a tree: ``box`` holds the ciphertext, ``mac`` tells equal plain texts apart from others."""
+    """An encrypted leaf of a tree: ``box`` is the ciphertext; equal plain texts have an equal ``mac``."""
 
     box: str = msgspec.field(name=SEALED_KEY)
     mac: str

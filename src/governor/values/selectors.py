@@ -1,4 +1,4 @@
-"""Label selectors with the meaning Kubernetes gives them: matchLabels and matchExpressions, all must hold."""
+"""Label selectors with the semantics of Kubernetes: all matchLabels and matchExpressions must match."""
 
 import enum
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        wants_values = self.operator in (Operator.IN, Operator.NOT_IN)
-        if wants_values != bool(self.values):
-            need = "needs values" if wants_values else "takes no values"
+        needs_values = self.operator in (Operator.IN, Operator.NOT_IN)
+        if needs_values != bool(self.values):
+            need = "needs values" if needs_values else "takes no values"
             raise ValueError(f"operator {self.operator} on label {self.key!r} {need}")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """NotIn also holds when the label is absent, as in Kubernetes."""
+        """Whether the labels satisfy the expression. As in Kubernetes, NotIn also matches an absent label."""
         match self.operator:
             case Operator.IN:
                 return labels.get(self.key) in self.values
@@ -44,7 +44,7 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 def matches(
     labels: Mapping[str, str], match_labels: Mapping[str, str], match_expressions: tuple[Expression, ...]
 ) -> bool:
-    """An empty selector matches everything."""
+    """Whether the labels match the selector; an empty selector matches everything."""
     return all(labels.get(key) == value for key, value in match_labels.items()) and all(
         expression.matches(labels) for expression in match_expressions
     )

@@ -1,6 +1,6 @@
-"""Why a tree cannot be read as a struct, for people: msgspec's complaint with a whole path and the choices there are.
+"""Readable messages for msgspec's validation errors: the full path, and the allowed choices.
 
-What a text must look like is the ``description`` of its ``msgspec.Meta``; nobody is shown a regular expression.
+Instead of a regular expression a message shows the ``description`` of the field's ``msgspec.Meta``.
 """
 
 import enum
@@ -13,21 +13,21 @@ import msgspec
 from governor.values.paths import Path
 from governor.values.trees import Tree, leaf_at
 
-_COMPLAINT: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
+_ERROR: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.(?P<field>[\w-]+)|\[(?P<index>\d+)\]|(?P<entry>\[\.\.\.\])")
 _FIELD: Final = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 
 
 def explain(error: msgspec.ValidationError, expected: type[Any], tree: Tree) -> tuple[Path, str]:
-    """The place and the reason of an error from ``msgspec.convert(tree, expected)``."""
-    complaint = _COMPLAINT.fullmatch(str(error))
-    reason, place = (complaint["reason"], complaint["place"] or "") if complaint else (str(error), "")
+    """Return path and reason of an error from ``msgspec.convert(tree, expected)``."""
+    error_match = _ERROR.fullmatch(str(error))
+    reason, place = (error_match["reason"], error_match["place"] or "") if error_match else (str(error), "")
     path = _path(place, tree)
     node = _node(expected, path)
     if field := _FIELD.fullmatch(reason):
         missing = field["what"] == "missing required"
         return (*path, field["name"]), "is missing" if missing else f"unknown field; known fields: {_fields(node)}"
-    return path, _in_words(reason, node)
+    return path, _describe(reason, node)
 
 
 def _path(place: str, tree: Tree) -> Path:
@@ -43,13 +43,13 @@ def _path(place: str, tree: Tree) -> Path:
 
 
 def _wrong_entry(entries: Tree) -> Iterable[str]:
-    """msgspec does not say which entry of a map is wrong; our maps of scalars hold nothing but texts."""
+    """Return the key of the first value that is not a string: msgspec does not name the entry of a map."""
     wrong = (key for key, value in entries.items() if not isinstance(value, str)) if isinstance(entries, dict) else ()
     return next(((key,) for key in wrong), ())
 
 
 def _node(expected: type[Any], path: Path) -> Any:
-    """What msgspec expects at a place, or None where anything may be."""
+    """Return the type that msgspec expects at a path, or None for any type."""
     node: Any = msgspec.inspect.type_info(expected)
     for step in path:
         if isinstance(step, int):
@@ -60,7 +60,7 @@ def _node(expected: type[Any], path: Path) -> Any:
     return node
 
 
-def _in_words(reason: str, node: Any) -> str:
+def _describe(reason: str, node: Any) -> str:
     alternatives = getattr(node, "types", (node,))
     for alternative in alternatives:
         if isinstance(alternative, msgspec.inspect.EnumType) and reason.startswith("Invalid enum value"):

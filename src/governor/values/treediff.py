@@ -1,6 +1,6 @@
-"""The one masked tree diff: for preview, drift, dry run and audit.
+"""The masked tree diff for preview, drift, dry run and audit.
 
-Old and new values come out masked, so a difference may be shown to anyone who may see the tree at all.
+Old and new values are masked, so a difference may be shown to anyone who may see the tree.
 """
 
 import enum
@@ -14,7 +14,7 @@ from governor.values.trees import Tree, masked, named_items, same
 
 
 class Operation(enum.StrEnum):
-    """What happened at a path."""
+    """The kind of a difference."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -23,7 +23,7 @@ class Operation(enum.StrEnum):
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One changed place; ``old`` and ``new`` are masked. Of a reordered list they are the names of its items."""
+    """One difference; ``old`` and ``new`` are masked. For a reordered list they are the names of its items."""
 
     path: str
     operation: Operation
@@ -35,7 +35,7 @@ _ABSENT = object()
 
 
 def diff(old: Tree, new: Tree) -> tuple[Difference, ...]:
-    """List what turns ``old`` into ``new``, in the order of the tree."""
+    """Return the differences that turn ``old`` into ``new``, in the order of the tree."""
     return tuple(_walk(old, new, ()))
 
 
@@ -58,7 +58,10 @@ def _walk(old: Tree, new: Tree, path: Path) -> Iterator[Difference]:
 
 
 def _order(old: dict[Item, Tree], new: dict[Item, Tree], path: Path) -> Iterator[Difference]:
-    """The order of a named list counts too: of Dapr's middleware, for instance. What is new is expected at the end."""
+    """Yield a difference if named items are reordered; new items are expected at the end.
+
+    The order can matter, for instance for Dapr's middleware.
+    """
     expected = [item.name for item in dict.fromkeys([*old, *new]) if item in new]
     names = [item.name for item in new]
     if expected != names:

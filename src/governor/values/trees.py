@@ -1,7 +1,7 @@
-"""Walking and rebuilding trees, and the one rule for lists of named items.
+"""Walking and rebuilding trees, and the rule for lists of named items.
 
-A list whose items are all maps with unique, non-empty ``name`` is addressed by name; every other list is one value.
-Merge, diff and sealing all use this rule from here.
+Items of a list are addressed by name if all of them are maps with a unique, non-empty ``name``; any other list is one
+value. Merge, diff and sealing use this rule.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 
 def named_items(items: Sequence[Tree]) -> dict[str, Tree] | None:
-    """Index a list by the names of its items, or None when it is an ordinary list."""
+    """Return the items of a list by name, or None if it is not a list of named items."""
     names = [item.get("name") if isinstance(item, dict) else None for item in items]
     texts = [name for name in names if isinstance(name, str) and name]
     if not texts or len(set(texts)) < len(names):
@@ -29,7 +29,7 @@ def named_items(items: Sequence[Tree]) -> dict[str, Tree] | None:
 
 
 def named_path(tree: Tree, path: Path) -> Path:
-    """The same path with the items of named lists addressed by name, as far as the tree has them."""
+    """Return the path with items of named lists addressed by name, as far as the tree contains them."""
     steps: list[Step] = []
     for step in path:
         by_name = named_items(tree) if isinstance(tree, (list, tuple)) else None
@@ -40,7 +40,7 @@ def named_path(tree: Tree, path: Path) -> Path:
 
 
 def position_path(tree: Tree, path: Path) -> tuple[str | int, ...]:
-    """The same path with list items addressed by position, as far as the tree has them."""
+    """Return the path with list items addressed by position, as far as the tree contains them."""
     steps: list[str | int] = []
     for step in path:
         position = _position(tree, step.name) if isinstance(step, Item) else step
@@ -52,7 +52,7 @@ def position_path(tree: Tree, path: Path) -> tuple[str | int, ...]:
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two trees have one digest: 1, 1.0 and True differ, sealed leaves are compared by mac."""
+    """Whether two trees have the same digest: 1, 1.0 and True differ, sealed leaves are compared by MAC."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
@@ -63,7 +63,7 @@ def same(left: Tree, right: Tree) -> bool:
 
 
 def map_leaves(tree: Tree, change: Callable[[Path, Tree], Tree], path: Path = ()) -> Tree:
-    """Rebuild a tree with each leaf replaced by ``change(path, leaf)``; list items are addressed by position."""
+    """Return a copy with each leaf replaced by ``change(path, leaf)``; list items are addressed by position."""
     if isinstance(tree, dict):
         return {key: map_leaves(value, change, (*path, key)) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -72,12 +72,12 @@ def map_leaves(tree: Tree, change: Callable[[Path, Tree], Tree], path: Path = ()
 
 
 def masked(tree: Tree) -> Tree:
-    """Copy a tree for people: every sealed or secret leaf is shown as the mask."""
+    """Return a copy with every sealed or secret leaf replaced by the mask."""
     return map_leaves(tree, lambda _, leaf: MASK if isinstance(leaf, (Sealed, Secret)) else leaf)
 
 
 def leaf_at(tree: Tree, path: Path) -> Tree:
-    """The value at a path, or None; names address items of named lists."""
+    """Return the value at a path, or None."""
     for step in path:
         tree = _child(tree, step)
         if tree is None:
@@ -100,7 +100,7 @@ def _position(tree: Tree, name: str) -> int | None:
 
 
 def restore_sealed(tree: Tree) -> Tree:
-    """Turn decoded JSON back into a tree: maps written for Sealed become Sealed again."""
+    """Return decoded JSON as a tree: maps that encode a Sealed become Sealed again."""
     if isinstance(tree, dict):
         if SEALED_KEY in tree:
             return msgspec.convert(tree, Sealed)

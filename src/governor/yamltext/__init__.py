@@ -1,8 +1,8 @@
-"""Bounded YAML text to plain JSON values that know their lines, and back.
+"""Reading bounded YAML text as plain JSON values with line numbers, and writing it.
 
-Reads the core schema of YAML 1.2 (so JSON text too), plus anchors and merge keys. Every failure of ``load`` is a
-GovernorError that names file, line and path and never repeats a value, because a value may be a password.
-What the values mean is decided elsewhere, and so is which file is read or written.
+``load`` supports the core schema of YAML 1.2 (hence JSON too), anchors and merge keys. Every failure is a GovernorError
+that names file, line and path but never a value, which may be a password. No file is read or written here. Decision
+0014 says why this is built on PyYAML's C parser.
 """
 
 from governor.yamltext.reader import Limits, Parsed, load, path_text

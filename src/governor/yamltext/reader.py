@@ -1,4 +1,4 @@
-"""YAML text to documents: refuses what no document may hold, then parses, then locates every failure."""
+"""Parses YAML text into documents: checks size and characters first, and locates every error."""
 
 import json
 import re
@@ -12,9 +12,9 @@ from governor.errors import Detail, invalid
 from governor.yamltext.tree import Composer, Node, Path, TooLargeError, Value
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$/-]*")
-# What YAML does not call printable; a byte order mark counts only as the first character.
+# Characters outside YAML's printable set; a byte order mark is allowed only as the first character.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
-# A line that begins so ends a document wherever it stands, even inside a scalar.
+# A line that starts with one of these ends a document, even inside a scalar.
 _BOUNDARY: Final = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _SURROGATES: Final = re.compile(
     r"(?<!\\)(?P<before>(?:\\\\)*)(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -22,7 +22,7 @@ _SURROGATES: Final = re.compile(
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much a text may ask for before it is refused."""
+    """Limits on size, depth and number of nodes."""
 
     text_bytes: int = 16 * 1024 * 1024
     document_bytes: int = 1024 * 1024
@@ -39,7 +39,7 @@ class Parsed(msgspec.Struct, frozen=True):
     _root: Node
 
     def line_of(self, path: Path) -> int:
-        """The line of ``path``, or of its nearest ancestor that is present."""
+        """Return the line of ``path``, or of its nearest existing ancestor."""
         line, node = self.line, self._root
         for step in path:
             child = node.child(step)
@@ -50,19 +50,19 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def load(text: str | bytes, source: str, *, limits: Limits = Limits()) -> list[Parsed]:  # noqa: B008 - frozen
-    """The documents of ``text`` without the empty ones; ``source`` names the text in errors."""
+    """Return the non-empty documents of ``text``; ``source`` names it in errors."""
     checked = _join_surrogates(_decode(text, source, limits))
     composer = Composer(depth=limits.depth, nodes=limits.nodes, document_chars=limits.document_bytes)
     try:
         for event in yaml.parse(checked, Loader=yaml.CSafeLoader):
             _compose(composer, event, source)
     except yaml.MarkedYAMLError as error:
-        # The parser counts a line after the last one.
+        # At the end of the text the parser reports a line after the last one.
         line = min(_line(error.problem_mark or error.context_mark), checked.count("\n") + 1)
-        said = " ".join(part for part in (error.context, error.problem) if part)
-        _refuse(source, line, "syntax", f"not YAML: {said}", error)
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        _reject(source, line, "syntax", f"not YAML: {problem}", error)
     except yaml.YAMLError as error:
-        _refuse(source, 1, "syntax", "not YAML", error)
+        _reject(source, 1, "syntax", "not YAML", error)
     return [Parsed(root.plain(), source, root.line, root) for root in composer.roots]
 
 
@@ -72,7 +72,7 @@ def _compose(composer: Composer, event: yaml.Event, source: str) -> None:
         composer.feed(event, line)
     except ValueError as error:
         code = "size" if isinstance(error, TooLargeError) else "value"
-        _refuse(source, line, code, str(error), error, composer.path)
+        _reject(source, line, code, str(error), error, composer.path)
 
 
 def _line(mark: Any) -> int:  # the C parser has its own class of marks
@@ -81,31 +81,31 @@ def _line(mark: Any) -> int:  # the C parser has its own class of marks
 
 def _decode(text: str | bytes, source: str, limits: Limits) -> str:
     if len(text) > limits.text_bytes:
-        _refuse(source, 1, "size", f"the text has {len(text)} bytes, the limit is {limits.text_bytes}: split it")
+        _reject(source, 1, "size", f"the text has {len(text)} bytes, the limit is {limits.text_bytes}: split it")
     try:
         data = text.encode() if isinstance(text, str) else text
         decoded = data.decode("utf-8-sig")
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
-        _refuse(source, line, "encoding", "holds half of a surrogate pair: remove it", error)
+        _reject(source, line, "encoding", "contains half of a surrogate pair: remove it", error)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        _refuse(source, line, "encoding", f"byte {error.start} is not UTF-8: save it as UTF-8", error)
-    _bound_documents(data, source, limits)
+        _reject(source, line, "encoding", f"byte {error.start} is not UTF-8: save it as UTF-8", error)
+    _check_document_sizes(data, source, limits)
     found = _UNPRINTABLE.search(decoded)
     if found:
         line = decoded.count("\n", 0, found.start()) + 1
-        _refuse(source, line, "encoding", f"holds the control character U+{ord(found[0]):04X}: remove it")
+        _reject(source, line, "encoding", f"contains the control character U+{ord(found[0]):04X}: remove it")
     return decoded
 
 
-def _bound_documents(data: bytes, source: str, limits: Limits) -> None:
+def _check_document_sizes(data: bytes, source: str, limits: Limits) -> None:
     for start, end in _document_spans(data):
         size = end - start
         if size > limits.document_bytes:
             line = data.count(b"\n", 0, start) + 1
             reason = f"the document has {size} bytes, the limit is {limits.document_bytes}: split it"
-            _refuse(source, line, "size", reason)
+            _reject(source, line, "size", reason)
 
 
 def _document_spans(data: bytes) -> Iterator[tuple[int, int]]:
@@ -117,7 +117,7 @@ def _document_spans(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _join_surrogates(text: str) -> str:
-    """JSON writes a character beyond U+FFFF as two escapes, which YAML does not know."""
+    """Join surrogate pairs: JSON escapes a character above U+FFFF as two, which YAML does not support."""
     if not _SURROGATES.search(text):
         return text
     try:
@@ -138,7 +138,7 @@ def _step_text(step: str | int) -> str:
     return f".{step}" if _PLAIN_KEY.fullmatch(step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
-def _refuse(
+def _reject(
     source: str, line: int, code: str, reason: str, cause: Exception | None = None, path: Path = ()
 ) -> NoReturn:
     detail = Detail(file=source, line=line, path=path_text(path), reason=reason)

@@ -1,4 +1,4 @@
-"""What a scalar of YAML text means: the core schema of YAML 1.2, restricted to what JSON can hold."""
+"""Values of YAML scalars: the core schema of YAML 1.2, restricted to what JSON can represent."""
 
 import math
 import re
@@ -31,29 +31,29 @@ _TYPES: Final[Mapping[str, type]] = {
 
 
 def scalar(event: yaml.ScalarEvent) -> Scalar:
-    """The value of a scalar; a ValueError says why there is none."""
+    """Return the value of a scalar; raise ValueError with the reason if it has none."""
     text: str = event.value
     if "\0" in text:
-        raise ValueError("the string holds a NUL character: remove it")
+        raise ValueError("the string contains a NUL character: remove it")
     if event.tag is None:
         return _resolve(text) if event.implicit[0] else text
     return text if event.tag in (f"{TAG}str", "!") else _tagged(text, event.tag)
 
 
-def shown(tag: str) -> str:
-    """A tag the way people write it."""
+def short_tag(tag: str) -> str:
+    """Return a tag in its short form, such as ``!!str``."""
     return f"!!{tag.removeprefix(TAG)}" if tag.startswith(TAG) else tag
 
 
 def _tagged(text: str, tag: str) -> Scalar:
-    wanted = _TYPES.get(tag)
-    if wanted is None:
-        raise ValueError(f"the tag {shown(tag)} is not supported: remove it")
+    expected = _TYPES.get(tag)
+    if expected is None:
+        raise ValueError(f"the tag {short_tag(tag)} is not supported: remove it")
     value = _resolve(text)
-    if wanted is float and type(value) is int:
+    if expected is float and type(value) is int:
         return float(value)
-    if type(value) is not wanted:
-        raise ValueError(f"the value is not what its tag {shown(tag)} says")
+    if type(value) is not expected:
+        raise ValueError(f"the value does not match its tag {short_tag(tag)}")
     return value
 
 
@@ -63,14 +63,14 @@ def _resolve(text: str) -> Scalar:
     if _INTEGER.fullmatch(text):
         return _integer(text)
     if _NOT_FINITE.fullmatch(text):
-        raise ValueError("JSON has no infinity and no not-a-number: quote it if it is text")
+        raise ValueError("JSON has no infinity and no NaN: quote it if it is text")
     return _float(text) if _FLOAT.fullmatch(text) else text
 
 
 def _integer(text: str) -> int:
-    # YAML 1.1 reads 0777 as octal, 1.2 as decimal, and a password would lose its zero: nobody can mean it.
+    # YAML 1.1 reads 0777 as octal, YAML 1.2 as decimal, and a password would lose its zero.
     if _LEADING_ZERO.fullmatch(text):
-        raise ValueError("readers disagree about a number with a leading zero: quote it, or write 0o for octal")
+        raise ValueError("a number with a leading zero is ambiguous: quote it, or write 0o for octal")
     number = int(text, 0) if len(text) <= _LONGEST_INTEGER else _INTEGERS.stop
     if number not in _INTEGERS:
         raise ValueError("the integer does not fit into 64 bits: quote it if it is text")

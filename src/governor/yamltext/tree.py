@@ -1,6 +1,6 @@
-"""Composes parser events into nodes that know their lines, within limits of depth and expanded size.
+"""Composes parser events into nodes with line numbers, within limits of depth and expanded size.
 
-Works on events, not on the parser's own node graph: that graph is built recursively in C and cannot be bounded.
+It uses events instead of the parser's node graph, which is built recursively in C and cannot be bounded.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import yaml
 
-from governor.yamltext.scalars import TAG, Scalar, scalar, shown
+from governor.yamltext.scalars import TAG, Scalar, scalar, short_tag
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
@@ -20,11 +20,11 @@ _MERGE: Final = "<<"
 
 
 class TooLargeError(ValueError):
-    """The text asks for more than its limits allow."""
+    """The text exceeds its limits."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One value with its line; ``nodes``, ``chars`` and ``height`` measure what it expands to."""
+    """One value with its line; ``nodes``, ``chars`` and ``height`` are its expanded size."""
 
     value: "Scalar | list[Child] | dict[str, Child]"
     line: int
@@ -33,7 +33,7 @@ class Node(msgspec.Struct, frozen=True):
     height: int = 0
 
     def plain(self) -> Value:
-        """The value alone; what an alias repeats is a fresh copy."""
+        """Return the plain value; each alias becomes a copy."""
         if isinstance(self.value, dict):
             return {key: child.node.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -41,7 +41,7 @@ class Node(msgspec.Struct, frozen=True):
         return self.value
 
     def child(self, step: str | int) -> "Child | None":
-        """What is directly below, if it is there."""
+        """Return the child at a key or position, or None."""
         if isinstance(self.value, dict) and isinstance(step, str):
             return self.value.get(step)
         if isinstance(self.value, list) and isinstance(step, int) and 0 <= step < len(self.value):
@@ -50,14 +50,14 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A node where it is used: the line of its key or list item stays when the node is an alias."""
+    """A node in its parent; ``line`` is that of its key or list item, also if the node is an alias."""
 
     line: int
     node: Node
 
 
 class _Open:
-    """A collection whose end has not been read yet."""
+    """A collection whose end event has not been read."""
 
     def __init__(self, line: int, anchor: str | None) -> None:
         self.line = line
@@ -132,7 +132,7 @@ class _OpenMap(_Open):
 
     def _open_field(self, key: object, line: int) -> None:
         if not isinstance(key, str):
-            raise ValueError("the key is not a string: quote it")  # noqa: TRY004 - the text is wrong, not the code
+            raise ValueError("the key is not a string: quote it")  # noqa: TRY004 - invalid input, not a wrong argument
         self.key, self.key_line = key, line
         first = self.fields.get(key)
         if first is not None:
@@ -149,7 +149,7 @@ class _OpenMap(_Open):
 
 
 class Composer:
-    """Takes the events of one text in order and collects the root of each document that is not empty."""
+    """Collects the root node of each non-empty document from the events of one text."""
 
     def __init__(self, *, depth: int, nodes: int, document_chars: int) -> None:
         self.roots: list[Node] = []
@@ -172,11 +172,11 @@ class Composer:
 
     @property
     def path(self) -> Path:
-        """Where in the document the composer stands."""
+        """The current path in the document."""
         return tuple(step for level in self._stack for step in level.path)
 
     def feed(self, event: yaml.Event, line: int) -> None:
-        """Take one event; a ValueError says what is wrong with it."""
+        """Process one event; raise ValueError with the reason if it is invalid."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, line)
@@ -187,10 +187,10 @@ class Composer:
 
     def _alias(self, event: yaml.AliasEvent, line: int) -> None:
         if any(level.anchor == event.anchor for level in self._stack):
-            raise ValueError(f"*{event.anchor} stands inside the value that it repeats")
+            raise ValueError(f"the alias *{event.anchor} is inside the value that it refers to")
         node = self._anchors.get(event.anchor or "")
         if node is None:
-            raise ValueError(f"*{event.anchor} repeats a value that is not marked with &{event.anchor} before")
+            raise ValueError(f"the alias *{event.anchor} has no anchor &{event.anchor} before it")
         self._bound_depth(len(self._stack) + node.height)
         self._grow(node)
         self._attach(node, line)
@@ -218,7 +218,7 @@ class Composer:
 
     def _check_tag(self, tag: str | None, standard: str) -> None:
         if tag not in (None, "!", standard):
-            raise ValueError(f"the tag {shown(tag)} is not supported: remove it")
+            raise ValueError(f"the tag {short_tag(tag)} is not supported: remove it")
 
     def _push(self, level: _OpenList | _OpenMap) -> None:
         if self._stack and self._stack[-1].expects_key:

@@ -1,4 +1,4 @@
-"""Arbitrary trees, and how thoroughly properties are tried: the same examples in each run, shown when one fails."""
+"""Hypothesis strategies for trees, and settings that use the same examples in each run."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from governor.values.secret import Sealed, Secret
 
-# Derandomised: the seed is the test itself, so a failure on one machine is a failure on each.
+# Derandomised: a failure on one machine is a failure on every machine.
 thorough = settings(max_examples=300, derandomize=True, deadline=None, print_blob=True)
 brief = settings(thorough, max_examples=100)
 
@@ -15,7 +15,7 @@ CANARY = "hunter2-canary"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 words = st.sampled_from(["a", "b", "c", "name", "value", "x.y", "", "1"])
-# 0.0 and -0.0 are equal for Python and different in JSON; nobody configures by it.
+# 0.0 and -0.0 are equal in Python and different in JSON; no configuration depends on it.
 floats = st.floats(-100, 100, width=16).map(lambda number: number or 0.0)
 sealed = st.builds(Sealed, st.text("0123456789", max_size=3), st.sampled_from(["mac-1", "mac-2"]))
 secrets = st.sampled_from([Secret(CANARY), Secret(f"other {CANARY}")])
@@ -24,7 +24,7 @@ leaves = scalars | sealed
 
 
 def trees_of(leaf: st.SearchStrategy[Any], max_leaves: int = 12) -> st.SearchStrategy[Any]:
-    """Trees with these leaves; many of their lists have named items."""
+    """Return trees with these leaves; many of their lists have named items."""
     return st.recursive(
         leaf,
         lambda inner: st.dictionaries(words, inner, max_size=4) | st.lists(inner, max_size=3) | named_lists_of(inner),
@@ -33,7 +33,7 @@ def trees_of(leaf: st.SearchStrategy[Any], max_leaves: int = 12) -> st.SearchStr
 
 
 def named_lists_of(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    """Lists whose items all have a name of their own."""
+    """Return lists whose items have unique names."""
     item = st.tuples(
         st.sampled_from(["p", "q", "r", "8", "x]"]), st.dictionaries(st.sampled_from(["value", "v"]), inner)
     )

@@ -1,4 +1,4 @@
-"""What must have one digest and what must not: everything a runtime could notice differs, nothing else does."""
+"""Digests: equal for equal configurations, different for all others."""
 
 import itertools
 import random
@@ -13,7 +13,7 @@ from governor.values.secret import Sealed, Secret
 from governor.values.treediff import diff
 from tests.unit.values.strategies import thorough, trees, trees_of
 
-# Each of these is another configuration, so each has its own digest.
+# All of these are different configurations.
 DISTINCT: list[Any] = [
     None,
     {},
@@ -51,20 +51,20 @@ DISTINCT: list[Any] = [
 ]
 
 
-def shuffled(tree: Any, chance: random.Random) -> Any:
-    """The same tree with its keys in another order and its sealed leaves encrypted anew."""
+def shuffled(tree: Any, rng: random.Random) -> Any:
+    """Return the tree with its keys in another order and its sealed leaves encrypted again."""
     if isinstance(tree, dict):
-        keys = chance.sample(list(tree), len(tree))
-        return {key: shuffled(tree[key], chance) for key in keys}
+        keys = rng.sample(list(tree), len(tree))
+        return {key: shuffled(tree[key], rng) for key in keys}
     if isinstance(tree, list):
-        return [shuffled(item, chance) for item in tree]
-    return Sealed("sealed anew", tree.mac) if isinstance(tree, Sealed) else tree
+        return [shuffled(item, rng) for item in tree]
+    return Sealed("re-encrypted", tree.mac) if isinstance(tree, Sealed) else tree
 
 
 @thorough
 @given(trees, st.randoms(use_true_random=False))
-def test_neither_key_order_nor_new_encryption_changes_a_digest(tree: Any, chance: random.Random) -> None:
-    assert digest(shuffled(tree, chance)) == digest(tree)
+def test_neither_key_order_nor_re_encryption_changes_a_digest(tree: Any, rng: random.Random) -> None:
+    assert digest(shuffled(tree, rng)) == digest(tree)
 
 
 def test_different_trees_have_different_digests() -> None:
@@ -72,7 +72,7 @@ def test_different_trees_have_different_digests() -> None:
     assert alike == []
 
 
-# Few leaves that Python takes for each other, so that trees are often nearly equal.
+# Few leaves, some equal in Python, so that trees are often nearly equal.
 alike = trees_of(st.sampled_from([0, 0.0, False, 1, True, Sealed("a", "mac"), Sealed("b", "mac"), "mac"]), max_leaves=4)
 
 
@@ -82,7 +82,7 @@ def test_digests_are_equal_exactly_when_there_is_no_difference(one: Any, other: 
     assert (digest(one) == digest(other)) == (not diff(one, other))
 
 
-def test_a_digest_names_its_algorithm_and_stays_what_it_is() -> None:
+def test_a_digest_names_its_algorithm_and_is_stable() -> None:
     tree = {"b": [1, 2.5, None, True], "a": {"ä": "ß"}, "c": Sealed("box", "mac")}
     assert digest(tree) == "sha256:689d67aca939e8955b9dba0423cedcec917efd60325c6b0387199b1f39a65c4f"
 
@@ -91,6 +91,6 @@ def test_the_canonical_form_is_compact_and_sorted() -> None:
     assert canonical({"b": 1, "a": {"d": "ä", "c": None}}) == '{"a":{"c":null,"d":"ä"},"b":1}'.encode()
 
 
-def test_a_secret_has_no_digest_since_a_digest_can_be_guessed() -> None:
+def test_a_secret_has_no_digest_because_it_could_be_guessed() -> None:
     with pytest.raises(TypeError):
         digest({"password": Secret("short")})

@@ -1,4 +1,4 @@
-"""The one textual form of paths: what people read, and that nothing is lost in it."""
+"""The text form of paths, and its round trip."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ paths = st.lists(steps, max_size=6).map(tuple)
 
 @thorough
 @given(paths)
-def test_a_rendered_path_reads_back_as_itself(path: Path) -> None:
+def test_a_rendered_path_parses_to_itself(path: Path) -> None:
     assert parse(render(path)) == path
 
 
@@ -43,16 +43,16 @@ def test_different_paths_have_different_texts(one: Path, other: Path) -> None:
         (("1", 1), '["1"][1]'),
     ],
 )
-def test_people_read_this(path: Path, text: str) -> None:
+def test_examples_of_rendered_paths(path: Path, text: str) -> None:
     assert render(path) == text
     assert parse(text) == path
 
 
-UNREADABLE = ["a..b", "a.", "[", "[]", "a[0", '["open]', "{a}", "1a", "a b", "[-1]", "ä", r'["\x"]', r'[name="\x"]']
+INVALID = ["a..b", "a.", "[", "[]", "a[0", '["open]', "{a}", "1a", "a b", "[-1]", "ä", r'["\x"]', r'[name="\x"]']
 
 
-@pytest.mark.parametrize("text", UNREADABLE)
-def test_what_is_no_path_is_refused_with_its_place(text: str) -> None:
+@pytest.mark.parametrize("text", INVALID)
+def test_an_invalid_path_is_rejected_with_its_position(text: str) -> None:
     with pytest.raises(GovernorError, match="not a path at position") as caught:
         parse(text)
     assert caught.value.kind is Kind.INVALID
@@ -61,5 +61,5 @@ def test_what_is_no_path_is_refused_with_its_place(text: str) -> None:
 
 @thorough
 @given(st.lists(names | st.integers(0, 99), max_size=5).map(tuple))
-def test_a_place_that_the_yaml_reader_names_is_a_path(place: tuple[str | int, ...]) -> None:
-    assert parse(path_text(place)) == place
+def test_a_path_in_a_yaml_error_parses(path: tuple[str | int, ...]) -> None:
+    assert parse(path_text(path)) == path

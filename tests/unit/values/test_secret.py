@@ -1,4 +1,4 @@
-"""A secret never shows itself: not printed, logged, encoded, pickled, nor in an error."""
+"""A secret is never printed, logged, encoded, pickled, or part of an error."""
 
 import copy
 import io
@@ -32,7 +32,7 @@ def raised(secret: object) -> str:
     return f"{error} {error!r} " + "".join(traceback.format_exception(error))
 
 
-def printed_richly(secret: object) -> str:
+def printed_by_rich(secret: object) -> str:
     console = Console(file=io.StringIO(), width=200)
     with console.capture() as capture:
         console.print(secret, {"of": secret}, pretty_repr(secret))
@@ -48,7 +48,7 @@ SHOWN: dict[str, Callable[[object], str]] = {
     "str.format": "{0} {0!r} {0:>9}".format,
     "logging": logged,
     "exception": raised,
-    "rich": printed_richly,
+    "rich": printed_by_rich,
     "struct": lambda secret: repr(Holder(Secret(CANARY), Sealed(CANARY, CANARY))) + repr(secret),
 }
 
@@ -87,7 +87,7 @@ def test_equal_secrets_are_equal_and_others_are_not() -> None:
     assert Secret("a") != "a"
 
 
-def test_a_sealed_leaf_survives_json_and_shows_nothing_of_it_to_people() -> None:
+def test_a_sealed_leaf_survives_json_and_is_masked_for_display() -> None:
     tree = {"spec": [{"name": "password", "value": Sealed("box", "mac")}, 1]}
     assert restore_sealed(msgspec.json.decode(msgspec.json.encode(tree))) == tree
     assert msgspec.json.decode(msgspec.json.encode(Sealed("box", "mac"))) == {SEALED_KEY: "box", "mac": "mac"}

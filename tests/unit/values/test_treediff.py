@@ -1,4 +1,4 @@
-"""The masked diff: complete, empty for equals, and blind to what must not be shown."""
+"""The masked diff: complete, empty for equal trees, and without secrets."""
 
 import copy
 from typing import Any
@@ -18,7 +18,7 @@ plain_trees = trees_of(scalars)
 
 
 def applied(tree: Any, differences: tuple[Difference, ...]) -> Any:
-    """What a reader of the differences would make of the old tree."""
+    """Return the old tree with the differences applied."""
     root = {"root": copy.deepcopy(tree)}
     for difference in differences:
         apply_one(root, ("root", *parse(difference.path)), difference)
@@ -45,7 +45,7 @@ def position(tree: Any, step: Any) -> Any:
 
 
 def typed(tree: Any) -> str:
-    """1, 1.0 and True are equal for Python, not for us."""
+    """Encode a tree so that 1, 1.0 and True differ."""
     return msgspec.json.encode(tree, order="sorted").decode()
 
 
@@ -71,7 +71,7 @@ def test_a_diff_changes_neither_tree(old: Any, new: Any) -> None:
 
 @thorough
 @given(trees_of(scalars | secrets | st.just(Sealed(CANARY, CANARY))), trees_of(scalars | secrets))
-def test_a_difference_never_shows_a_secret(old: Any, new: Any) -> None:
+def test_a_difference_never_contains_a_secret(old: Any, new: Any) -> None:
     for differences in (diff(old, new), diff(new, old), diff(old, None), diff(None, new)):
         assert CANARY.encode() not in msgspec.json.encode(differences)
         assert CANARY not in repr(differences)
@@ -89,20 +89,20 @@ def test_a_changed_secret_is_a_difference_without_its_values() -> None:
     ids=["leaf", "in a map", "in a list", "deep in lists"],
 )
 @pytest.mark.parametrize(("old", "new"), [(1, 1.0), (1, True), (0, False), ("1", 1), (None, ""), ([], {}), ("", {})])
-def test_values_of_another_type_differ_wherever_they_stand(place: Any, old: Any, new: Any) -> None:
+def test_values_of_different_types_differ_at_any_depth(place: Any, old: Any, new: Any) -> None:
     assert len(diff(place(old), place(new))) == 1
     assert len(diff(place(new), place(old))) == 1
 
 
 @pytest.mark.parametrize("place", [lambda leaf: {"a": leaf}, lambda leaf: [leaf, 1]], ids=["map", "list"])
-def test_only_another_plain_text_makes_a_sealed_leaf_differ(place: Any) -> None:
-    assert diff(place(Sealed("box", "mac")), place(Sealed("sealed anew", "mac"))) == ()
+def test_sealed_leaves_differ_only_if_their_plain_texts_do(place: Any) -> None:
+    assert diff(place(Sealed("box", "mac")), place(Sealed("re-encrypted", "mac"))) == ()
     assert len(diff(place(Sealed("box", "mac")), place(Sealed("box", "other")))) == 1
     assert len(diff(place(Sealed("box", "mac")), place("mac"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ({}, {"a": None}, [("a", "added", None, None)]),
         ({"a": {"b": 1}}, {"a": {}}, [("a.b", "removed", 1, None)]),
@@ -121,8 +121,8 @@ def test_only_another_plain_text_makes_a_sealed_leaf_differ(place: Any) -> None:
         (1, {"a": 1}, [("", "changed", 1, {"a": 1})]),
     ],
 )
-def test_people_read_this(old: Any, new: Any, told: list[tuple[str, str, Any, Any]]) -> None:
-    assert [(d.path, d.operation.value, d.old, d.new) for d in diff(old, new)] == told
+def test_examples_of_differences(old: Any, new: Any, expected: list[tuple[str, str, Any, Any]]) -> None:
+    assert [(d.path, d.operation.value, d.old, d.new) for d in diff(old, new)] == expected
 
 
 def test_a_masked_tree_differs_from_the_original_only_in_its_secrets() -> None:

@@ -1,4 +1,4 @@
-"""Walking trees: the rule for named lists, and addressing by name or position."""
+"""Walking trees: the rule for named lists, and paths by name or position."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.unit.values.strategies import thorough, trees
         ([{"name": None}, {"name": "a"}], None),
     ],
 )
-def test_a_list_is_named_when_each_item_has_a_name_of_its_own(items: list[Any], names: list[str] | None) -> None:
+def test_a_list_is_named_if_each_item_has_a_unique_name(items: list[Any], names: list[str] | None) -> None:
     by_name = named_items(items)
     assert (None if by_name is None else list(by_name)) == names
 
@@ -51,7 +51,7 @@ def test_only_items_of_named_lists_get_a_name() -> None:
     assert named_path(tree, ()) == ()
 
 
-def test_positions_are_known_as_far_as_the_tree_has_the_names() -> None:
+def test_positions_are_resolved_as_far_as_the_tree_has_the_names() -> None:
     tree = {"named": [{"name": "a"}, {"name": "b"}]}
     assert position_path(tree, ("named", Item("b"), "gone", 3)) == ("named", 1, "gone", 3)
     assert position_path(tree, ("named", Item("z"), "value")) == ("named",)
@@ -59,11 +59,11 @@ def test_positions_are_known_as_far_as_the_tree_has_the_names() -> None:
 
 
 @pytest.mark.parametrize("path", [("x",), ("a", "b", "c"), ("l", 2), ("l", "a"), ("l", Item("z")), (0,), (Item("a"),)])
-def test_nothing_stands_where_a_path_leads_nowhere(path: Path) -> None:
+def test_the_value_at_an_absent_path_is_none(path: Path) -> None:
     assert leaf_at({"a": {"b": 1}, "l": [{"name": "q"}]}, path) is None
 
 
-def test_sealed_leaves_are_the_same_when_their_plain_texts_are() -> None:
-    assert same([Sealed("box", "mac")], [Sealed("sealed anew", "mac")])
+def test_sealed_leaves_are_compared_by_mac() -> None:
+    assert same([Sealed("box", "mac")], [Sealed("re-encrypted", "mac")])
     assert not same([Sealed("box", "mac")], [Sealed("box", "other")])
     assert not same(Sealed("box", "mac"), "mac")
