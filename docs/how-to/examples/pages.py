@@ -12,10 +12,9 @@ from governor.kube.applyset import ApplySet, Owner, Settings
 from governor.kube.client import Client, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access
-from governor.kube.lease.elector import LIMITS, Election, master_status
+from governor.kube.lease import LIMITS, LeaderElector, master_status_gauge
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.readiness.table import judge
-from governor.kube.readiness.verdict import State, summarise
+from governor.kube.readiness import State, compute_readiness, summarise
 from governor.kube.reflector import Reflector, View
 from governor.process import supervise
 from governor.process.clock import Clock, SystemClock
@@ -26,26 +25,26 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Registry
 
 CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
-SETTINGS: Final = Settings(manager="pages-controller", prefix="example.dev")
+SETTINGS: Final = Settings(manager="pages-controller", label_prefix="example.dev")
 INVENTORY: Final = "page-"
 RECHECK_S: Final = 10.0
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
-    """What a page says."""
+    """Content of a page."""
 
     image: str = "nginx"
     replicas: str = "1"
 
 
 class Page(View, frozen=True):
-    """All that is read of a ConfigMap, and all that is kept of it in memory."""
+    """The fields of a ConfigMap that are read and kept in memory."""
 
     data: Data = Data()
 
 
-def wanted(page: Page) -> list[Object]:
-    """The objects of one page; pure, so that it can be tested without a server."""
+def desired(page: Page) -> list[Object]:
+    """Return the manifests of one page; pure, so that it can be tested without a server."""
     labels = {"example.dev/serves": page.metadata.name}
     container = {"name": "page", "image": page.data.image}
     deployment = {
@@ -62,25 +61,25 @@ def wanted(page: Page) -> list[Object]:
 
 
 class Pages:
-    """One program: a candidate that does the work while it leads."""
+    """The program: reconciles pages while it is the leader."""
 
     def __init__(self, transport: Transport, access: Access, registry: Registry, clock: Clock) -> None:
         self._client = Client(transport, access)
         self._namespace = access.namespace
         self._clock = clock
         self._metrics = ReconcileMetrics(registry)
-        self._election = Election(
+        self._elector = LeaderElector(
             Client(transport, access, LIMITS),
             access.namespace,
             "pages",
             socket.gethostname(),
             clock=clock,
-            status=master_status(registry),
+            status=master_status_gauge(registry),
         )
 
     async def run(self) -> None:
-        """Wait for the Lease, work while it is ours, and give it back at the end."""
-        await self._election.run(self._lead)
+        """Acquire the Lease, reconcile while holding it, and release it at the end."""
+        await self._elector.run(self._lead)
 
     async def _lead(self) -> None:
         term = _Term(self._client, self._namespace, self._metrics, self._clock)
@@ -88,7 +87,7 @@ class Pages:
 
 
 class _Term:
-    """The work of one term. Made anew for each: a run that was cancelled with the last term must not be lost."""
+    """The work of one term. Re-created for each, so that work cancelled with the last term is repeated."""
 
     def __init__(self, client: Client, namespace: str, metrics: ReconcileMetrics, clock: Clock) -> None:
         self._client = client
@@ -116,14 +115,14 @@ class _Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reflector.run())
             await self._reflector.synced()
-            await self._add_forsaken()
+            await self._add_orphans()
             group.create_task(self._reconciler.run())
 
-    async def _add_forsaken(self) -> None:
-        """No event tells of pages that were deleted while nobody led; what they left behind does."""
+    async def _add_orphans(self) -> None:
+        """Add the owners of all inventories: pages deleted while there was no leader cause no event."""
         async for each in self._client.list(CONFIG_MAPS, self._namespace, labels=SETTINGS.inventory_label):
             name = each["metadata"]["name"].removeprefix(INVENTORY)
-            if "." not in name:  # a dot is in the names of further parts of an inventory
+            if "." not in name:  # the names of inventory chunks contain a dot
                 self._reconciler.add(ObjectRef("", "ConfigMap", self._namespace, name), Priority.RESYNC)
 
     async def _reconcile(self, key: ObjectRef) -> Outcome:
@@ -131,8 +130,8 @@ class _Term:
         objects = ApplySet(self._client, Owner(owner, key.namespace, INVENTORY + key.name), SETTINGS, self._clock)
         page = self._reflector.store.get(key)
         if page is None:
-            return Done() if (await objects.remove_all()).complete else Requeue(RECHECK_S)
-        manifests = wanted(page)
+            return Done() if (await objects.delete_all()).complete else Requeue(RECHECK_S)
+        manifests = desired(page)
         applied = await objects.apply(manifests)
         if not applied.ok:
             errors = [result.error for result in applied.results if result.error]
@@ -142,16 +141,16 @@ class _Term:
         return await self._readiness([result.ref for result in applied.results])
 
     async def _readiness(self, refs: list[ObjectRef]) -> Outcome:
-        verdicts = {}
+        objects = {}
         for ref in refs:
             kind = await self._client.discovery.find(ref.group, ref.kind)
-            verdicts[ref] = judge(await self._client.get(kind, ref.name, ref.namespace))
-        verdict = summarise(verdicts)
-        return Done() if verdict.state is State.READY else Waiting(verdict.message, RECHECK_S)
+            objects[ref] = compute_readiness(await self._client.get(kind, ref.name, ref.namespace))
+        summary = summarise(objects)
+        return Done() if summary.state is State.READY else Waiting(summary.message, RECHECK_S)
 
 
 async def program() -> int:
-    """Run as the person whose kubeconfig this is, until a signal comes."""
+    """Run with the user's kubeconfig until a signal arrives."""
     logging.configure("pages")
     async with Transport() as transport:
         pages = Pages(transport, kubeconfig.load(), Registry(), SystemClock())

@@ -1,4 +1,4 @@
-"""A whole controller, as programs build it from the parts: reflector, queue, client; on a server that dies under it."""
+"""A controller built from reflector, reconciler and client keeps working when its API server is restarted."""
 
 import asyncio
 from collections import Counter
@@ -80,10 +80,10 @@ class Controller:
         )
         self.outcomes: Counter[type[Outcome]] = Counter()
         self.gate = asyncio.Event()
-        """Until it is open, keys that have something to write wait with it."""
-        self.at_work: set[ObjectRef] = set()
-        self.met: list[ObjectRef] = []
-        """Keys that were run while they ran."""
+        """Keys with something to write wait until it is set."""
+        self.in_progress: set[ObjectRef] = set()
+        self.overlapping: list[ObjectRef] = []
+        """Keys that were reconciled twice at the same time."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -91,7 +91,7 @@ class Controller:
             group.create_task(self.reconciler.run())
 
     async def _reconcile(self, key: ObjectRef) -> Outcome:
-        with self._at_work(key):
+        with self._track(key):
             view = self.reflector.store.get(key)
             if view and view.metadata.annotations.done != view.data.size:
                 await self.gate.wait()
@@ -100,23 +100,23 @@ class Controller:
         return Done()
 
     @contextmanager
-    def _at_work(self, key: ObjectRef) -> Iterator[None]:
-        if key in self.at_work:
-            self.met.append(key)
-        self.at_work.add(key)
+    def _track(self, key: ObjectRef) -> Iterator[None]:
+        if key in self.in_progress:
+            self.overlapping.append(key)
+        self.in_progress.add(key)
         try:
             yield
         finally:
-            self.at_work.discard(key)
+            self.in_progress.discard(key)
 
 
 async def grow(client: Client, size: int) -> None:
-    """A user's change to every box, while the controller still writes its own."""
+    """Change every box as a user would while the controller writes its annotations."""
     await each(client.patch(CONFIG_MAPS, name, HERE, {"data": {"size": str(size)}}, manager=MANAGER) for name in KEYS)
 
 
 async def done(client: Client) -> dict[str, str]:
-    """The annotation of each box whose annotation is its size, as the server has them."""
+    """Return the boxes whose annotation on the server equals their size."""
     objects = client.list(CONFIG_MAPS, HERE, labels="test=controller")
     sizes = {
         each["metadata"]["name"]: (each["data"]["size"], each["metadata"].get("annotations")) async for each in objects
@@ -125,7 +125,7 @@ async def done(client: Client) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("answered", [0, 1, 25])
-async def test_a_server_restarted_under_fifty_reconciling_keys_loses_none_and_runs_none_twice_at_once(
+async def test_a_server_restart_loses_no_key_and_reconciles_none_concurrently(
     start_api: StartControlPlane, transport: Transport, answered: int
 ) -> None:
     plane = await start_api()
@@ -133,7 +133,7 @@ async def test_a_server_restarted_under_fifty_reconciling_keys_loses_none_and_ru
     controller = Controller(client)
     async with running(controller.run()):
         await each(client.create(CONFIG_MAPS, box(HERE, name, 1, labels=OURS), manager=MANAGER) for name in KEYS)
-        await until_true(lambda: len(controller.at_work) == len(KEYS))
+        await until_true(lambda: len(controller.in_progress) == len(KEYS))
         controller.gate.set()
         await until_true(lambda: controller.outcomes[Done] >= answered)
         await plane.api.kill()
@@ -146,7 +146,7 @@ async def test_a_server_restarted_under_fifty_reconciling_keys_loses_none_and_ru
 
         await until(all_done, within_s=PATIENCE_S)
 
-    assert controller.met == []
+    assert controller.overlapping == []
     assert len(controller.reflector.store) == len(KEYS)
     assert controller.outcomes[Failed] >= (len(KEYS) if not answered else 0)
     assert controller.reflector.relists <= 1

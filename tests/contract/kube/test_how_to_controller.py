@@ -1,4 +1,4 @@
-"""The program of docs/how-to/write-a-controller.md does what that page says."""
+"""The example program of docs/how-to/write-a-controller.md works as that page describes."""
 
 import asyncio
 import importlib.util
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from governor.kube.client import Client, Transport
-from governor.kube.lease.elector import LEASES
+from governor.kube.lease import LEASES
 from governor.kube.objects import Object
 from governor.process.clock import SystemClock
 from governor.process.telemetry.instruments import Registry
@@ -42,7 +42,7 @@ def page(name: str, namespace: str, **data: str) -> Object:
     return manifest
 
 
-async def test_the_program_of_the_page_serves_repairs_and_removes(
+async def test_the_example_applies_updates_and_prunes(
     api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
 ) -> None:
     registry = Registry()
@@ -55,8 +55,8 @@ async def test_the_program_of_the_page_serves_repairs_and_removes(
         return successes() == 1
 
     async def served(replicas: int) -> bool:
-        there = await exists(client, DEPLOYMENTS, "home", namespace)
-        return there and (await client.get(DEPLOYMENTS, "home", namespace))["spec"]["replicas"] == replicas
+        found = await exists(client, DEPLOYMENTS, "home", namespace)
+        return found and (await client.get(DEPLOYMENTS, "home", namespace))["spec"]["replicas"] == replicas
 
     async def gone() -> bool:
         return not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
@@ -88,9 +88,9 @@ async def test_the_program_of_the_page_serves_repairs_and_removes(
     await while_running(lambda: until(gone, within_s=WITHIN_S), Registry())
 
 
-def test_the_page_names_parts_that_the_program_uses() -> None:
+def test_the_page_lists_the_parts_that_the_program_uses() -> None:
     text = (HOW_TO / "write-a-controller.md").read_text()
     program = (HOW_TO / "examples/pages.py").read_text()
     named = re.findall(r"^\d\. \*\*(\w+)\*\*", text, re.MULTILINE)
-    assert named == ["View", "Reflector", "Reconciler", "ApplySet", "judge", "Election"]
+    assert named == ["View", "Reflector", "Reconciler", "ApplySet", "compute_readiness", "LeaderElector"]
     assert all(name in program for name in named)

@@ -1,10 +1,10 @@
-"""Sets of objects: written in order by server-side apply, recorded in the cluster, removed with care, kept from drift.
+"""Apply sets: ordered server-side apply with an inventory in the cluster, guarded pruning and drift detection.
 
-Made for any caller with manifests and an owner: it knows neither what the objects are for nor whether they are ready.
+Works on any manifests of one owner. What the objects are for and whether they are ready is left to the caller.
 """
 
 from governor.kube.applyset.applyset import ApplySet
-from governor.kube.applyset.diff import Ignored
+from governor.kube.applyset.diff import IgnoredFields
 from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.results import (
@@ -13,9 +13,9 @@ from governor.kube.applyset.results import (
     ObjectResult,
     Outcome,
     Plan,
-    Removal,
-    RemovalReport,
-    RemovalResult,
+    PruneOutcome,
+    PruneReport,
+    PruneResult,
 )
 from governor.kube.applyset.settings import Owner, Settings
 
@@ -28,15 +28,15 @@ __all__ = [
     "Entry",
     "FieldConflict",
     "FieldDrift",
-    "Ignored",
+    "IgnoredFields",
     "ObjectDrift",
     "ObjectResult",
     "Outcome",
     "Owner",
     "Plan",
-    "Removal",
-    "RemovalReport",
-    "RemovalResult",
+    "PruneOutcome",
+    "PruneReport",
+    "PruneResult",
     "Repair",
     "Settings",
 ]

@@ -1,4 +1,9 @@
-"""One run of writing: look, record what is about to be written, write stage by stage, record what was."""
+"""Server-side apply of one object (``Writer``) and of many in stages, with the inventory kept in step (``ApplyRun``).
+
+Each write is conditional on the state that was read: where no object was found, only a new one may be created; where
+one was found, only that object may be changed. An object created in between is read first and never adopted by
+accident.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -6,14 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.diff import comparable, differences, with_live, without
-from governor.kube.applyset.entries import Entries, Seen, intended, recorded
-from governor.kube.applyset.get import is_terminating, look, look_if_served, waits_for
-from governor.kube.applyset.inventory import Inventory, Stored
-from governor.kube.applyset.manifests import Wanted, kinds_of_definition
-from governor.kube.applyset.order import Stage, in_stages, side_by_side, stage_of
-from governor.kube.applyset.ownership import becomes_ours, fields_of, marked, moved, owner_of
-from governor.kube.applyset.results import GOOD, ObjectResult, Outcome, conflicts_of, failure_of, outdated
+from governor.kube.applyset.diff import comparable, differences, with_live_values, without_fields
+from governor.kube.applyset.entries import Entries, LiveObjects, after_apply, before_apply
+from governor.kube.applyset.get import describe_termination, get, get_if_served, is_terminating
+from governor.kube.applyset.inventory import Inventory, Snapshot
+from governor.kube.applyset.manifests import Desired, kinds_of_crd
+from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
+from governor.kube.applyset.ownership import adopt_fields, applied_fields, owner_of, will_own, with_owner_label
+from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, apply_failure, conflicts_of, is_stale
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import Object, ObjectRef
@@ -21,23 +26,25 @@ from governor.process.clock import Clock
 from governor.values.paths import Path
 from governor.values.treediff import Difference
 
-_LOOKS: Final = 4
+_ATTEMPTS: Final = 4
 _ONLY_IF_ABSENT: Final = "1"
-"""A version that no object has: the server takes it for an outdated one if there is an object, and else ignores it."""
+"""A resourceVersion that no object has: the server reports CONFLICT if the object exists, and else ignores it."""
 _JSON_PATCH: Final = "application/json-patch+json"
+_FIRST_PAUSE_S: Final = 0.05
+_MAX_PAUSE_S: Final = 1.0
 
 
-class Order(msgspec.Struct, frozen=True):
-    """One object to write."""
+class ApplyTask(msgspec.Struct, frozen=True):
+    """One object to apply."""
 
-    wanted: Wanted
+    desired: Desired
     ignored: tuple[Path, ...] = ()
     """Fields that keep their live values."""
     force: bool = False
 
 
 class Writer:
-    """Writes objects of one set; with ``dry_run`` the server only says what would happen."""
+    """Applies objects of one set; with ``dry_run`` the server only computes the result."""
 
     def __init__(self, client: Client, owner: Owner, settings: Settings, *, dry_run: bool = False) -> None:
         self._client = client
@@ -45,117 +52,166 @@ class Writer:
         self._settings = settings
         self._dry_run = dry_run
 
-    async def write(self, order: Order, live: Object | None) -> ObjectResult:
-        """Write it onto what was last seen there; whatever befalls it is in the result."""
-        ref = order.wanted.ref
+    async def write(self, task: ApplyTask, live: Object | None) -> ObjectResult:
+        """Apply the object onto the live state last read; re-read and retry if that is stale. Errors become results."""
+        ref = task.desired.ref
         try:
-            for _ in range(_LOOKS):
+            for _ in range(_ATTEMPTS):
                 try:
-                    return await self._attempt(order, live)
+                    return await self._attempt(task, live)
                 except GovernorError as error:
-                    # A conflict where nothing was seen is about an object that nobody has looked at yet.
-                    if not outdated(error) and not (live is None and error.kind is Kind.CONFLICT):
+                    # A field conflict without a live object concerns an object that was not read yet.
+                    if not is_stale(error) and not (live is None and error.kind is Kind.CONFLICT):
                         raise
                     last = error
-                live = await look(self._client, order.wanted.resource, ref)
+                live = await get(self._client, task.desired.resource, ref)
         except GovernorError as error:
-            return failure_of(ref, error)
-        return failure_of(ref, last)
+            return apply_failure(ref, error)
+        return apply_failure(ref, last)
 
-    async def compare(self, order: Order, live: Object) -> tuple[Difference, ...]:
-        """What writing it by force would change."""
-        after = await self._apply(order, live, force=True, dry_run=True)
-        return differences(without(live, order.ignored), without(after, order.ignored))
+    async def compare(self, task: ApplyTask, live: Object) -> tuple[Difference, ...]:
+        """Return what a forced apply would change."""
+        after = await self._apply(task, live, force=True, dry_run=True)
+        return _visible_differences(task, live, after)
 
-    async def _attempt(self, order: Order, live: Object | None) -> ObjectResult:
-        ref = order.wanted.ref
-        if live is not None and (obstacle := self._obstacle(order, live)):
-            return obstacle
-        ours = becomes_ours(live, self._owner, self._settings)
-        now = live if live is None or self._dry_run else await self._take_over(order, live)
-        after = await self._apply(order, now, force=order.force, dry_run=self._dry_run)
-        shown = (
-            differences(without(live, order.ignored), without(after, order.ignored)) if live and self._dry_run else ()
-        )
+    async def _attempt(self, task: ApplyTask, live: Object | None) -> ObjectResult:
+        ref = task.desired.ref
+        if live is not None and (rejected := self._rejection(task, live)):
+            return rejected
+        owned = will_own(live, self._owner, self._settings)
+        current = live if live is None or self._dry_run else await self._adopt(task, live)
+        after = await self._apply(task, current, force=task.force, dry_run=self._dry_run)
+        changes = _visible_differences(task, live, after) if live and self._dry_run else ()
         return ObjectResult(
             ref,
-            self._outcome(live, after, shown),
+            self._outcome(live, after, changes),
             uid=str(after["metadata"]["uid"]),
-            differences=shown,
-            shared=not ours,
+            differences=changes,
+            shared=not owned,
         )
 
-    def _obstacle(self, order: Order, live: Object) -> ObjectResult | None:
+    def _rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
         owner = owner_of(live, self._settings)
         if owner not in {"", self._owner.id}:
-            text = f"belongs to {owner!r}; two sets cannot have one object, take it out of one of them"
-            return ObjectResult(order.wanted.ref, Outcome.REFUSED, error=text)
+            error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
+            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
         if is_terminating(live):
-            return ObjectResult(
-                order.wanted.ref, Outcome.FAILED, error=f"{waits_for(live)}; apply again when it is gone"
-            )
+            error = f"{describe_termination(live)}; apply again when it is gone"
+            return ObjectResult(task.desired.ref, Outcome.FAILED, error=error)
         return None
 
-    def _outcome(self, before: Object | None, after: Object, shown: tuple[Difference, ...]) -> Outcome:
+    def _outcome(self, before: Object | None, after: Object, changes: tuple[Difference, ...]) -> Outcome:
         if before is None:
             return Outcome.CREATED
         if self._dry_run:
-            return Outcome.CHANGED if shown else Outcome.UNCHANGED
+            return Outcome.CHANGED if changes else Outcome.UNCHANGED
         if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
             return Outcome.UNCHANGED
-        # Others write too: only what we changed counts.
+        # Other clients write too: the resourceVersion alone does not prove a change by this apply.
         manager = self._settings.manager
-        same = comparable(before) == comparable(after) and fields_of(before, manager) == fields_of(after, manager)
-        return Outcome.UNCHANGED if same else Outcome.CHANGED
+        same_fields = applied_fields(before, manager) == applied_fields(after, manager)
+        return Outcome.UNCHANGED if same_fields and comparable(before) == comparable(after) else Outcome.CHANGED
 
-    async def _take_over(self, order: Order, live: Object) -> Object:
-        """Move the fields of the managers to be taken over; with the label, so that no crash parts the two."""
-        fields = moved(live, self._settings.take_over, self._settings.manager)
+    async def _adopt(self, task: ApplyTask, live: Object) -> Object:
+        """Move the adopted managers' fields and set the owner label in one patch, so that a crash cannot split them."""
+        fields = adopt_fields(live, self._settings.adopted_managers, self._settings.manager)
         if fields is None:
             return live
-        labels = marked(live, self._owner, self._settings)["metadata"]["labels"]
+        labels = with_owner_label(live, self._owner, self._settings)["metadata"]["labels"]
         patch = [
             {"op": "replace", "path": "/metadata/managedFields", "value": fields},
             {"op": "add", "path": "/metadata/labels", "value": labels},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
         ]
-        ref = order.wanted.ref
+        ref = task.desired.ref
         request = Request(
             "PATCH",
-            order.wanted.resource.path(ref.namespace, ref.name),
+            task.desired.resource.path(ref.namespace, ref.name),
             {"fieldManager": self._settings.manager},
             msgspec.json.encode(patch),
             _JSON_PATCH,
         )
-        taken: Object = msgspec.json.decode(await self._client.send(request))
-        return taken
+        adopted: Object = msgspec.json.decode(await self._client.send(request))
+        return adopted
 
-    async def _apply(self, order: Order, live: Object | None, *, force: bool, dry_run: bool) -> Object:
-        manifest = self._manifest(order, live)
-        resource, manager = order.wanted.resource, self._settings.manager
+    async def _apply(self, task: ApplyTask, live: Object | None, *, force: bool, dry_run: bool) -> Object:
+        manifest = self._manifest(task, live)
+        resource, manager = task.desired.resource, self._settings.manager
         try:
             return await self._client.apply(resource, manifest, manager=manager, force=force, dry_run=dry_run)
         except GovernorError as error:
-            # What would be taken over first is no obstacle to a dry run.
-            taken = {conflict.manager for conflict in conflicts_of(error)}
-            if force or not (dry_run and live and taken and taken <= self._settings.take_over):
+            # A dry run does not adopt first, so conflicts with adopted managers do not count.
+            conflicting = {conflict.manager for conflict in conflicts_of(error)}
+            adopts_all = conflicting and conflicting <= self._settings.adopted_managers
+            if force or not (dry_run and live and adopts_all):
                 raise
         return await self._client.apply(resource, manifest, manager=manager, force=True, dry_run=True)
 
-    def _manifest(self, order: Order, live: Object | None) -> Object:
-        manifest = order.wanted.manifest
-        if becomes_ours(live, self._owner, self._settings):
-            manifest = marked(manifest, self._owner, self._settings)
+    def _manifest(self, task: ApplyTask, live: Object | None) -> Object:
+        manifest = task.desired.manifest
+        if will_own(live, self._owner, self._settings):
+            manifest = with_owner_label(manifest, self._owner, self._settings)
         if live is None:
-            guard = {"resourceVersion": _ONLY_IF_ABSENT}
+            precondition = {"resourceVersion": _ONLY_IF_ABSENT}
         else:
-            manifest = with_live(manifest, live, order.ignored)
-            guard = {"uid": live["metadata"]["uid"]}
-        return {**manifest, "metadata": {**manifest["metadata"], **guard}}
+            manifest = with_live_values(manifest, live, task.ignored)
+            precondition = {"uid": live["metadata"]["uid"]}
+        return {**manifest, "metadata": {**manifest["metadata"], **precondition}}
 
 
-_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
+class ApplyRun:
+    """Applies objects stage by stage and keeps the inventory in step with them."""
+
+    def __init__(self, client: Client, inventory: Inventory, writer: Writer, settings: Settings, clock: Clock) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._writer = writer
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self, tasks: Sequence[ApplyTask], snapshot: Snapshot) -> dict[ObjectRef, ObjectResult]:
+        """Record the intent, apply all objects of each stage until one stage fails, and record the results."""
+        due = [task.desired for task in tasks]
+        live = await self._get_known(due, snapshot.entries)
+        snapshot = await self._inventory.write(snapshot, before_apply(snapshot.entries, due, live))
+        results: dict[ObjectRef, ObjectResult] = {}
+        for stage in group_by_stage(tasks, lambda task: task.desired.ref):
+            failed = next((result.ref for result in results.values() if result.outcome not in SUCCEEDED), None)
+            results |= _skipped(stage, failed) if failed else await self._apply_stage(stage, live)
+        await self._inventory.write(snapshot, after_apply(snapshot.entries, due, results))
+        return results
+
+    async def _get_known(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:
+        """Read the objects that the inventory lists; others are assumed to be new until the server rejects that."""
+        known = [desired for desired in due if desired.ref in entries and entries[desired.ref].uid]
+        found = await gather_bounded(known, self._get, self._settings.concurrency)
+        return {desired.ref: live for desired, live in zip(known, found, strict=True)}
+
+    async def _get(self, desired: Desired) -> Object | GovernorError | None:
+        read = get_if_served if desired.defined_in_set else get
+        try:
+            return await read(self._client, desired.resource, desired.ref)
+        except GovernorError as error:
+            return error
+
+    async def _apply_stage(self, stage: Sequence[ApplyTask], objects: LiveObjects) -> dict[ObjectRef, ObjectResult]:
+        async def apply(task: ApplyTask) -> ObjectResult:
+            live = objects.get(task.desired.ref)
+            if isinstance(live, GovernorError):
+                return apply_failure(task.desired.ref, live)
+            result = await self._writer.write(task, live)
+            return await self._wait_if_crd(task.desired, result)
+
+        return {result.ref: result for result in await gather_bounded(stage, apply, self._settings.concurrency)}
+
+    async def _wait_if_crd(self, desired: Desired, result: ObjectResult) -> ObjectResult:
+        if stage_of(desired.ref) is not Stage.CRDS or result.outcome not in SUCCEEDED:
+            return result
+        try:
+            why = await wait_until_served(self._client, desired, self._clock, self._settings.served_timeout_s)
+        except GovernorError as error:
+            return apply_failure(desired.ref, error)
+        return ObjectResult(desired.ref, Outcome.FAILED, error=why) if why else result
 
 
 class _Resource(msgspec.Struct, frozen=True):
@@ -166,35 +222,38 @@ class _Resources(msgspec.Struct, frozen=True):
     resources: tuple[_Resource, ...]
 
 
-_decode: Final = msgspec.json.Decoder(_Resources).decode
+_decode_resources: Final = msgspec.json.Decoder(_Resources).decode
 
 
-async def await_served(client: Client, definition: Wanted, clock: Clock, within_s: float) -> str:
-    """Wait until it is established and each version served; why not, or nothing if all are."""
-    deadline = clock.monotonic() + within_s
-    pause_s = _PAUSE_S
-    while why := await _obstacle(client, definition):
+async def wait_until_served(client: Client, crd: Desired, clock: Clock, timeout_s: float) -> str:
+    """Wait until a CustomResourceDefinition is established and all its versions are served.
+
+    Return the reason if that takes longer than the timeout, otherwise ``""``.
+    """
+    deadline = clock.monotonic() + timeout_s
+    pause_s = _FIRST_PAUSE_S
+    while why := await _why_not_served(client, crd):
         if clock.monotonic() >= deadline:
-            return f"its kind is not served after {within_s:g} s: {why}"
+            return f"its kind is not served after {timeout_s:g} s: {why}"
         await clock.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
     client.discovery.invalidate()
     return ""
 
 
-async def _obstacle(client: Client, definition: Wanted) -> str:
+async def _why_not_served(client: Client, crd: Desired) -> str:
     try:
-        live = await look(client, definition.resource, definition.ref)
+        live = await get(client, crd.resource, crd.ref)
         conditions = _conditions(live or {})
         if conditions.get("Established", {}).get("status") != "True":
             return str(conditions.get("NamesAccepted", {}).get("message") or "it is not established")
-        for kind in kinds_of_definition(live):
-            # Read from discovery, which everyone may read; listing objects may be forbidden.
-            served = _decode(await client.send(Request("GET", f"/apis/{kind.group}/{kind.version}")))
+        for kind in kinds_of_crd(live):
+            # Discovery is readable for every user; listing objects may be forbidden.
+            served = _decode_resources(await client.send(Request("GET", f"/apis/{kind.group}/{kind.version}")))
             if kind.plural not in {each.name for each in served.resources}:
                 return f"{kind.version} is not served yet"
     except GovernorError as error:
-        # Not served yet is a 404; a server that cannot answer now may be able to in a moment.
+        # A version that is not served yet is a 404; any other failure may be temporary.
         if error.kind in {Kind.DENIED, Kind.UNAUTHENTICATED}:
             raise
         return error.message
@@ -205,65 +264,14 @@ def _conditions(live: Mapping[str, Any]) -> Mapping[str, Any]:
     return {each["type"]: each for each in (live.get("status") or {}).get("conditions") or ()}
 
 
-class Applying:
-    """Writes objects and keeps the inventory in step with them."""
-
-    def __init__(self, client: Client, inventory: Inventory, writer: Writer, settings: Settings, clock: Clock) -> None:
-        self._client = client
-        self._inventory = inventory
-        self._writer = writer
-        self._settings = settings
-        self._clock = clock
-
-    async def run(self, orders: Sequence[Order], stored: Stored) -> dict[ObjectRef, ObjectResult]:
-        """Write all of a stage, whatever becomes of single objects; later stages only if all of it succeeded."""
-        due = [order.wanted for order in orders]
-        seen = await self._look(due, stored.entries)
-        stored = await self._inventory.write(stored, intended(stored.entries, due, seen))
-        results: dict[ObjectRef, ObjectResult] = {}
-        for stage in in_stages(orders, lambda order: order.wanted.ref):
-            failed = next((result.ref for result in results.values() if result.outcome not in GOOD), None)
-            results |= _skipped(stage, failed) if failed else await self._stage(stage, seen)
-        await self._inventory.write(stored, recorded(stored.entries, due, results))
-        return results
-
-    async def _look(self, due: Sequence[Wanted], entries: Entries) -> Seen:
-        """What there is of the objects that the inventory knows; others are taken for new until the server objects."""
-        known = [wanted for wanted in due if wanted.ref in entries and entries[wanted.ref].uid]
-        found = await side_by_side(known, self._seen, self._settings.at_once)
-        return {wanted.ref: live for wanted, live in zip(known, found, strict=True)}
-
-    async def _seen(self, wanted: Wanted) -> Object | GovernorError | None:
-        looking = look_if_served if wanted.defined_here else look
-        try:
-            return await looking(self._client, wanted.resource, wanted.ref)
-        except GovernorError as error:
-            return error
-
-    async def _stage(self, stage: Sequence[Order], seen: Seen) -> dict[ObjectRef, ObjectResult]:
-        async def write(order: Order) -> ObjectResult:
-            live = seen.get(order.wanted.ref)
-            if isinstance(live, GovernorError):
-                return failure_of(order.wanted.ref, live)
-            result = await self._writer.write(order, live)
-            return await self._served(order.wanted, result)
-
-        return {result.ref: result for result in await side_by_side(stage, write, self._settings.at_once)}
-
-    async def _served(self, wanted: Wanted, result: ObjectResult) -> ObjectResult:
-        if stage_of(wanted.ref) is not Stage.DEFINITIONS or result.outcome not in GOOD:
-            return result
-        try:
-            why = await await_served(self._client, wanted, self._clock, self._settings.served_within_s)
-        except GovernorError as error:
-            return failure_of(wanted.ref, error)
-        return ObjectResult(wanted.ref, Outcome.FAILED, error=why) if why else result
+def _visible_differences(task: ApplyTask, live: Object, after: Object) -> tuple[Difference, ...]:
+    return differences(without_fields(live, task.ignored), without_fields(after, task.ignored))
 
 
-def _skipped(stage: Sequence[Order], failed: ObjectRef) -> dict[ObjectRef, ObjectResult]:
+def _skipped(stage: Sequence[ApplyTask], failed: ObjectRef) -> dict[ObjectRef, ObjectResult]:
     return {
-        order.wanted.ref: ObjectResult(
-            order.wanted.ref, Outcome.SKIPPED, error=f"{failed} has to succeed first", asked=False
+        task.desired.ref: ObjectResult(
+            task.desired.ref, Outcome.SKIPPED, error=f"{failed} must be applied first", sent=False
         )
-        for order in stage
+        for task in stage
     }

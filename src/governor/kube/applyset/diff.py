@@ -1,4 +1,9 @@
-"""What of an object counts when two states of it are compared, and what of it may be shown."""
+"""Comparing two states of an object: server-set fields and ignored fields do not count, Secret values are masked.
+
+An ignored path is written as in ``values.paths`` and covers everything below it. A ``*`` in a name matches any text:
+``spec.template.metadata.annotations["*"]``, ``spec.containers[name="*"].image``, ``metadata.labels["example.com/*"]``.
+A quoted ``["*"]`` alone also matches any list item.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,54 +18,20 @@ from governor.values.secret import Secret
 from governor.values.treediff import Difference, diff
 from governor.values.trees import Tree, map_leaves, named_items
 
-_VOLATILE: Final = frozenset({"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"})
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-def comparable(live: Object) -> Object:
-    """The object without what the server keeps about it; what is secret in it is wrapped."""
-    kept: Object = {key: value for key, value in live.items() if key not in {"metadata", "status"}}
-    kept["metadata"] = {key: value for key, value in live["metadata"].items() if key not in _VOLATILE}
-    return _wrapped(kept) if is_secret(live) else kept
-
-
-def differences(live: Object, wanted: Object) -> tuple[Difference, ...]:
-    """What turns one state of an object into another, masked."""
-    return diff(comparable(live), comparable(wanted))
-
-
-def is_secret(manifest: Object) -> bool:
-    """Whether it is one of Kubernetes' own Secrets."""
-    return (manifest.get("apiVersion"), manifest.get("kind")) == ("v1", "Secret")
-
-
-def _wrapped(secret: Object) -> Object:
-    return {
-        key: map_leaves(value, _wrap) if key in {"data", "stringData"} else value for key, value in secret.items()
-    } | {"metadata": _without_copy(secret["metadata"])}
-
-
-def _wrap(_: Path, leaf: Tree) -> Tree:
-    return Secret(str(leaf))
-
-
-def _without_copy(metadata: dict[str, Any]) -> dict[str, Any]:
-    """kubectl writes the whole Secret into an annotation once more."""
-    annotations = metadata.get("annotations") or {}
-    if _LAST_APPLIED not in annotations:
-        return metadata
-    return metadata | {"annotations": annotations | {_LAST_APPLIED: Secret(annotations[_LAST_APPLIED])}}
-
-
 ANY: Final = "*"
-_METADATA: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+
+_SERVER_METADATA: Final = frozenset(
+    {"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_IGNORABLE_METADATA: Final = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
 
 _Address: TypeAlias = tuple[Step, ...]
-"""All ways to name one child: the key, or the position and the item's name."""
+"""All names of one child: its key, or its position and item name."""
 
 
-class Ignored(msgspec.Struct, frozen=True):
-    """Fields of some objects; ``*`` in group, kind, namespace or name stands for any text."""
+class IgnoredFields(msgspec.Struct, frozen=True):
+    """Fields to ignore in some objects; ``*`` in group, kind, namespace or name matches any text."""
 
     paths: tuple[str, ...]
     group: str = ANY
@@ -68,61 +39,96 @@ class Ignored(msgspec.Struct, frozen=True):
     namespace: str = ANY
     name: str = ANY
 
-    def concerns(self, ref: ObjectRef) -> bool:
-        """Whether it is about this object."""
+    def matches(self, ref: ObjectRef) -> bool:
+        """Return whether the rule applies to this object."""
         pairs = ((self.group, ref.group), (self.kind, ref.kind), (self.namespace, ref.namespace), (self.name, ref.name))
-        return all(_fits(pattern, text) for pattern, text in pairs)
+        return all(_matches(pattern, text) for pattern, text in pairs)
 
 
-def patterns_for(ref: ObjectRef, rules: Iterable[Ignored]) -> tuple[Path, ...]:
-    """The paths that may differ in one object; INVALID if one cannot be read, or says which object it is."""
-    return tuple(_pattern(path) for rule in rules if rule.concerns(ref) for path in rule.paths)
+def comparable(live: Object) -> Object:
+    """Return the object without status and server-set metadata, and with Secret values wrapped."""
+    kept: Object = {key: value for key, value in live.items() if key not in {"metadata", "status"}}
+    kept["metadata"] = {key: value for key, value in live["metadata"].items() if key not in _SERVER_METADATA}
+    return _with_wrapped_values(kept) if is_secret(live) else kept
 
 
-def _pattern(text: str) -> Path:
-    path = parse(text)
-    first, second = (*path, None, None)[:2]
-    about_metadata = first == "metadata" and second in _METADATA
-    about_content = isinstance(first, str) and ANY not in first and first not in {"apiVersion", "kind", "metadata"}
-    if not (about_metadata or about_content):
-        allowed = ", ".join(sorted(f"metadata.{name}" for name in _METADATA))
-        raise invalid("ignored-path", f"{text!r} cannot be ignored: only {allowed} and fields beside metadata can")
-    return path
+def differences(old: Object, new: Object) -> tuple[Difference, ...]:
+    """Return the masked differences between two states of an object."""
+    return diff(comparable(old), comparable(new))
 
 
-def without(tree: Tree, patterns: Iterable[Path]) -> Tree:
-    """The tree without everything that a pattern covers."""
+def is_secret(manifest: Object) -> bool:
+    """Return whether the manifest is a core/v1 Secret."""
+    return (manifest.get("apiVersion"), manifest.get("kind")) == ("v1", "Secret")
+
+
+def patterns_for(ref: ObjectRef, rules: Iterable[IgnoredFields]) -> tuple[Path, ...]:
+    """Return the ignored paths of one object; INVALID if a path cannot be parsed or is part of its identity."""
+    return tuple(_pattern(path) for rule in rules if rule.matches(ref) for path in rule.paths)
+
+
+def without_fields(tree: Tree, patterns: Iterable[Path]) -> Tree:
+    """Return the tree without the fields that a pattern covers."""
     patterns = tuple(patterns)
     if not patterns or not isinstance(tree, (dict, list, tuple)):
         return tree
     kept = [
-        (steps[0], without(child, _below(patterns, steps)))
+        (steps[0], without_fields(child, _below(patterns, steps)))
         for steps, child in _children(tree)
         if not _covered(patterns, steps)
     ]
     return dict(kept) if isinstance(tree, dict) else [child for _, child in kept]
 
 
-def with_live(manifest: Object, live: Object, patterns: Iterable[Path]) -> Object:
-    """The manifest with the live values in place of its own wherever a pattern covers it.
+def with_live_values(manifest: Object, live: Object, patterns: Iterable[Path]) -> Object:
+    """Return the manifest with the live values of all fields that a pattern covers.
 
-    Leaving such fields out instead would give them up, and the server would remove those that nobody else has set.
+    Omitting such fields would release them, and the server would remove those without another manager.
     """
-    merged: Object = _take(manifest, live, tuple(patterns))
+    merged: Object = _overlay(manifest, live, tuple(patterns))
     return merged
 
 
-def _take(wanted: Tree, live: Any, patterns: tuple[Path, ...]) -> Tree:
-    if not patterns or not isinstance(wanted, (dict, list, tuple)):
-        return wanted
-    there = {steps[-1]: child for steps, child in _children(live)}
-    taken: list[tuple[Step, Tree]] = []
-    for steps, child in _children(wanted):
+def _with_wrapped_values(secret: Object) -> Object:
+    return {
+        key: map_leaves(value, _wrap) if key in {"data", "stringData"} else value for key, value in secret.items()
+    } | {"metadata": _with_wrapped_last_applied(secret["metadata"])}
+
+
+def _wrap(_: Path, leaf: Tree) -> Tree:
+    return Secret(str(leaf))
+
+
+def _with_wrapped_last_applied(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Wrap the annotation in which kubectl stores a copy of the whole Secret."""
+    annotations = metadata.get("annotations") or {}
+    if _LAST_APPLIED not in annotations:
+        return metadata
+    return metadata | {"annotations": annotations | {_LAST_APPLIED: Secret(annotations[_LAST_APPLIED])}}
+
+
+def _pattern(text: str) -> Path:
+    path = parse(text)
+    first, second = (*path, None, None)[:2]
+    in_metadata = first == "metadata" and second in _IGNORABLE_METADATA
+    in_content = isinstance(first, str) and ANY not in first and first not in {"apiVersion", "kind", "metadata"}
+    if not (in_metadata or in_content):
+        allowed = ", ".join(sorted(f"metadata.{name}" for name in _IGNORABLE_METADATA))
+        raise invalid("ignored-path", f"{text!r} cannot be ignored; use {allowed} or a field outside metadata")
+    return path
+
+
+def _overlay(desired: Tree, live: Any, patterns: tuple[Path, ...]) -> Tree:
+    if not patterns or not isinstance(desired, (dict, list, tuple)):
+        return desired
+    live_children = {steps[-1]: child for steps, child in _children(live)}
+    merged: list[tuple[Step, Tree]] = []
+    for steps, child in _children(desired):
         if not _covered(patterns, steps):
-            taken.append((steps[0], _take(child, there.get(steps[-1]), _below(patterns, steps))))
-        elif steps[-1] in there:
-            taken.append((steps[0], there[steps[-1]]))
-    return dict(taken) if isinstance(wanted, dict) else [child for _, child in taken]
+            merged.append((steps[0], _overlay(child, live_children.get(steps[-1]), _below(patterns, steps))))
+        elif steps[-1] in live_children:
+            merged.append((steps[0], live_children[steps[-1]]))
+    return dict(merged) if isinstance(desired, dict) else [child for _, child in merged]
 
 
 def _children(tree: Tree) -> Iterator[tuple[_Address, Tree]]:
@@ -135,24 +141,24 @@ def _children(tree: Tree) -> Iterator[tuple[_Address, Tree]]:
 
 
 def _covered(patterns: tuple[Path, ...], steps: _Address) -> bool:
-    return any(len(pattern) == 1 and _step_fits(pattern[0], steps) for pattern in patterns)
+    return any(len(pattern) == 1 and _step_matches(pattern[0], steps) for pattern in patterns)
 
 
 def _below(patterns: tuple[Path, ...], steps: _Address) -> tuple[Path, ...]:
-    return tuple(pattern[1:] for pattern in patterns if len(pattern) > 1 and _step_fits(pattern[0], steps))
+    return tuple(pattern[1:] for pattern in patterns if len(pattern) > 1 and _step_matches(pattern[0], steps))
 
 
-def _step_fits(pattern: Step, steps: _Address) -> bool:
+def _step_matches(pattern: Step, steps: _Address) -> bool:
     if pattern == ANY:
         return True
     if isinstance(pattern, str):
-        return any(isinstance(step, str) and _fits(pattern, step) for step in steps)
+        return any(isinstance(step, str) and _matches(pattern, step) for step in steps)
     if isinstance(pattern, Item):
-        return any(isinstance(step, Item) and _fits(pattern.name, step.name) for step in steps)
+        return any(isinstance(step, Item) and _matches(pattern.name, step.name) for step in steps)
     return pattern in steps
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     if ANY not in pattern:
         return pattern == text
     return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), text, re.DOTALL) is not None

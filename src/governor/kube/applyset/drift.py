@@ -1,7 +1,7 @@
-"""Drift: what differs from what is wanted, and how often it was repaired already.
+"""Drift: how live objects differ from the desired state, and how often each field was repaired.
 
-A field that somebody sets back again and again is left to them: the memory of repairs is a value that the caller keeps
-and hands in again, so that it may live in a process or in a status.
+A field that another client keeps changing back is no longer repaired once the limit is reached. The repair history is a
+value that the caller keeps and passes to the next check, in memory or in a status.
 """
 
 import datetime
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from governor.kube.applyset.ownership import holders
-from governor.kube.applyset.results import GOOD, ObjectResult
+from governor.kube.applyset.ownership import other_managers
+from governor.kube.applyset.results import SUCCEEDED, ObjectResult
 from governor.kube.applyset.settings import Settings
 from governor.kube.objects import Object, ObjectRef
 from governor.values.paths import parse
@@ -19,7 +19,7 @@ from governor.values.treediff import Difference
 
 
 class DriftMode(enum.StrEnum):
-    """What is done about drift."""
+    """Whether drift is ignored, reported, or reported and repaired."""
 
     OFF = "off"
     WARN = "warn"
@@ -27,59 +27,59 @@ class DriftMode(enum.StrEnum):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """How often a field was set back to what is wanted; an empty path is the object itself, which was deleted."""
+    """Number of repairs of one field; an empty path means that the deleted object was re-created."""
 
     ref: ObjectRef
     path: str
     count: int
     at: datetime.datetime
-    """Of the last time."""
+    """Time of the last repair."""
 
 
 class FieldDrift(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that is not as wanted; ``old`` is what there is, ``new`` what is wanted, both masked."""
+    """A field that differs: ``old`` is the live value, ``new`` the desired one, both masked."""
 
     difference: Difference
     managers: tuple[str, ...] = ()
-    """Who else manages it now, the latest first."""
+    """Other managers of the field, the latest first."""
     repairs: int = 0
-    """How often it was set back before."""
-    left: bool = False
-    """Whether it is no longer set back, because that did not last."""
+    """Number of earlier repairs."""
+    exhausted: bool = False
+    """Whether the repair limit is reached."""
 
 
 class ObjectDrift(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One object that is not as wanted, or could not be compared."""
+    """An object that differs from its desired state, or could not be compared."""
 
     ref: ObjectRef
     deleted: bool = False
     fields: tuple[FieldDrift, ...] = ()
     error: str = ""
     repairs: int = 0
-    """How often it was made again after it had been deleted."""
-    left: bool = False
-    """Whether it is no longer made again, because that did not last."""
+    """Number of earlier re-creations after a deletion."""
+    exhausted: bool = False
+    """Whether the repair limit of a deleted object is reached."""
     repair: ObjectResult | None = None
-    """What became of the attempt to set it back."""
+    """Result of the repair."""
 
     @property
-    def to_repair(self) -> bool:
-        """Whether something of it is to be set back."""
-        return (self.deleted and not self.left) or any(not field.left for field in self.fields)
+    def repairable(self) -> bool:
+        """Return whether the object or one of its fields is to be repaired."""
+        return (self.deleted and not self.exhausted) or any(not field.exhausted for field in self.fields)
 
 
 class DriftReport(msgspec.Struct, frozen=True):
-    """All objects that are not as wanted."""
+    """All objects that differ from their desired state."""
 
     mode: DriftMode
     checked: int = 0
     objects: tuple[ObjectDrift, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    """To be handed in at the next check."""
+    """History to pass to the next check."""
 
 
-class Memory:
-    """The repairs that still count at one moment."""
+class RepairHistory:
+    """The repairs within the repair window at one time."""
 
     def __init__(self, repairs: Iterable[Repair], settings: Settings, now: datetime.datetime) -> None:
         self._settings = settings
@@ -87,36 +87,36 @@ class Memory:
         window = datetime.timedelta(seconds=settings.repair_window_s)
         self._repairs = {(each.ref, each.path): each for each in repairs if now - each.at < window}
 
-    def deleted(self, ref: ObjectRef) -> ObjectDrift:
-        """The drift of an object that is not there."""
+    def deletion_drift(self, ref: ObjectRef) -> ObjectDrift:
+        """Return the drift of a deleted object."""
         count = self._count(ref, "")
-        return ObjectDrift(ref, deleted=True, repairs=count, left=count >= self._settings.repair_limit)
+        return ObjectDrift(ref, deleted=True, repairs=count, exhausted=count >= self._settings.repair_limit)
 
-    def changed(self, ref: ObjectRef, live: Object, differences: Iterable[Difference]) -> ObjectDrift:
-        """The drift of an object whose fields differ."""
+    def field_drift(self, ref: ObjectRef, live: Object, differences: Iterable[Difference]) -> ObjectDrift:
+        """Return the drift of an object whose fields differ."""
         return ObjectDrift(ref, fields=tuple(self._field(ref, live, each) for each in differences))
 
-    def after(self, drifts: Iterable[ObjectDrift], wanted: Iterable[ObjectRef]) -> tuple[Repair, ...]:
-        """What is to be remembered: what counts still of wanted objects, and what was repaired now."""
-        refs = frozenset(wanted)
-        kept = {key: each for key, each in self._repairs.items() if each.ref in refs}
+    def updated(self, drifts: Iterable[ObjectDrift], desired: Iterable[ObjectRef]) -> tuple[Repair, ...]:
+        """Return the history of the desired objects including the repairs that succeeded now."""
+        refs = frozenset(desired)
+        history = {key: each for key, each in self._repairs.items() if each.ref in refs}
         for drift in drifts:
-            if drift.repair and drift.repair.outcome in GOOD:
-                kept |= {(drift.ref, path): self._one_more(drift.ref, path) for path in _repaired(drift)}
-        return tuple(kept.values())
+            if drift.repair and drift.repair.outcome in SUCCEEDED:
+                history |= {(drift.ref, path): self._incremented(drift.ref, path) for path in _repaired_paths(drift)}
+        return tuple(history.values())
 
     def _field(self, ref: ObjectRef, live: Object, difference: Difference) -> FieldDrift:
         count = self._count(ref, difference.path)
-        managers = holders(live, parse(difference.path), self._settings.manager)
-        return FieldDrift(difference, managers, count, left=count >= self._settings.repair_limit)
+        managers = other_managers(live, parse(difference.path), self._settings.manager)
+        return FieldDrift(difference, managers, count, exhausted=count >= self._settings.repair_limit)
 
     def _count(self, ref: ObjectRef, path: str) -> int:
         known = self._repairs.get((ref, path))
         return known.count if known else 0
 
-    def _one_more(self, ref: ObjectRef, path: str) -> Repair:
+    def _incremented(self, ref: ObjectRef, path: str) -> Repair:
         return Repair(ref, path, self._count(ref, path) + 1, self._now)
 
 
-def _repaired(drift: ObjectDrift) -> list[str]:
-    return [""] if drift.deleted else [each.difference.path for each in drift.fields if not each.left]
+def _repaired_paths(drift: ObjectDrift) -> list[str]:
+    return [""] if drift.deleted else [each.difference.path for each in drift.fields if not each.exhausted]

@@ -1,7 +1,7 @@
-"""What an inventory says, and its text: entries packed into pieces that each fit into one ConfigMap.
+"""Inventory entries: their encoding in chunks that fit a ConfigMap, and how apply and prune change them. Pure.
 
-Format v1: a piece is a JSON list of ``[group, kind, namespace, [[name, uid, digest], ...]]``. An entry without a uid is
-an intent: the object may or may not have been written. Where the pieces are kept is the business of ``inventory``.
+Format v1: a chunk is a JSON list of ``[group, kind, namespace, [[name, uid, digest], ...]]``. An entry without a uid is
+an intent: the object may or may not have been written. ``inventory`` stores the chunks.
 """
 
 import base64
@@ -12,13 +12,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.manifests import Wanted
-from governor.kube.applyset.results import FORGOTTEN, GOOD, ObjectResult, Outcome, Removal, RemovalResult
+from governor.kube.applyset.manifests import Desired
+from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
 from governor.kube.applyset.settings import is_name, is_namespace
 from governor.kube.objects import Object, ObjectRef
 
-PIECE_BYTES: Final = 512 * 1024
-"""A ConfigMap may hold 1 MiB; half of it leaves room for whatever else a server counts."""
+MAX_CHUNK_BYTES: Final = 512 * 1024
+"""Half of what a ConfigMap may hold, which leaves room for metadata."""
 
 _ALGORITHM: Final = "sha256:"
 _BLOCK_BYTES: Final = len("[[]],[]")
@@ -29,12 +29,14 @@ class Entry(msgspec.Struct, frozen=True, order=True):
 
     ref: ObjectRef
     uid: str = ""
-    """Of the object as it was last seen; empty while it is not known."""
+    """Uid of the object when it was last read; empty while unknown."""
     digest: str = ""
-    """Of the manifest that it was last applied with; empty while that is not sure."""
+    """Digest of the manifest applied last; empty while uncertain."""
 
 
 Entries: TypeAlias = Mapping[ObjectRef, Entry]
+LiveObjects: TypeAlias = Mapping[ObjectRef, Object | GovernorError | None]
+"""Live objects of inventory entries, or the error of reading them."""
 
 _Row: TypeAlias = tuple[str, str, str]
 _Block: TypeAlias = tuple[str, str, str, list[_Row]]
@@ -43,136 +45,135 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(list[_Block]).decode
 
 
-def entries_of(entries: Iterable[Entry]) -> dict[ObjectRef, Entry]:
-    """Entries by what they are about."""
+def by_ref(entries: Iterable[Entry]) -> dict[ObjectRef, Entry]:
+    """Return the entries indexed by object reference."""
     return {entry.ref: entry for entry in entries}
 
 
-def pack(entries: Entries, piece_bytes: int = PIECE_BYTES) -> tuple[str, ...]:
-    """The entries as texts of at most so many bytes, at least one; equal entries give equal texts."""
-    pieces: list[list[Entry]] = [[]]
-    room = piece_bytes
+def pack(entries: Entries, chunk_bytes: int = MAX_CHUNK_BYTES) -> tuple[str, ...]:
+    """Encode entries into one or more chunks of at most ``chunk_bytes``; equal entries give equal chunks."""
+    chunks: list[list[Entry]] = [[]]
+    room = chunk_bytes
     for entry in sorted(entries.values()):
-        # Each counts as if it had a block of its own, so a piece can only be smaller than counted.
-        size = len(_encode((*_place(entry), *_row(entry)))) + _BLOCK_BYTES
+        # Each entry is counted with a block of its own, so a chunk is never larger than counted.
+        size = len(_encode((*_block_key(entry), *_row(entry)))) + _BLOCK_BYTES
         if size > room:
-            pieces.append([])
-            room = piece_bytes
-        pieces[-1].append(entry)
+            chunks.append([])
+            room = chunk_bytes
+        chunks[-1].append(entry)
         room -= size
-    return tuple(_encode(_blocks(piece)).decode() for piece in pieces if piece or len(pieces) == 1)
+    return tuple(_encode(_blocks(chunk)).decode() for chunk in chunks if chunk or len(chunks) == 1)
 
 
-def unpack(pieces: Iterable[str]) -> dict[ObjectRef, Entry]:
-    """The entries in texts; PRECONDITION if these are not what ``pack`` writes."""
+def unpack(chunks: Iterable[str]) -> dict[ObjectRef, Entry]:
+    """Decode chunks written by ``pack``; PRECONDITION for anything else."""
     found: dict[ObjectRef, Entry] = {}
-    for piece in pieces:
+    for chunk in chunks:
         try:
-            blocks = _decode(piece)
+            blocks = _decode(chunk)
         except msgspec.MsgspecError as error:
-            raise _unreadable(str(error)) from error
+            raise _undecodable(str(error)) from error
         for group, kind, namespace, rows in blocks:
             for name, uid, digest in rows:
                 ref = ObjectRef(group, kind, namespace, name)
-                _check(ref, known=ref in found)
-                found[ref] = Entry(ref, uid, _long(digest))
+                _check(ref, duplicate=ref in found)
+                found[ref] = Entry(ref, uid, _long_digest(digest))
     return found
 
 
+def is_applied(desired: Desired, entries: Entries) -> bool:
+    """Return whether the manifest equals the one applied last."""
+    known = entries.get(desired.ref)
+    return bool(known and known.uid and desired.digest and known.digest == desired.digest)
+
+
+def before_apply(entries: Entries, due: Iterable[Desired], live: LiveObjects) -> Entries:
+    """Return the entries to store before the due objects are applied.
+
+    An object to be created has no uid: with the old one, the new object would count as foreign. An object to be changed
+    has no digest: after a crash it may be in either state.
+    """
+    return {**entries, **{desired.ref: _intent(entries.get(desired.ref), desired, live) for desired in due}}
+
+
+def after_apply(entries: Entries, due: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult]) -> Entries:
+    """Return the entries to store after the due objects were applied."""
+    return {
+        **entries,
+        **{desired.ref: _applied(entries[desired.ref], desired, results[desired.ref]) for desired in due},
+    }
+
+
+def before_prune(entries: Entries, desired: Collection[ObjectRef]) -> Entries:
+    """Return the entries without the digests of the objects to be pruned.
+
+    Otherwise, after a crash, an object that is desired again would count as already applied.
+    """
+    return {ref: entry if ref in desired else Entry(ref, entry.uid) for ref, entry in entries.items()}
+
+
+def after_prune(entries: Entries, results: Iterable[PruneResult]) -> Entries:
+    """Return the entries without the objects whose pruning is settled."""
+    settled = {result.ref for result in results if result.outcome in SETTLED}
+    return {ref: entry for ref, entry in entries.items() if ref not in settled}
+
+
+def kept_aliases(entries: Entries, desired: Collection[ObjectRef]) -> tuple[PruneResult, ...]:
+    """Return KEPT for entries that are the same object as a desired one: two API groups may serve one object."""
+    by_uid = {entries[ref].uid: ref for ref in desired if ref in entries and entries[ref].uid}
+    return tuple(
+        PruneResult(ref, PruneOutcome.KEPT, f"is the same object as {by_uid[entry.uid]}")
+        for ref, entry in sorted(entries.items())
+        if ref not in desired and entry.uid in by_uid
+    )
+
+
+def _intent(known: Entry | None, desired: Desired, objects: LiveObjects) -> Entry:
+    if known is None or not known.uid:
+        return Entry(desired.ref)
+    live = objects[desired.ref]
+    uid = known.uid if isinstance(live, GovernorError) else live["metadata"]["uid"] if live else ""
+    return Entry(desired.ref, uid, known.digest if known.digest == desired.digest else "")
+
+
+def _applied(intent: Entry, desired: Desired, result: ObjectResult) -> Entry:
+    if result.outcome in SUCCEEDED:
+        return Entry(desired.ref, result.uid, desired.digest)
+    return intent if result.outcome is Outcome.SKIPPED else Entry(desired.ref, intent.uid)
+
+
 def _blocks(entries: Iterable[Entry]) -> list[_Block]:
-    return [(*place, [_row(entry) for entry in group]) for place, group in groupby(entries, key=_place)]
+    return [(*key, [_row(entry) for entry in group]) for key, group in groupby(entries, key=_block_key)]
 
 
-def _place(entry: Entry) -> tuple[str, str, str]:
+def _block_key(entry: Entry) -> tuple[str, str, str]:
     return entry.ref.group, entry.ref.kind, entry.ref.namespace
 
 
 def _row(entry: Entry) -> _Row:
-    return entry.ref.name, entry.uid, _short(entry.digest)
+    return entry.ref.name, entry.uid, _short_digest(entry.digest)
 
 
-def _check(ref: ObjectRef, *, known: bool) -> None:
-    if known:
-        raise _unreadable(f"{ref} is listed twice")
-    # The names become parts of request paths.
+def _check(ref: ObjectRef, *, duplicate: bool) -> None:
+    if duplicate:
+        raise _undecodable(f"{ref} is listed twice")
+    # The names become segments of request paths.
     if not (ref.kind and is_name(ref.name) and (not ref.namespace or is_namespace(ref.namespace))):
-        raise _unreadable(f"{ref} cannot be the name of an object")
+        raise _undecodable(f"{ref} is not a valid object name")
 
 
-def _short(digest: str) -> str:
+def _short_digest(digest: str) -> str:
     raw = bytes.fromhex(digest.removeprefix(_ALGORITHM))
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def _long(text: str) -> str:
+def _long_digest(text: str) -> str:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:
-        raise _unreadable(f"{text!r} is no digest") from error
+        raise _undecodable(f"{text!r} is not a digest") from error
     return _ALGORITHM + raw.hex() if raw else ""
 
 
-def _unreadable(why: str) -> GovernorError:
-    return GovernorError(Kind.PRECONDITION, "inventory-damaged", f"the entries cannot be read: {why}")
-
-
-Seen: TypeAlias = Mapping[ObjectRef, Object | GovernorError | None]
-"""What was found where objects of the inventory were looked for."""
-
-
-def is_applied(wanted: Wanted, entries: Entries) -> bool:
-    """Whether this very manifest is the one that was applied last."""
-    known = entries.get(wanted.ref)
-    return bool(known and known.uid and wanted.digest and known.digest == wanted.digest)
-
-
-def intended(entries: Entries, due: Iterable[Wanted], seen: Seen) -> Entries:
-    """Everything that is there, and everything that may be there in a moment.
-
-    An object about to be made has no uid yet: the old one would make the new object look like somebody else's. One
-    about to be changed has no digest: after a crash it may be either way.
-    """
-    return {**entries, **{wanted.ref: _intent(entries.get(wanted.ref), wanted, seen) for wanted in due}}
-
-
-def recorded(entries: Entries, due: Iterable[Wanted], results: Mapping[ObjectRef, ObjectResult]) -> Entries:
-    """Everything that is there, as it was written."""
-    return {**entries, **{wanted.ref: _record(entries[wanted.ref], wanted, results[wanted.ref]) for wanted in due}}
-
-
-def doomed(entries: Entries, wanted: Collection[ObjectRef]) -> Entries:
-    """Everything that is there, without the digests of what is about to be removed.
-
-    Otherwise, after a crash, an object that is wanted again would be taken for one that is still as it was applied.
-    """
-    return {ref: entry if ref in wanted else Entry(ref, entry.uid) for ref, entry in entries.items()}
-
-
-def forgotten(entries: Entries, results: Iterable[RemovalResult]) -> Entries:
-    """What is left to be removed."""
-    gone = {result.ref for result in results if result.outcome in FORGOTTEN}
-    return {ref: entry for ref, entry in entries.items() if ref not in gone}
-
-
-def same_objects(entries: Entries, wanted: Collection[ObjectRef]) -> tuple[RemovalResult, ...]:
-    """What is not wanted by this name, but is by another: two groups may serve one object."""
-    names = {entries[ref].uid: ref for ref in wanted if ref in entries and entries[ref].uid}
-    return tuple(
-        RemovalResult(ref, Removal.KEPT, f"is the same object as {names[entry.uid]}")
-        for ref, entry in sorted(entries.items())
-        if ref not in wanted and entry.uid in names
-    )
-
-
-def _intent(known: Entry | None, wanted: Wanted, seen: Seen) -> Entry:
-    if known is None or not known.uid:
-        return Entry(wanted.ref)
-    live = seen[wanted.ref]
-    uid = known.uid if isinstance(live, GovernorError) else live["metadata"]["uid"] if live else ""
-    return Entry(wanted.ref, uid, known.digest if known.digest == wanted.digest else "")
-
-
-def _record(intent: Entry, wanted: Wanted, result: ObjectResult) -> Entry:
-    if result.outcome in GOOD:
-        return Entry(wanted.ref, result.uid, wanted.digest)
-    return intent if result.outcome is Outcome.SKIPPED else Entry(wanted.ref, intent.uid)
+def _undecodable(why: str) -> GovernorError:
+    return GovernorError(Kind.PRECONDITION, "inventory-damaged", f"its entries cannot be decoded: {why}")

@@ -1,4 +1,4 @@
-"""Looking at live objects: the object, or nothing if the server itself says that there is none."""
+"""Reading live objects: a missing object is distinguished from a kind that is not served."""
 
 from typing import Final
 
@@ -10,8 +10,11 @@ from governor.kube.objects import ApiResource, Object, ObjectRef
 NOT_SERVED: Final = "kube-not-served"
 
 
-async def look(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
-    """The object, or None. A 404 of a proxy or for an unknown path proves nothing: UNAVAILABLE."""
+async def get(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
+    """Return the live object, or None if the API server reports NotFound.
+
+    A 404 without that reason comes from a proxy or an unknown path and proves nothing: UNAVAILABLE.
+    """
     try:
         return await client.get(resource, ref.name, ref.namespace)
     except ApiError as error:
@@ -19,17 +22,18 @@ async def look(client: Client, resource: ApiResource, ref: ObjectRef) -> Object 
             raise
         if error.reason == "NotFound":
             return None
-        client.discovery.invalidate()  # perhaps the kind is gone
+        client.discovery.invalidate()  # the kind may be gone
         message = (
-            f"{error.message}: this says nothing about {ref}; is the address an API server's, and the kind served?"
+            f"{error.message}: cannot tell whether {ref} exists; "
+            "check that the address is an API server's and that the kind is served"
         )
         raise GovernorError(Kind.UNAVAILABLE, NOT_SERVED, message) from error
 
 
-async def look_if_served(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
-    """The object, or None also if its kind is not served: for kinds whose definition is yet to be written."""
+async def get_if_served(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
+    """Return the live object, or None also if its kind is not served because its definition is yet to be applied."""
     try:
-        return await look(client, resource, ref)
+        return await get(client, resource, ref)
     except GovernorError as error:
         if error.code != NOT_SERVED:
             raise
@@ -37,17 +41,17 @@ async def look_if_served(client: Client, resource: ApiResource, ref: ObjectRef) 
 
 
 def is_terminating(live: Object) -> bool:
-    """Whether it is marked for removal."""
+    """Return whether the object has a deletion timestamp."""
     return bool(live["metadata"].get("deletionTimestamp"))
 
 
-def waits_for(live: Object) -> str:
-    """What keeps an object that is marked for removal, for people."""
+def describe_termination(live: Object) -> str:
+    """Return what a terminating object waits for: its finalizers and, for a namespace, its conditions."""
     finalizers = [*live["metadata"].get("finalizers", ()), *_namespace_finalizers(live)]
     conditions = (live.get("status") or {}).get("conditions") or () if live["kind"] == "Namespace" else ()
-    texts = [str(each.get("message", "")) for each in conditions if each.get("status") == "True"]
-    named = f"finalizer {', '.join(finalizers)}" if finalizers else "no finalizer, a grace period perhaps"
-    return "; ".join([f"still terminating: {named}", *texts])
+    messages = [str(each.get("message", "")) for each in conditions if each.get("status") == "True"]
+    cause = f"finalizer {', '.join(finalizers)}" if finalizers else "no finalizer, possibly a grace period"
+    return "; ".join([f"still terminating: {cause}", *messages])
 
 
 def _namespace_finalizers(live: Object) -> list[str]:

@@ -1,7 +1,7 @@
-"""In which order kinds are written, and in reverse removed: each stage needs only what earlier ones made.
+"""Order of work on objects: stages by kind, applied forward and pruned in reverse, and bounded concurrency within one.
 
-Custom resources come after workloads: one that a broken webhook refuses must not keep the webhook's own server from
-being repaired. What can block the writing of everything else comes last.
+Each stage needs only objects of earlier ones. Custom resources follow workloads: one that a broken webhook rejects must
+not keep the webhook's own server from being repaired. Kinds that can block all other writes come last.
 """
 
 import asyncio
@@ -11,29 +11,30 @@ from typing import Final, TypeVar
 
 from governor.kube.objects import ObjectRef
 
-Placed = TypeVar("Placed")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Stage(enum.IntEnum):
-    """Kinds that may be written side by side."""
+    """Kinds that are applied concurrently."""
 
-    DEFINITIONS = 0
+    CRDS = 0
     NAMESPACES = 1
     CLASSES_AND_LIMITS = 2
-    ACCOUNTS = 3
-    PERMISSIONS = 4
+    SERVICE_ACCOUNTS = 3
+    RBAC = 4
     CONFIGURATION = 5
     STORAGE = 6
     SERVICES = 7
     WORKLOADS = 8
     OTHERS = 9
-    """Custom resources, and what refers to workloads."""
-    GATES = 10
-    """What the API server asks before it accepts or serves other objects."""
+    """Custom resources, and kinds that refer to workloads."""
+    ADMISSION = 10
+    """Kinds that the API server consults before it accepts or serves other objects."""
 
 
 _KINDS: Final[Mapping[Stage, Mapping[str, tuple[str, ...]]]] = {
-    Stage.DEFINITIONS: {"apiextensions.k8s.io": ("CustomResourceDefinition",)},
+    Stage.CRDS: {"apiextensions.k8s.io": ("CustomResourceDefinition",)},
     Stage.NAMESPACES: {"": ("Namespace",)},
     Stage.CLASSES_AND_LIMITS: {
         "": ("LimitRange", "ResourceQuota"),
@@ -44,8 +45,8 @@ _KINDS: Final[Mapping[Stage, Mapping[str, tuple[str, ...]]]] = {
         "resource.k8s.io": ("DeviceClass",),
         "flowcontrol.apiserver.k8s.io": ("FlowSchema", "PriorityLevelConfiguration"),
     },
-    Stage.ACCOUNTS: {"": ("ServiceAccount",)},
-    Stage.PERMISSIONS: {"rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")},
+    Stage.SERVICE_ACCOUNTS: {"": ("ServiceAccount",)},
+    Stage.RBAC: {"rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")},
     Stage.CONFIGURATION: {"": ("ConfigMap", "Secret")},
     Stage.STORAGE: {"": ("PersistentVolume", "PersistentVolumeClaim")},
     Stage.SERVICES: {"": ("Endpoints", "Service"), "discovery.k8s.io": ("EndpointSlice",)},
@@ -54,7 +55,7 @@ _KINDS: Final[Mapping[Stage, Mapping[str, tuple[str, ...]]]] = {
         "apps": ("ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
         "batch": ("CronJob", "Job"),
     },
-    Stage.GATES: {
+    Stage.ADMISSION: {
         "admissionregistration.k8s.io": (
             "MutatingAdmissionPolicy",
             "MutatingAdmissionPolicyBinding",
@@ -72,33 +73,31 @@ _STAGE: Final = {
 
 
 def stage_of(ref: ObjectRef) -> Stage:
-    """When an object is written."""
+    """Return the stage in which an object is applied."""
     return _STAGE.get((ref.group, ref.kind), Stage.OTHERS)
 
 
-def in_stages(items: Iterable[Placed], ref: Callable[[Placed], ObjectRef]) -> tuple[tuple[Placed, ...], ...]:
-    """The items stage by stage, in the order of writing; empty stages are left out."""
-    placed: dict[Stage, list[Placed]] = {}
+def group_by_stage(items: Iterable[Item], ref: Callable[[Item], ObjectRef]) -> tuple[tuple[Item, ...], ...]:
+    """Return the items grouped by stage in apply order, without empty stages."""
+    stages: dict[Stage, list[Item]] = {}
     for item in items:
-        placed.setdefault(stage_of(ref(item)), []).append(item)
-    return tuple(tuple(placed[stage]) for stage in sorted(placed))
+        stages.setdefault(stage_of(ref(item)), []).append(item)
+    return tuple(tuple(stages[stage]) for stage in sorted(stages))
 
 
-Thing = TypeVar("Thing")
-Made = TypeVar("Made")
+async def gather_bounded(
+    items: Iterable[Item], call: Callable[[Item], Awaitable[Result]], concurrency: int
+) -> list[Result]:
+    """Return the results of ``call`` in the order of the items; the first error cancels the remaining calls."""
+    semaphore = asyncio.Semaphore(concurrency)
 
-
-async def side_by_side(things: Iterable[Thing], act: Callable[[Thing], Awaitable[Made]], at_once: int) -> list[Made]:
-    """What ``act`` returns for each thing, in their order; at most so many run at a time. The first error ends all."""
-    gate = asyncio.Semaphore(at_once)
-
-    async def one(thing: Thing) -> Made:
-        async with gate:
-            return await act(thing)
+    async def bounded(item: Item) -> Result:
+        async with semaphore:
+            return await call(item)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(thing)) for thing in things]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures  # it ended the others
+            tasks = [group.create_task(bounded(item)) for item in items]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
     return [task.result() for task in tasks]

@@ -1,4 +1,7 @@
-"""Removing objects of a set, stage by stage against the order of writing, and waiting until they are gone."""
+"""Pruning objects of a set in reverse apply order, waiting until the objects of each stage are gone.
+
+A namespace or CustomResourceDefinition that contains objects of others is held; its contents are listed first.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,27 +10,29 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entry
-from governor.kube.applyset.get import NOT_SERVED, is_terminating, look, waits_for
-from governor.kube.applyset.manifests import kinds_of_definition
-from governor.kube.applyset.order import in_stages, side_by_side
-from governor.kube.applyset.prune_policy import Content, held, judge, others, out_of_bounds
-from governor.kube.applyset.results import Removal, RemovalResult, outdated, removal_failure_of
+from governor.kube.applyset.get import NOT_SERVED, describe_termination, get, is_terminating
+from governor.kube.applyset.manifests import kinds_of_crd
+from governor.kube.applyset.order import gather_bounded, group_by_stage
+from governor.kube.applyset.prune_policy import Content, decide, foreign_contents, held, is_out_of_scope
+from governor.kube.applyset.results import PruneOutcome, PruneResult, is_stale, prune_failure
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 
-_LOOKS: Final = 4
-_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
-_BLOCKING: Final = frozenset({Removal.TERMINATING, Removal.FAILED})
+_NAMESPACE: Final = ("", "Namespace")
+_CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_ATTEMPTS: Final = 4
+_FIRST_PAUSE_S: Final = 0.05
+_MAX_PAUSE_S: Final = 1.0
+_BLOCKING: Final = frozenset({PruneOutcome.TERMINATING, PruneOutcome.FAILED})
 
 
-class _Case(msgspec.Struct, frozen=True):
-    """One object and what became, or shall become, of it."""
+class _Target(msgspec.Struct, frozen=True):
+    """One object and its result so far."""
 
     entry: Entry
-    result: RemovalResult
+    result: PruneResult
     resource: ApiResource | None = None
     live: Object | None = None
 
@@ -35,9 +40,16 @@ class _Case(msgspec.Struct, frozen=True):
     def uid(self) -> str:
         return str(self.live["metadata"]["uid"]) if self.live else self.entry.uid
 
+    @property
+    def is_terminating(self) -> bool:
+        return self.result.outcome is PruneOutcome.TERMINATING
 
-class Remover:
-    """Removes objects of one set; with ``dry_run`` it only looks."""
+    def with_outcome(self, outcome: PruneOutcome, reason: str = "") -> "_Target":
+        return msgspec.structs.replace(self, result=PruneResult(self.entry.ref, outcome, reason))
+
+
+class Pruner:
+    """Prunes objects of one set; with ``dry_run`` it only reads."""
 
     def __init__(self, client: Client, owner: Owner, settings: Settings, clock: Clock, *, dry_run: bool) -> None:
         self._client = client
@@ -46,87 +58,91 @@ class Remover:
         self._clock = clock
         self._dry_run = dry_run
 
-    async def remove(self, entries: Sequence[Entry]) -> tuple[RemovalResult, ...]:
-        """Remove what may be removed; a stage begins only when all of the one before is gone."""
-        results: list[RemovalResult] = []
-        removed: dict[ObjectRef, str] = {}
-        for stage in reversed(in_stages(entries, lambda entry: entry.ref)):
+    async def prune(self, entries: Sequence[Entry]) -> tuple[PruneResult, ...]:
+        """Prune the objects that may be pruned; a stage starts only when the one before is gone."""
+        results: list[PruneResult] = []
+        pruned: dict[ObjectRef, str] = {}
+        for stage in reversed(group_by_stage(entries, lambda entry: entry.ref)):
             blocking = next((result.ref for result in results if result.outcome in _BLOCKING), None)
             if blocking:
-                reason = f"{blocking} has to go first"
-                results += [RemovalResult(entry.ref, Removal.SKIPPED, reason) for entry in stage]
+                reason = f"{blocking} must be gone first"
+                results += [PruneResult(entry.ref, PruneOutcome.SKIPPED, reason) for entry in stage]
                 continue
-            cases = await self._stage(stage, removed)
-            results += [case.result for case in cases]
-            removed |= {case.entry.ref: case.uid for case in cases if case.result.outcome is Removal.REMOVED}
+            targets = await self._prune_stage(stage, pruned)
+            results += [target.result for target in targets]
+            pruned |= {
+                target.entry.ref: target.uid for target in targets if target.result.outcome is PruneOutcome.REMOVED
+            }
         return tuple(results)
 
-    async def _stage(self, stage: Sequence[Entry], removed: dict[ObjectRef, str]) -> list[_Case]:
-        async def begin(entry: Entry) -> _Case:
-            return await self._begin(entry, removed)
+    async def _prune_stage(self, stage: Sequence[Entry], pruned: dict[ObjectRef, str]) -> list[_Target]:
+        async def prune(entry: Entry) -> _Target:
+            return await self._prune_object(entry, pruned)
 
-        cases = await side_by_side(stage, begin, self._settings.at_once)
-        return cases if self._dry_run else await self._until_gone(cases)
+        targets = await gather_bounded(stage, prune, self._settings.concurrency)
+        return targets if self._dry_run else await self._wait_until_gone(targets)
 
-    async def _begin(self, entry: Entry, removed: dict[ObjectRef, str]) -> _Case:
-        if out_of_bounds(entry.ref, self._settings):
-            reason = f"is not in {sorted(self._settings.allowed_namespaces or ())}, where this set may write"
-            return _Case(entry, RemovalResult(entry.ref, Removal.REFUSED, reason))
+    async def _prune_object(self, entry: Entry, pruned: dict[ObjectRef, str]) -> _Target:
+        if is_out_of_scope(entry.ref, self._settings):
+            allowed = sorted(self._settings.allowed_namespaces or ())
+            reason = f"this set may only write in the namespaces {allowed}"
+            return _Target(entry, PruneResult(entry.ref, PruneOutcome.REFUSED, reason))
         try:
-            for _ in range(_LOOKS):
+            for _ in range(_ATTEMPTS):
                 try:
-                    return await self._attempt(entry, removed)
+                    return await self._attempt(entry, pruned)
                 except GovernorError as error:
-                    if not outdated(error):
+                    if not is_stale(error):
                         raise
                     last = error
         except GovernorError as error:
-            return _Case(entry, removal_failure_of(entry.ref, error))
-        return _Case(entry, removal_failure_of(entry.ref, last))
+            return _Target(entry, prune_failure(entry.ref, error))
+        return _Target(entry, prune_failure(entry.ref, last))
 
-    async def _attempt(self, entry: Entry, removed: dict[ObjectRef, str]) -> _Case:
+    async def _attempt(self, entry: Entry, pruned: dict[ObjectRef, str]) -> _Target:
         ref = entry.ref
-        resource = await self._resource(ref)
+        resource = await self._find_kind(ref)
         if resource is not None and resource.namespaced != bool(ref.namespace):
-            # The bounds of the set were held against a namespace that the object is not in.
-            return _Case(entry, RemovalResult(ref, Removal.REFUSED, f"a {ref.kind} cannot be in such a place"))
-        resource, live = await self._look(ref)
-        case = _Case(entry, judge(entry, live, self._owner, self._settings), resource, live)
+            # The namespace that was checked against the allowed ones is not the object's.
+            scope = "namespaced" if resource.namespaced else "cluster-scoped"
+            return _Target(entry, PruneResult(ref, PruneOutcome.REFUSED, f"{ref.kind} is {scope}"))
+        resource, live = await self._get(ref)
+        target = _Target(entry, decide(entry, live, self._owner, self._settings), resource, live)
         if resource is None or live is None:
-            return case
-        if case.result.outcome is Removal.REMOVED:
-            held = await hold_of_others(self._client, ref, live, removed, self._settings.at_once)
-            if held:
-                return msgspec.structs.replace(case, result=held)
+            return target
+        if target.result.outcome is PruneOutcome.REMOVED:
+            blocked = await _held_by_contents(self._client, ref, live, pruned, self._settings.concurrency)
+            if blocked:
+                return msgspec.structs.replace(target, result=blocked)
             if not self._dry_run:
                 await self._delete(resource, live)
-        elif case.result.outcome is Removal.RELEASED and not self._dry_run:
+        elif target.result.outcome is PruneOutcome.RELEASED and not self._dry_run:
             await self._release(resource, live)
-        return case
+        return target
 
-    async def _look(self, ref: ObjectRef) -> tuple[ApiResource | None, Object | None]:
+    async def _get(self, ref: ObjectRef) -> tuple[ApiResource | None, Object | None]:
         for last in (False, True):
-            resource = await self._resource(ref)
+            resource = await self._find_kind(ref)
             if resource is None:
                 break
             try:
-                return resource, await look(self._client, resource, ref)
+                return resource, await get(self._client, resource, ref)
             except GovernorError as error:
-                # If the kind went since it was asked for, the server says so when asked again.
+                # Discovery was invalidated: if the kind is gone, the next lookup finds that out.
                 if last or error.code != NOT_SERVED:
                     raise
         return None, None
 
-    async def _resource(self, ref: ObjectRef) -> ApiResource | None:
-        """Its kind, or None if the server surely no longer has that: then the object is gone with it."""
+    async def _find_kind(self, ref: ObjectRef) -> ApiResource | None:
+        """Return the kind, or None if the server certainly no longer serves it: its objects are then gone too."""
         discovery = self._client.discovery
-        for settled in (False, True):
+        for verified in (False, True):
             try:
                 return await discovery.find(ref.group, ref.kind)
             except GovernorError as error:
                 if error.kind is not Kind.NOT_FOUND:
                     raise
-            if not settled:
+            if not verified:
                 await discovery.require_ready()
         return None
 
@@ -135,98 +151,85 @@ class Remover:
         try:
             await self._client.delete(resource, metadata["name"], metadata.get("namespace", ""), uid=metadata["uid"])
         except GovernorError as error:
-            if error.kind is not Kind.NOT_FOUND:  # gone meanwhile
+            if error.kind is not Kind.NOT_FOUND:  # deleted meanwhile
                 raise
 
     async def _release(self, resource: ApiResource, live: Object) -> None:
-        """Apply nothing: the server removes those of our fields that nobody else manages."""
+        """Apply an empty manifest: the server removes those of the set's fields that have no other manager."""
         metadata = {key: live["metadata"][key] for key in ("name", "namespace", "uid") if key in live["metadata"]}
-        nothing = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-        await self._client.apply(resource, nothing, manager=self._settings.manager)
+        empty = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        await self._client.apply(resource, empty, manager=self._settings.manager)
 
-    async def _until_gone(self, cases: list[_Case]) -> list[_Case]:
-        deadline = self._clock.monotonic() + self._settings.removed_within_s
-        pause_s = _PAUSE_S
-        # What was asked to go is going until it is seen to be gone.
-        cases = [_going(case) for case in cases]
+    async def _wait_until_gone(self, targets: list[_Target]) -> list[_Target]:
+        deadline = self._clock.monotonic() + self._settings.deletion_timeout_s
+        pause_s = _FIRST_PAUSE_S
+        # A deleted object counts as terminating until a read proves that it is gone.
+        targets = [
+            target.with_outcome(PruneOutcome.TERMINATING) if target.result.outcome is PruneOutcome.REMOVED else target
+            for target in targets
+        ]
         while True:
-            cases = await side_by_side(cases, self._again, self._settings.at_once)
-            if not any(_is_going(case) for case in cases) or self._clock.monotonic() >= deadline:
-                return cases
+            targets = await gather_bounded(targets, self._poll, self._settings.concurrency)
+            if not any(target.is_terminating for target in targets) or self._clock.monotonic() >= deadline:
+                return targets
             await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
-    async def _again(self, case: _Case) -> _Case:
-        if not _is_going(case) or case.resource is None:
-            return case
+    async def _poll(self, target: _Target) -> _Target:
+        if not target.is_terminating or target.resource is None:
+            return target
         try:
-            live = await look(self._client, case.resource, case.entry.ref)
+            live = await get(self._client, target.resource, target.entry.ref)
         except GovernorError as error:
-            reason = f"was asked to go, but cannot be seen: {error.message}"
-            return _with(case, Removal.TERMINATING, reason)
-        if live is None or live["metadata"]["uid"] != case.uid:
-            return _with(case, Removal.REMOVED)
-        return _with(case, Removal.TERMINATING, waits_for(live))
+            reason = f"deletion was requested, but the object cannot be read: {error.message}"
+            return target.with_outcome(PruneOutcome.TERMINATING, reason)
+        if live is None or live["metadata"]["uid"] != target.uid:
+            return target.with_outcome(PruneOutcome.REMOVED)
+        return target.with_outcome(PruneOutcome.TERMINATING, describe_termination(live))
 
 
-def _is_going(case: _Case) -> bool:
-    return case.result.outcome is Removal.TERMINATING
-
-
-def _going(case: _Case) -> _Case:
-    return _with(case, Removal.TERMINATING) if case.result.outcome is Removal.REMOVED else case
-
-
-def _with(case: _Case, outcome: Removal, reason: str = "") -> _Case:
-    return msgspec.structs.replace(case, result=RemovalResult(case.entry.ref, outcome, reason))
-
-
-NAMESPACE = ("", "Namespace")
-DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
-
-
-async def hold_of_others(
-    client: Client, ref: ObjectRef, live: Object, removed: Mapping[ObjectRef, str], at_once: int
-) -> RemovalResult | None:
-    """Why a namespace or definition must stay; None if it may go, or is neither."""
+async def _held_by_contents(
+    client: Client, ref: ObjectRef, live: Object, pruned: Mapping[ObjectRef, str], concurrency: int
+) -> PruneResult | None:
+    """Return HELD for a namespace or CustomResourceDefinition with contents of others, or None."""
     try:
-        if (ref.group, ref.kind) == NAMESPACE:
-            contents = await _in_namespace(client, ref.name, at_once)
-        elif (ref.group, ref.kind) == DEFINITION:
-            contents = await _of_definition(client, live)
+        if (ref.group, ref.kind) == _NAMESPACE:
+            contents = await _namespace_contents(client, ref.name, concurrency)
+        elif (ref.group, ref.kind) == _CRD:
+            contents = await _crd_contents(client, live)
         else:
             return None
     except GovernorError as error:
-        return RemovalResult(ref, Removal.HELD, f"it cannot be seen what it holds: {error.message}")
-    foreign = others(contents, removed)
+        return PruneResult(ref, PruneOutcome.HELD, f"its contents cannot be listed: {error.message}")
+    foreign = foreign_contents(contents, pruned)
     return held(ref, foreign) if foreign else None
 
 
-async def _in_namespace(client: Client, namespace: str, at_once: int) -> list[Content]:
-    await client.discovery.require_ready()  # a kind that came a moment ago counts too
+async def _namespace_contents(client: Client, namespace: str, concurrency: int) -> list[Content]:
+    await client.discovery.require_ready()  # kinds defined a moment ago count too
     kinds = [
         kind
         for kind in await client.discovery.preferred_resources()
         if kind.namespaced and {"list", "delete"} <= kind.verbs
     ]
-    if unknown := await client.discovery.stale_groups():
-        message = f"the servers of the API groups {', '.join(sorted(unknown))} do not answer"
+    if stale := await client.discovery.stale_groups():
+        message = f"the servers of the API groups {', '.join(sorted(stale))} do not respond"
         raise GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
 
-    async def listed(kind: ApiResource) -> list[Content]:
-        return await _contents(client, kind, namespace)
+    async def list_kind(kind: ApiResource) -> list[Content]:
+        return await _list(client, kind, namespace)
 
-    return [each for found in await side_by_side(kinds, listed, at_once) for each in found]
+    return [each for found in await gather_bounded(kinds, list_kind, concurrency) for each in found]
 
 
-async def _of_definition(client: Client, definition: Object) -> list[Content]:
-    kind = next(kinds_of_definition(definition), None)
+async def _crd_contents(client: Client, crd: Object) -> list[Content]:
+    kind = next(kinds_of_crd(crd), None)
     if kind is None:
-        raise GovernorError(Kind.PRECONDITION, "definition-not-served", "no version of it is served")
-    return await _contents(client, kind)
+        raise GovernorError(Kind.PRECONDITION, "definition-not-served", "none of its versions is served")
+    return await _list(client, kind)
 
 
-async def _contents(client: Client, kind: ApiResource, namespace: str = "") -> list[Content]:
+async def _list(client: Client, kind: ApiResource, namespace: str = "") -> list[Content]:
     return [_content(kind, live) async for live in client.list(kind, namespace)]
 
 

@@ -1,4 +1,4 @@
-"""What became of each object: the results that callers read and turn into their own words."""
+"""Results per object of apply and prune, and how server errors become results."""
 
 import enum
 import re
@@ -12,19 +12,141 @@ from governor.kube.errors import ApiError
 from governor.kube.objects import ObjectRef
 from governor.values.treediff import Difference
 
-_UNFIT: Final = ("failed to create typed patch object", "unable to convert unstructured object")
+_SCHEMA_ERRORS: Final = ("failed to create typed patch object", "unable to convert unstructured object")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+_RETRYABLE: Final = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
+
+
+class Outcome(enum.StrEnum):
+    """Outcome of applying one object."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    CONFLICT = "conflict"
+    """Another manager owns some of the fields, or the object was replaced meanwhile; nothing was written."""
+    REFUSED = "refused"
+    """Rejected by the server or by the set; retrying the same manifest cannot help."""
+    FAILED = "failed"
+    """The outcome is unknown or a precondition is missing; retry later."""
+    SKIPPED = "skipped"
+    """An earlier stage failed."""
+
+
+SUCCEEDED: Final = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED})
 
 
 class FieldConflict(msgspec.Struct, frozen=True):
-    """A field that another manager has set to something else."""
+    """A field that another manager owns with a different value."""
 
     path: str
     manager: str
 
 
+class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of applying one object, or of planning to."""
+
+    ref: ObjectRef
+    outcome: Outcome
+    uid: str = ""
+    error: str = ""
+    conflicts: tuple[FieldConflict, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    """In a plan: the masked changes."""
+    shared: bool = False
+    """Whether the object existed before and is not owned by the set: pruning only releases the set's fields."""
+    sent: bool = True
+    """Whether a request was sent; not if the manifest equals the one applied last."""
+
+
+class ApplyReport(msgspec.Struct, frozen=True):
+    """Results of all desired objects, in apply order."""
+
+    results: tuple[ObjectResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every object succeeded."""
+        return all(result.outcome in SUCCEEDED for result in self.results)
+
+    @property
+    def unsent(self) -> int:
+        """Return the number of objects without a request because their manifests did not change."""
+        return sum(not result.sent for result in self.results)
+
+    def counts(self) -> dict[Outcome, int]:
+        """Return the number of objects per outcome."""
+        return dict(Counter(result.outcome for result in self.results))
+
+
+class PruneOutcome(enum.StrEnum):
+    """Outcome of pruning one object that is no longer desired."""
+
+    REMOVED = "removed"
+    ABSENT = "absent"
+    """It was already gone."""
+    RELEASED = "released"
+    """It existed before the set: the set's fields were released, the object stays."""
+    KEPT = "kept"
+    """It has a keep annotation, or is desired under another API group."""
+    FOREIGN = "foreign"
+    """It is a different object of this name, or carries no sign of this set; it stays."""
+    HELD = "held"
+    """It contains objects of others, or its contents cannot be listed; it stays in the inventory."""
+    TERMINATING = "terminating"
+    """Its deletion is not finished; it stays in the inventory."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """An object that must be deleted first still exists."""
+
+
+SETTLED: Final = frozenset(
+    {
+        PruneOutcome.REMOVED,
+        PruneOutcome.ABSENT,
+        PruneOutcome.RELEASED,
+        PruneOutcome.KEPT,
+        PruneOutcome.FOREIGN,
+    }
+)
+"""Outcomes after which an object leaves the inventory."""
+
+
+class PruneResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of pruning one object, or of a dry run."""
+
+    ref: ObjectRef
+    outcome: PruneOutcome
+    reason: str = ""
+    blockers: tuple[ObjectRef, ...] = ()
+    """Some of the objects of others that it contains."""
+
+
+class PruneReport(msgspec.Struct, frozen=True):
+    """Results of all objects that are no longer desired, in prune order."""
+
+    results: tuple[PruneResult, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Return whether nothing is left to prune."""
+        return all(result.outcome in SETTLED for result in self.results)
+
+    def counts(self) -> dict[PruneOutcome, int]:
+        """Return the number of objects per outcome."""
+        return dict(Counter(result.outcome for result in self.results))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What apply followed by prune would do."""
+
+    apply: ApplyReport
+    prune: PruneReport
+
+
 def conflicts_of(error: GovernorError) -> tuple[FieldConflict, ...]:
-    """The fields that other managers have; none if that was not the reason."""
+    """Return the field conflicts that the server reported; empty for any other error."""
     causes = error.causes if isinstance(error, ApiError) else ()
     return tuple(
         FieldConflict(cause.field.removeprefix("."), _manager(cause.message))
@@ -33,150 +155,34 @@ def conflicts_of(error: GovernorError) -> tuple[FieldConflict, ...]:
     )
 
 
-def outdated(error: GovernorError) -> bool:
-    """Whether the object is another one than was seen, or there is one where none was seen: look again."""
+def is_stale(error: GovernorError) -> bool:
+    """Return whether the write was based on a stale read: the object was created, replaced or changed since."""
     if not isinstance(error, ApiError) or conflicts_of(error):
         return False
     return error.kind is Kind.CONFLICT or any(cause.field == "metadata.uid" for cause in error.causes)
 
 
-def unfit(error: GovernorError) -> bool:
-    """Whether the manifest does not fit the schema of its kind, which the server calls an error of its own."""
+def apply_failure(ref: ObjectRef, error: GovernorError) -> ObjectResult:
+    """Return the result of an apply that raised an error."""
+    if error.kind is Kind.CONFLICT:
+        return ObjectResult(ref, Outcome.CONFLICT, error=error.message, conflicts=conflicts_of(error))
+    retryable = error.kind in _RETRYABLE and not _is_schema_error(error)
+    return ObjectResult(ref, Outcome.FAILED if retryable else Outcome.REFUSED, error=str(error))
+
+
+def prune_failure(ref: ObjectRef, error: GovernorError) -> PruneResult:
+    """Return the result of a prune that raised an error."""
+    retryable = error.kind in _RETRYABLE or error.kind is Kind.CONFLICT
+    return PruneResult(ref, PruneOutcome.FAILED if retryable else PruneOutcome.REFUSED, str(error))
+
+
+def _is_schema_error(error: GovernorError) -> bool:
+    """Return whether the manifest violates the schema of its kind, which the server reports as status 500."""
     if not isinstance(error, ApiError) or error.kind is not Kind.INTERNAL:
         return False
-    return any(words in error.message for words in _UNFIT)
+    return any(text in error.message for text in _SCHEMA_ERRORS)
 
 
 def _manager(message: str) -> str:
-    named = _MANAGER.search(message)
-    return re.sub(r"\\(.)", r"\1", named[1]) if named else ""
-
-
-class Outcome(enum.StrEnum):
-    """What became of one wanted object."""
-
-    CREATED = "created"
-    CHANGED = "changed"
-    UNCHANGED = "unchanged"
-    CONFLICT = "conflict"
-    """Another manager has fields of it, or it was replaced meanwhile; nothing was written."""
-    REFUSED = "refused"
-    """By the server or by us; writing the same again cannot help."""
-    FAILED = "failed"
-    """Nobody knows, or something has to happen first; write it again later."""
-    SKIPPED = "skipped"
-    """An earlier stage did not succeed."""
-
-
-GOOD = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED})
-
-
-class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one wanted object, or in a plan what would."""
-
-    ref: ObjectRef
-    outcome: Outcome
-    uid: str = ""
-    error: str = ""
-    conflicts: tuple[FieldConflict, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    """Of a plan: what the change would be, masked."""
-    shared: bool = False
-    """Whether it was there before and is somebody else's too: it will never be removed, only our fields of it."""
-    asked: bool = True
-    """Whether the server was asked: not if the manifest is the one that was applied last."""
-
-
-class ApplyReport(msgspec.Struct, frozen=True):
-    """What became of all wanted objects, in the order of writing."""
-
-    results: tuple[ObjectResult, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything is as wanted."""
-        return all(result.outcome in GOOD for result in self.results)
-
-    @property
-    def unasked(self) -> int:
-        """For how many objects no request was made, because their manifests did not change."""
-        return sum(not result.asked for result in self.results)
-
-    def counts(self) -> dict[Outcome, int]:
-        """How many objects had which outcome."""
-        return dict(Counter(result.outcome for result in self.results))
-
-
-class Removal(enum.StrEnum):
-    """What became of one object that is no longer wanted."""
-
-    REMOVED = "removed"
-    ABSENT = "absent"
-    """It was gone already."""
-    RELEASED = "released"
-    """It was there before us: our fields were given up, it stays."""
-    KEPT = "kept"
-    """An annotation on it says so, or it is wanted by another name."""
-    FOREIGN = "foreign"
-    """It is another object of this name, or nothing on it says that it is ours; it stays."""
-    HELD = "held"
-    """It holds objects of others, or it is not known what it holds; it stays in the inventory."""
-    TERMINATING = "terminating"
-    """It is marked for removal and waits for something; it stays in the inventory."""
-    REFUSED = "refused"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """Something that has to go first did not."""
-
-
-FORGOTTEN = frozenset({Removal.REMOVED, Removal.ABSENT, Removal.RELEASED, Removal.KEPT, Removal.FOREIGN})
-"""What is no longer in the inventory afterwards."""
-
-
-class RemovalResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one object that is no longer wanted, or in a dry run what would."""
-
-    ref: ObjectRef
-    outcome: Removal
-    reason: str = ""
-    holds: tuple[ObjectRef, ...] = ()
-    """Some of the objects that hold it."""
-
-
-class RemovalReport(msgspec.Struct, frozen=True):
-    """What became of all objects that are no longer wanted, in the order of removal."""
-
-    results: tuple[RemovalResult, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left to be done."""
-        return all(result.outcome in FORGOTTEN for result in self.results)
-
-    def counts(self) -> dict[Removal, int]:
-        """How many objects had which outcome."""
-        return dict(Counter(result.outcome for result in self.results))
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What apply and then prune would do."""
-
-    apply: ApplyReport
-    removal: RemovalReport
-
-
-_TRY_AGAIN = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
-
-
-def failure_of(ref: ObjectRef, error: GovernorError) -> ObjectResult:
-    """The result for an object that an error befell."""
-    if error.kind is Kind.CONFLICT:
-        return ObjectResult(ref, Outcome.CONFLICT, error=error.message, conflicts=conflicts_of(error))
-    passing = error.kind in _TRY_AGAIN and not unfit(error)
-    return ObjectResult(ref, Outcome.FAILED if passing else Outcome.REFUSED, error=str(error))
-
-
-def removal_failure_of(ref: ObjectRef, error: GovernorError) -> RemovalResult:
-    """The result for an object whose removal an error befell."""
-    passing = error.kind in _TRY_AGAIN or error.kind is Kind.CONFLICT
-    return RemovalResult(ref, Removal.FAILED if passing else Removal.REFUSED, str(error))
+    match = _MANAGER.search(message)
+    return re.sub(r"\\(.)", r"\1", match[1]) if match else ""

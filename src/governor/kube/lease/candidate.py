@@ -1,13 +1,13 @@
-"""What one candidate for a Lease knows, and what it may do: pure, so that its safety can be tried in all orders.
+"""State machine of one candidate for a Lease: pure, so that its safety can be tested in all interleavings.
 
-Two machines' clocks are never compared. A candidate counts on its own clock, from when it first saw the Lease in its
-present version, and takes it only after the whole duration without a change. A leader counts from before it sent the
-last write that succeeded, and stops believing in itself at the renew deadline, which is shorter. So two never lead at
-once, as long as no clock runs faster than another by the ratio of the two (15 s to 10 s).
+Clocks of different machines are never compared. A candidate measures on its own clock, from when it first observed the
+current version of the Lease, and acquires it only after the whole duration without a change. A leader measures from
+before it sent its last successful write, and steps down at the renew deadline, which is shorter. So there are never two
+leaders unless one clock runs faster than another by the ratio of the two (15 s to 10 s).
 
-A Lease that a person empties counts as held for the whole duration, because its leader does not know it yet; only a
-leader that releases marks it as free. A Lease that a person deletes leaves its leader unprotected for one retry
-against candidates that have never seen it; those that have wait.
+A Lease whose holder was removed by a user counts as held for the whole duration, because its leader has not noticed
+yet; only a release by the leader frees it at once. If a user deletes the Lease, candidates that have observed it wait;
+one that has not may acquire it before the leader's next renewal.
 """
 
 import datetime
@@ -19,44 +19,44 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.objects import Object
 
-RELEASED_S: Final = 1
-"""The duration in a Lease that its holder gave back; client-go writes the same."""
+RELEASED_DURATION_S: Final = 1
+"""Duration in a released Lease, as client-go writes it."""
 
-_MOST_TRANSITIONS: Final = 2**31 - 1
-"""The largest number that the server takes; whoever reaches it, or a person who writes it, begins again."""
+_MAX_TRANSITIONS: Final = 2**31 - 1
+"""The largest number that the server accepts; counting restarts there, even if a user wrote it."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long a Lease lasts, within what its leader must have renewed it, and how often anybody tries."""
+    """Duration of the Lease, deadline for its renewal, and period of retries, as in client-go."""
 
-    lease_s: int = 15
+    lease_duration_s: int = 15
     renew_deadline_s: float = 10.0
-    retry_s: float = 2.0
+    retry_period_s: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 < 2 * self.retry_s <= self.renew_deadline_s < self.lease_s:
+        if not 0 < 2 * self.retry_period_s <= self.renew_deadline_s < self.lease_duration_s:
             raise ValueError(
-                "an election needs 0 < 2 * retry_s <= renew_deadline_s < lease_s, not "
-                f"{self.retry_s:g}, {self.renew_deadline_s:g} and {self.lease_s:g}"
+                "leader election needs 0 < 2 * retry_period_s <= renew_deadline_s < lease_duration_s, not "
+                f"{self.retry_period_s:g}, {self.renew_deadline_s:g} and {self.lease_duration_s:g}"
             )
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Both clocks of one machine, read together."""
+    """Readings of both clocks of one machine at one time."""
 
-    steady: float
+    monotonic: float
     wall: datetime.datetime
 
     def since(self, earlier: "Moment") -> float:
-        """How many seconds have passed, by the clock that says more.
+        """Return the seconds since an earlier moment, by the clock that advanced more.
 
-        The steady one stands still while a machine is suspended, and the other may be set back.
+        The monotonic clock stops while a machine is suspended, and the wall clock may be set back.
         """
-        return max(self.steady - earlier.steady, (self.wall - earlier.wall).total_seconds())
+        return max(self.monotonic - earlier.monotonic, (self.wall - earlier.wall).total_seconds())
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The fields of a Lease that an election is made of; times stay texts, for people."""
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The fields of a Lease that leader election uses; times are informational and stay strings."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -66,144 +66,144 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def is_released(self) -> bool:
-        """Whether its holder gave it back."""
-        return not self.holder_identity and self.lease_duration_seconds == RELEASED_S
+        """Return whether its holder released it."""
+        return not self.holder_identity and self.lease_duration_seconds == RELEASED_DURATION_S
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _Manifest(msgspec.Struct, frozen=True):
     metadata: _Metadata
-    spec: Spec = Spec()
+    spec: LeaseSpec = LeaseSpec()
 
 
 class Lease(msgspec.Struct, frozen=True):
     """A Lease as the API server returned it."""
 
     version: str
-    spec: Spec
+    spec: LeaseSpec
     manifest: Object
 
     @classmethod
-    def of(cls, manifest: Object) -> Self:
-        """Read one; INTERNAL if it is none."""
+    def from_manifest(cls, manifest: Object) -> Self:
+        """Convert a manifest; INTERNAL if it is not a Lease."""
         try:
-            read = msgspec.convert(manifest, _Read)
+            converted = msgspec.convert(manifest, _Manifest)
         except msgspec.ValidationError as error:
-            raise GovernorError(Kind.INTERNAL, "lease-unreadable", f"the answer is no Lease: {error}") from error
-        return cls(read.metadata.resource_version, read.spec, manifest)
+            raise GovernorError(Kind.INTERNAL, "lease-unreadable", f"the response is not a Lease: {error}") from error
+        return cls(converted.metadata.resource_version, converted.spec, manifest)
 
-    def with_spec(self, spec: Spec) -> Object:
-        """The manifest that replaces this version, with what others keep in it."""
+    def with_spec(self, spec: LeaseSpec) -> Object:
+        """Return the manifest with this spec and all fields that leader election does not use."""
         others = {key: value for key, value in (self.manifest.get("spec") or {}).items() if key not in _OWN_FIELDS}
         return {**self.manifest, "spec": {**others, **msgspec.to_builtins(spec)}}
 
 
-_OWN_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Spec))
+_OWN_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(LeaseSpec))
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One time of leading."""
+    """One period of leadership."""
 
     epoch: int
-    """Different for each term of a Lease, and rising unless a person deletes or edits the Lease."""
+    """Number of the term; it increases with each term unless a user deletes or edits the Lease."""
     renewed: Moment
-    """When the last write that succeeded was sent."""
+    """When the last successful write was sent."""
 
 
 class Step(enum.StrEnum):
-    """What a candidate does next."""
+    """Next step of a candidate."""
 
     WAIT = "wait"
-    TAKE = "take"
+    ACQUIRE = "acquire"
     RENEW = "renew"
     STEP_DOWN = "step-down"
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One candidate; each thing that happens to it makes a new value."""
+    """State of one candidate; each event returns a new state."""
 
     identity: str
-    """Its own alone, and never used again: not after a restart either."""
+    """Unique to this instance and never reused, not even after a restart."""
     timing: Timing = Timing()
     lease: Lease | None = None
-    """As last seen; nothing if there was none, or nobody has looked."""
-    free_at: float = float("-inf")
-    """The steady time from which it may take the Lease in this version."""
-    sent: Spec | None = None
-    """What it last tried to write: an answer that was lost may have meant success."""
-    highest: int = 0
-    """The highest number of transitions that it has seen."""
+    """The Lease last observed; None if there was none or it was not read yet."""
+    acquirable_at: float = float("-inf")
+    """Monotonic time from which the candidate may acquire the observed version."""
+    last_sent: LeaseSpec | None = None
+    """The spec last sent: it may be stored although its response was lost."""
+    transitions: int = 0
+    """The highest number of transitions observed."""
     term: Term | None = None
-
-    def step(self, now: Moment) -> Step:
-        """The decision, from what was last seen."""
-        if self.term is None:
-            return Step.TAKE if now.steady >= self.free_at else Step.WAIT
-        return Step.RENEW if self.is_holder and self.remaining_s(now) > 0 else Step.STEP_DOWN
 
     @property
     def is_holder(self) -> bool:
-        """Whether the Lease, as last seen, names it."""
+        """Return whether the observed Lease names this candidate."""
         return self.lease is not None and self.lease.spec.holder_identity == self.identity
 
+    def next_step(self, now: Moment) -> Step:
+        """Return the next step, given the Lease last observed."""
+        if self.term is None:
+            return Step.ACQUIRE if now.monotonic >= self.acquirable_at else Step.WAIT
+        return Step.RENEW if self.is_holder and self.remaining_s(now) > 0 else Step.STEP_DOWN
+
     def remaining_s(self, now: Moment) -> float:
-        """For how long it may lead without another renewal; not positive if it may not."""
+        """Return how long the candidate may lead without another renewal; not positive if it may not."""
         return 0.0 if self.term is None else self.timing.renew_deadline_s - now.since(self.term.renewed)
 
-    def saw(self, lease: Lease | None, now: Moment) -> "Candidate":
-        """It has read the Lease; ``now`` is after the answer came."""
+    def acquire_spec(self, now: Moment) -> LeaseSpec:
+        """Return the spec that acquires the Lease."""
+        time = _format(now.wall)
+        return LeaseSpec(self.identity, self.timing.lease_duration_s, time, time, self.transitions + 1)
+
+    def renew_spec(self, now: Moment) -> LeaseSpec:
+        """Return the spec that renews the Lease and reverts changes by other clients."""
+        epoch = self.term.epoch if self.term else self.transitions
+        return self._updated(now, LeaseSpec(self.identity, self.timing.lease_duration_s, lease_transitions=epoch))
+
+    def release_spec(self, now: Moment) -> LeaseSpec:
+        """Return the spec that releases the Lease."""
+        return self._updated(now, LeaseSpec(None, RELEASED_DURATION_S, lease_transitions=self.transitions))
+
+    def observed(self, lease: Lease | None, now: Moment) -> "Candidate":
+        """Return the state after the Lease was read; ``now`` is after the response arrived."""
         if lease is None or (self.lease is not None and lease.version == self.lease.version):
-            # A Lease that is gone does not end what its holder believes.
+            # The holder of a deleted Lease may still lead, so the wait continues.
             return msgspec.structs.replace(self, lease=lease)
-        highest = max(self.highest, (lease.spec.lease_transitions or 0) % _MOST_TRANSITIONS)
-        free_at = now.steady + self._held_s(lease.spec)
-        return msgspec.structs.replace(self, lease=lease, free_at=free_at, highest=highest)
+        transitions = max(self.transitions, (lease.spec.lease_transitions or 0) % _MAX_TRANSITIONS)
+        acquirable_at = now.monotonic + self._held_s(lease.spec)
+        return msgspec.structs.replace(self, lease=lease, acquirable_at=acquirable_at, transitions=transitions)
 
-    def _held_s(self, spec: Spec) -> float:
-        if spec.is_released or spec == self.sent:
-            return 0.0
-        return max(self.timing.lease_s, spec.lease_duration_seconds or 0)
+    def sending(self, spec: LeaseSpec) -> "Candidate":
+        """Return the state before the spec is sent."""
+        return msgspec.structs.replace(self, last_sent=spec)
 
-    def claim(self, now: Moment) -> Spec:
-        """What it writes to take the Lease."""
-        time = _text(now.wall)
-        return Spec(self.identity, self.timing.lease_s, time, time, self.highest + 1)
-
-    def renewal(self, now: Moment) -> Spec:
-        """What it writes to keep the Lease; it also undoes what somebody changed by hand."""
-        epoch = self.term.epoch if self.term else self.highest
-        return self._rewritten(now, Spec(self.identity, self.timing.lease_s, lease_transitions=epoch))
-
-    def release(self, now: Moment) -> Spec:
-        """What it writes to give the Lease back."""
-        return self._rewritten(now, Spec(None, RELEASED_S, lease_transitions=self.highest))
-
-    def _rewritten(self, now: Moment, spec: Spec) -> Spec:
-        before = self.lease.spec if self.lease else Spec()
-        time = _text(now.wall)
-        if time == before.renew_time:
-            # Others go by changes: a write that changes nothing would not be one.
-            time = _text(now.wall + datetime.timedelta(microseconds=1))
-        return msgspec.structs.replace(spec, acquire_time=before.acquire_time, renew_time=time)
-
-    def sends(self, spec: Spec) -> "Candidate":
-        """It is about to write this."""
-        return msgspec.structs.replace(self, sent=spec)
-
-    def wrote(self, lease: Lease, sent: Moment) -> "Candidate":
-        """Its write succeeded; ``sent`` is before it was sent."""
-        seen = self.saw(lease, sent)
-        epoch = self.term.epoch if self.term else seen.highest
-        return msgspec.structs.replace(seen, term=Term(epoch, sent) if seen.is_holder else None)
+    def written(self, lease: Lease, sent: Moment) -> "Candidate":
+        """Return the state after a successful write; ``sent`` is before the request was sent."""
+        after = self.observed(lease, sent)
+        epoch = self.term.epoch if self.term else after.transitions
+        return msgspec.structs.replace(after, term=Term(epoch, sent) if after.is_holder else None)
 
     def lost(self) -> "Candidate":
-        """It no longer leads."""
+        """Return the state after the lease was lost or released."""
         return msgspec.structs.replace(self, term=None)
 
+    def _held_s(self, spec: LeaseSpec) -> float:
+        if spec.is_released or spec == self.last_sent:
+            return 0.0
+        return max(self.timing.lease_duration_s, spec.lease_duration_seconds or 0)
 
-def _text(wall: datetime.datetime) -> str:
-    """The notation of the API server, so that what comes back is equal to what was sent."""
+    def _updated(self, now: Moment, spec: LeaseSpec) -> LeaseSpec:
+        before = self.lease.spec if self.lease else LeaseSpec()
+        time = _format(now.wall)
+        if time == before.renew_time:
+            # Other candidates observe changes: a write that changes nothing would not count as a renewal.
+            time = _format(now.wall + datetime.timedelta(microseconds=1))
+        return msgspec.structs.replace(spec, acquire_time=before.acquire_time, renew_time=time)
+
+
+def _format(wall: datetime.datetime) -> str:
+    """Format a time as the API server does, so that a returned spec equals the one sent."""
     return wall.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,6 +1,6 @@
-"""One candidate at work: asks the API server, runs the work while it leads, and ends it in time.
+"""The leader elector: acquires and renews a Lease, runs the work while leading and stops it when the lease is lost.
 
-The decisions are ``candidate``'s.
+``candidate`` makes the decisions.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits
 from governor.kube.errors import ApiError
-from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.candidate import Candidate, Lease, LeaseSpec, Moment, Step, Timing
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
@@ -26,240 +26,243 @@ from governor.process.telemetry.instruments import Gauge, Registry
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
 LIMITS: Final = Limits(breaker=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1)
-"""For a client of the election's own: behind those of busy work renewals come late, and it tries again by itself."""
+"""For a separate client, so that renewals do not queue behind other requests; the elector retries by itself."""
 _MANAGER: Final = "leader-election"
 _JITTER: Final = 1.2
-"""The longest wait between two looks of a candidate, in retries."""
+"""The longest wait between two attempts to acquire, in retry periods."""
 
 Result = TypeVar("Result")
 _log = logging.get_logger(__name__)
 
 
-def master_status(registry: Registry) -> Gauge:
-    """The metric of all elections of one program."""
+def master_status_gauge(registry: Registry) -> Gauge:
+    """Return the gauge for all leader electors of one program."""
     return Gauge("leader_election_master_status", "1 while this process leads.", ["name"], registry=registry)
 
 
-class Election:
-    """A candidate for one Lease; ``candidate`` names it for people, and each instance has an identity of its own."""
+class LeaderElector:
+    """A candidate for one Lease; its identity is ``identity_prefix`` with a random suffix."""
 
     def __init__(
         self,
         client: Client,
         namespace: str,
         name: str,
-        candidate: str,
+        identity_prefix: str,
         *,
         clock: Clock,
         status: Gauge,
         timing: Timing = Timing(),  # noqa: B008 - frozen
-        chance: random.Random | None = None,
-        leave: Callable[[int], NoReturn] = os._exit,
+        rng: random.Random | None = None,
+        exit_process: Callable[[int], NoReturn] = os._exit,
     ) -> None:
         self._client = client
         self._ref = ObjectRef(LEASES.group, LEASES.kind, namespace, name)
         self._clock = clock
-        self._chance = chance or random.Random()  # noqa: S311 - spreads requests, guards nothing
-        self._leave = leave
-        self._me = Candidate(f"{candidate}_{uuid.uuid4().hex}", timing)
-        self._last_end_s = 0.0
-        self._complaint = ""
+        self._rng = rng or random.Random()  # noqa: S311 - jitter only
+        self._exit_process = exit_process
+        self._candidate = Candidate(f"{identity_prefix}_{uuid.uuid4().hex}", timing)
+        self._work_deadline_s = 0.0
+        self._last_warning = ""
         status.labels(name).set_function(lambda: float(self.is_leader))
 
     @property
     def identity(self) -> str:
-        """What the Lease names while this one leads."""
-        return self._me.identity
+        """Return the holder identity in the Lease while this elector leads."""
+        return self._candidate.identity
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads at this moment, even if the process was paused just before."""
+        """Return whether this elector leads now, even right after the process was paused."""
         return self.remaining_s > 0
 
     @property
     def remaining_s(self) -> float:
-        """For how long nobody else can lead: zero when not leading.
+        """Return how long no other candidate can lead; zero when not leading.
 
-        Look before a write that must not happen twice, and bound that write by it.
+        Check it before a write that must not happen twice, and use it as the timeout of that write.
         """
-        return max(0.0, self._me.remaining_s(self._moment()))
+        return max(0.0, self._candidate.remaining_s(self._now()))
 
     @property
     def epoch(self) -> int:
-        """The number of this term (``leaseTransitions``), which tells it from earlier ones; zero without one."""
-        return self._me.term.epoch if self._me.term else 0
+        """Return the number of this term (``leaseTransitions``), which is higher than that of earlier ones, or zero."""
+        return self._candidate.term.epoch if self._candidate.term else 0
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Lead whenever possible; end when ``lead`` ends by itself, with its error if it has one.
+        """Run ``lead`` whenever leading; return when it finishes, or raise its error.
 
-        ``lead`` is cancelled as soon as the Lease is lost, and called again when it is won again. When ``run`` is
-        cancelled it cancels ``lead``, keeps the Lease until that has ended, and then gives it back, so that another
-        takes over at once.
+        ``lead`` is cancelled when the lease is lost, and called again when it is acquired again. When ``run`` is
+        cancelled, it cancels ``lead``, renews the lease until ``lead`` has stopped, and then releases it, so that
+        another candidate can acquire it at once.
 
-        Work that does not end when the Lease is lost must not go on beside another leader: halfway between the renew
-        deadline and the end of the Lease the whole program ends by ``leave``. Work that blocks the event loop cannot
-        be ended: it must look at ``remaining_s``.
+        Work that does not stop after the lease is lost must not continue beside another leader: halfway between the
+        renew deadline and the end of the Lease, ``exit_process`` ends the whole program. Work that blocks the event
+        loop cannot be cancelled: it must check ``remaining_s``.
         """
         while True:
             await self._acquire()
-            if not await self._hold(lead):
+            if not await self._lead(lead):
                 return
 
     async def _acquire(self) -> None:
         while True:
             try:
-                if await self._within(self._attempt_s, self._attempt()):
-                    self._complaint = ""
-                    _log.info("leading", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
+                if await self._with_timeout(self._attempt_timeout_s, self._try_acquire()):
+                    self._last_warning = ""
+                    _log.info("acquired lease", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
                     return
             except GovernorError as error:
-                self._complain("cannot look for leadership", error)
-            retry_s = self._me.timing.retry_s
-            await self._clock.sleep(self._chance.uniform(retry_s, _JITTER * retry_s))
+                self._warn_once("cannot acquire lease", error)
+            retry_period_s = self._candidate.timing.retry_period_s
+            await self._clock.sleep(self._rng.uniform(retry_period_s, _JITTER * retry_period_s))
 
-    async def _attempt(self) -> bool:
-        await self._look()
-        if self._me.step(self._moment()) is Step.TAKE:
+    async def _try_acquire(self) -> bool:
+        await self._read()
+        if self._candidate.next_step(self._now()) is Step.ACQUIRE:
             try:
-                await self._write(self._me.claim(self._moment()))
+                await self._write(self._candidate.acquire_spec(self._now()))
             except ApiError as error:
                 if error.kind not in (Kind.CONFLICT, Kind.EXISTS):
                     raise
         return self.is_leader
 
-    async def _hold(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Lead until the Lease is lost, which is true, or until the work ends by itself."""
-        work = asyncio.create_task(_awaited(lead))
-        renewing = asyncio.create_task(self._renew())
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Run while leading. Return True if the lease was lost, False if the work finished."""
+        work = asyncio.create_task(_as_coroutine(lead))
+        renewal = asyncio.create_task(self._renew_until_lost())
         try:
-            await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             lost = not work.done()
         finally:
             try:
-                await self._end(work)
+                await self._stop(work)
             finally:
-                await _ended(renewing)
-            await self._give_back()
+                await _cancel_and_wait(renewal)
+            await self._release()
             if not work.cancelled():
                 work.result()
-        if not renewing.cancelled():
-            renewing.result()
+        if not renewal.cancelled():
+            renewal.result()
         return lost
 
-    async def _renew(self) -> None:
-        """Return when the Lease is lost."""
+    async def _renew_until_lost(self) -> None:
         while True:
-            await self._clock.sleep(min(self._me.timing.retry_s, self.remaining_s))
-            if self._me.step(self._moment()) is Step.RENEW:
+            await self._clock.sleep(min(self._candidate.timing.retry_period_s, self.remaining_s))
+            if self._candidate.next_step(self._now()) is Step.RENEW:
                 try:
-                    await self._within(min(self._attempt_s, self.remaining_s), self._rewrite(Candidate.renewal))
+                    timeout_s = min(self._attempt_timeout_s, self.remaining_s)
+                    await self._with_timeout(timeout_s, self._update(Candidate.renew_spec))
                 except GovernorError as error:
-                    self._complain("cannot renew leadership", error)
+                    self._warn_once("cannot renew lease", error)
                 else:
-                    self._complaint = ""
-            if self._me.step(self._moment()) is Step.STEP_DOWN:
-                _log.warning("no longer leading", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
-                self._me = self._me.lost()
+                    self._last_warning = ""
+            if self._candidate.next_step(self._now()) is Step.STEP_DOWN:
+                _log.warning("lease lost", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
+                self._candidate = self._candidate.lost()
                 return
 
-    async def _end(self, work: "asyncio.Task[None]") -> None:
-        """Cancel the work and wait for it while the Lease lasts; a program whose work goes on longer is ended."""
+    async def _stop(self, work: "asyncio.Task[None]") -> None:
+        """Cancel the work and wait for it while the Lease lasts; exit the process if it takes longer."""
         work.cancel()
-        least_end_s = self._clock.monotonic() + self._me.timing.retry_s
+        earliest_exit_s = self._clock.monotonic() + self._candidate.timing.retry_period_s
         while not work.done():
-            patience_s = max(least_end_s, self._last_end_s) - self._clock.monotonic()
-            if patience_s <= 0:
-                _log.error("the work of a former leader does not end, so the program does", lease=str(self._ref))
-                self._leave(EXIT_FAILED)
-            await self._first(work, patience_s)
+            remaining_s = max(earliest_exit_s, self._work_deadline_s) - self._clock.monotonic()
+            if remaining_s <= 0:
+                _log.error("work did not stop after the lease was lost, exiting", lease=str(self._ref))
+                self._exit_process(EXIT_FAILED)
+            await self._wait(work, remaining_s)
 
-    async def _give_back(self) -> None:
-        if self._me.term is None:
+    async def _release(self) -> None:
+        if self._candidate.term is None:
             return
-        bound_s = min(self._attempt_s, self.remaining_s)
-        self._me = self._me.lost()
+        timeout_s = min(self._attempt_timeout_s, self.remaining_s)
+        self._candidate = self._candidate.lost()
         try:
-            await self._within(bound_s, self._rewrite(Candidate.release))
-            _log.info("gave leadership back", lease=str(self._ref), identity=self.identity)
+            await self._with_timeout(timeout_s, self._update(Candidate.release_spec))
+            _log.info("released lease", lease=str(self._ref), identity=self.identity)
         except GovernorError as error:
-            self._complain("cannot give leadership back, others wait until it has run out", error)
+            self._warn_once("cannot release lease, it stays held until it expires", error)
 
-    async def _rewrite(self, spec_of: Callable[[Candidate, Moment], Spec]) -> None:
-        """Write; if the Lease has changed, look, and write once more if it still names this candidate."""
+    async def _update(self, spec_of: Callable[[Candidate, Moment], LeaseSpec]) -> None:
+        """Write the Lease; if it changed, read it and write once more if it still names this candidate."""
         try:
-            await self._write(spec_of(self._me, self._moment()))
+            await self._write(spec_of(self._candidate, self._now()))
         except ApiError as error:
             if error.kind not in (Kind.CONFLICT, Kind.NOT_FOUND):
                 raise
-            await self._look()
-            if self._me.is_holder:
-                await self._write(spec_of(self._me, self._moment()))
+            await self._read()
+            if self._candidate.is_holder:
+                await self._write(spec_of(self._candidate, self._now()))
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         try:
-            lease = Lease.of(await self._client.get(LEASES, self._ref.name, self._ref.namespace))
+            lease = Lease.from_manifest(await self._client.get(LEASES, self._ref.name, self._ref.namespace))
         except ApiError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
             lease = None
-        self._me = self._me.saw(lease, self._moment())
+        self._candidate = self._candidate.observed(lease, self._now())
 
-    async def _write(self, spec: Spec) -> None:
-        sent = self._moment()
-        self._me = self._me.sends(spec)
-        if self._me.lease is None:
-            answer = await self._client.create(LEASES, self._new(spec), manager=_MANAGER)
+    async def _write(self, spec: LeaseSpec) -> None:
+        sent = self._now()
+        self._candidate = self._candidate.sending(spec)
+        if self._candidate.lease is None:
+            response = await self._client.create(LEASES, self._manifest(spec), manager=_MANAGER)
         else:
-            answer = await self._client.replace(LEASES, self._me.lease.with_spec(spec), manager=_MANAGER)
-        self._me = self._me.wrote(Lease.of(answer), sent)
-        timing = self._me.timing
-        self._last_end_s = sent.steady + (timing.renew_deadline_s + timing.lease_s) / 2
+            response = await self._client.replace(LEASES, self._candidate.lease.with_spec(spec), manager=_MANAGER)
+        self._candidate = self._candidate.written(Lease.from_manifest(response), sent)
+        timing = self._candidate.timing
+        self._work_deadline_s = sent.monotonic + (timing.renew_deadline_s + timing.lease_duration_s) / 2
 
-    def _new(self, spec: Spec) -> Object:
-        metadata = {"namespace": self._ref.namespace, "name": self._ref.name}
-        described = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
-        return {**described, "spec": msgspec.to_builtins(spec)}
+    def _manifest(self, spec: LeaseSpec) -> Object:
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"namespace": self._ref.namespace, "name": self._ref.name},
+            "spec": msgspec.to_builtins(spec),
+        }
 
     @property
-    def _attempt_s(self) -> float:
-        """A connection that hangs must leave time for another."""
-        return self._me.timing.renew_deadline_s / 2
+    def _attempt_timeout_s(self) -> float:
+        """Return half the renew deadline, so that a connection that hangs leaves time for another."""
+        return self._candidate.timing.renew_deadline_s / 2
 
-    async def _within(self, seconds: float, doing: Coroutine[Any, Any, Result]) -> Result:
-        """The result, or DEADLINE once the injected clock says so, whatever the API server does."""
-        task = asyncio.create_task(doing)
+    async def _with_timeout(self, seconds: float, call: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of the call; DEADLINE if it takes longer on the injected clock."""
+        task = asyncio.create_task(call)
         try:
-            await self._first(task, seconds)
+            await self._wait(task, seconds)
             if task.done():
                 return task.result()
         finally:
-            await _ended(task)
-        raise GovernorError(Kind.DEADLINE, "lease-deadline", f"{self._ref}: no answer within {seconds:g} s")
+            await _cancel_and_wait(task)
+        raise GovernorError(Kind.DEADLINE, "lease-deadline", f"{self._ref}: no response within {seconds:g} s")
 
-    async def _first(self, task: "asyncio.Task[Any]", seconds: float) -> None:
-        """Wait until the task is done or the time is over."""
+    async def _wait(self, task: "asyncio.Task[Any]", seconds: float) -> None:
+        """Wait until the task is done or the time has passed."""
         timer = asyncio.create_task(self._clock.sleep(seconds))
         try:
             await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _ended(timer)
+            await _cancel_and_wait(timer)
 
-    def _moment(self) -> Moment:
+    def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now())
 
-    def _complain(self, what: str, error: GovernorError) -> None:
-        """Once for each error: it is tried again every few seconds."""
-        if self._complaint != str(error):
-            self._complaint = str(error)
-            _log.warning(what, lease=str(self._ref), error=str(error), kind=error.kind, code=error.code)
+    def _warn_once(self, event: str, error: GovernorError) -> None:
+        """Log a warning unless the last attempt failed with the same error."""
+        if self._last_warning != str(error):
+            self._last_warning = str(error)
+            _log.warning(event, lease=str(self._ref), error=str(error), kind=error.kind, code=error.code)
 
 
-async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:
+async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
     await lead()
 
 
-async def _ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task of this module, which ends when it is cancelled; what it says then is of no interest."""
+async def _cancel_and_wait(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task that stops when cancelled, and ignore its result."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():

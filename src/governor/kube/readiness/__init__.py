@@ -1,5 +1,11 @@
-"""Whether an object of a cluster does what it is there for, judged from the object alone, in the manner of kstatus.
+"""Readiness of one object, computed from the object alone, in the manner of kstatus.
 
-``table`` judges one object, by the rule of its kind or by the caller's own (``rules``); ``summary`` makes one verdict
-of many. Everything is pure: fetching objects, and how long to wait for them, is the caller's.
+``compute_readiness`` uses the rule of the object's kind or the caller's own ``Rules``; ``summarise`` combines the
+readiness of many objects. Everything is pure: fetching objects and waiting is left to the caller.
 """
+
+from governor.kube.readiness.kinds import compute_readiness
+from governor.kube.readiness.rules import Operator, Rule, Rules
+from governor.kube.readiness.state import Readiness, State, summarise
+
+__all__ = ["Operator", "Readiness", "Rule", "Rules", "State", "compute_readiness", "summarise"]

@@ -1,13 +1,13 @@
-"""What others stand on (namespaces, nodes, quotas), and what steers them (autoscalers, budgets, policies, requests)."""
+"""Readiness of namespaces, nodes, quotas, disruption budgets, autoscalers, admission policies and signing requests."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.conditions import words
-from governor.kube.readiness.fields import Metadata, Observed, Status, read, removal, stale
-from governor.kube.readiness.verdict import Readiness, failed, progressing, ready, terminating, unknown
+from governor.kube.readiness.conditions import reason_and_message
+from governor.kube.readiness.fields import Metadata, ObservedStatus, Status, convert, stale_status, termination
+from governor.kube.readiness.state import Readiness, failed, progressing, ready, terminating, unknown
 
 
 class _PhaseStatus(Status, frozen=True):
@@ -20,14 +20,15 @@ class _Namespace(msgspec.Struct, frozen=True):
 
 
 def namespace(manifest: Object) -> Readiness:
-    """Active; of a terminating one, what keeps it: objects, their finalizers, an API group that does not answer."""
-    it = read(manifest, _Namespace)
+    """Return READY if active, otherwise what blocks the termination: objects, finalizers, an unavailable API group."""
+    it = convert(manifest, _Namespace)
     if it.status.phase != "Terminating" and not it.metadata.deletion_timestamp:
         return ready("Active")
-    hindrances = [each for each in it.status.conditions if each.true]
-    if hindrances:
-        return terminating(hindrances[0].reason or hindrances[0].type, "; ".join(words(each)[1] for each in hindrances))
-    return removal(it.metadata) or terminating("Terminating")
+    blocking = [each for each in it.status.conditions if each.is_true]
+    if blocking:
+        message = "; ".join(reason_and_message(each)[1] for each in blocking)
+        return terminating(blocking[0].reason or blocking[0].type, message)
+    return termination(it.metadata) or terminating("Terminating")
 
 
 class _NodeSpec(msgspec.Struct, frozen=True):
@@ -40,16 +41,16 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 def node(manifest: Object) -> Readiness:
-    """Its kubelet says that it is ready, and its network is there; pressure and cordons leave it ready."""
-    it = read(manifest, _Node)
-    being_ready = it.status.condition("Ready")
-    if being_ready is None:
+    """Return READY if the kubelet reports Ready and the network is available; pressure and cordons do not count."""
+    it = convert(manifest, _Node)
+    readiness = it.status.condition("Ready")
+    if readiness is None:
         return progressing("NoStatus", "its kubelet has not reported yet")
-    if not being_ready.true:
-        return (progressing if being_ready.false else unknown)(*words(being_ready))
-    if unavailable := it.status.holding(("NetworkUnavailable",)):
-        return progressing(*words(unavailable))
-    return ready("Cordoned", "takes no new pods") if it.spec.unschedulable else ready("Ready")
+    if not readiness.is_true:
+        return (progressing if readiness.is_false else unknown)(*reason_and_message(readiness))
+    if unavailable := it.status.first_true(("NetworkUnavailable",)):
+        return progressing(*reason_and_message(unavailable))
+    return ready("Cordoned", "accepts no new pods") if it.spec.unschedulable else ready("Ready")
 
 
 class _Amounts(msgspec.Struct, frozen=True):
@@ -63,42 +64,42 @@ class _Quota(msgspec.Struct, frozen=True):
 
 
 def resource_quota(manifest: Object) -> Readiness:
-    """Computed for all it limits: until then the API server refuses what it would count."""
-    it = read(manifest, _Quota)
+    """Return READY if usage is computed for every limit: until then the API server rejects limited objects."""
+    it = convert(manifest, _Quota)
     missing = [
-        name for name, most in it.spec.hard.items() if it.status.hard.get(name) != most or name not in it.status.used
+        name for name, limit in it.spec.hard.items() if it.status.hard.get(name) != limit or name not in it.status.used
     ]
     if missing:
-        return progressing("NotComputed", f"use is not counted yet of: {', '.join(missing)}")
+        return progressing("NotComputed", f"usage is not computed yet for: {', '.join(missing)}")
     return ready("Computed")
 
 
-class _Watched(msgspec.Struct, frozen=True):
+class _Observed(msgspec.Struct, frozen=True):
     metadata: Metadata = Metadata()
-    status: Observed = Observed()
+    status: ObservedStatus = ObservedStatus()
 
 
 def pod_disruption_budget(manifest: Object) -> Readiness:
-    """In force as soon as it is computed, however many disruptions that allows."""
-    it = read(manifest, _Watched)
-    if behind := stale(it.metadata, it.status.observed_generation):
-        return behind
+    """Return READY if the budget is computed, however many disruptions it allows."""
+    it = convert(manifest, _Observed)
+    if stale := stale_status(it.metadata, it.status.observed_generation):
+        return stale
     allowed = it.status.condition("DisruptionAllowed")
     if allowed and allowed.reason == "SyncFailed":
-        return failed(*words(allowed))
-    return ready(*words(allowed)) if allowed else ready("Computed")
+        return failed(*reason_and_message(allowed))
+    return ready(*reason_and_message(allowed)) if allowed else ready("Computed")
 
 
 def horizontal_pod_autoscaler(manifest: Object) -> Readiness:
-    """Able to scale and having metrics; one that is switched off by zero replicas counts as ready."""
-    status = read(manifest, _Watched).status
+    """Return READY if the autoscaler can scale and has metrics, or is disabled by zero replicas."""
+    status = convert(manifest, _Observed).status
     if status.observed_generation is None and not status.conditions:
-        return progressing("NoStatus", "its controller has not looked at it yet")
+        return progressing("NoStatus", "its controller has not reported a status yet")
     for name in ("AbleToScale", "ScalingActive"):
         condition = status.condition(name)
-        if condition and not condition.true and condition.reason not in ("ScalingDisabled", "ScaledToZero"):
-            return progressing(*words(condition))
-    # Only version v2 carries conditions.
+        if condition and not condition.is_true and condition.reason not in ("ScalingDisabled", "ScaledToZero"):
+            return progressing(*reason_and_message(condition))
+    # Only version v2 has conditions.
     return ready("Scaling") if status.conditions else ready("NoConditions", "read in a version without conditions")
 
 
@@ -120,8 +121,8 @@ class _Policy(msgspec.Struct, frozen=True):
 
 
 def validating_admission_policy(manifest: Object) -> Readiness:
-    """In force as soon as it exists; what the type check found is only said."""
-    warnings = read(manifest, _Policy).status.type_checking.expression_warnings
+    """Return READY, with the warnings of the type check: a policy is in force as soon as it exists."""
+    warnings = convert(manifest, _Policy).status.type_checking.expression_warnings
     if warnings:
         return ready("TypeWarnings", "; ".join(f"{each.field_ref}: {each.warning}" for each in warnings))
     return ready("InForce")
@@ -136,12 +137,12 @@ class _SigningRequest(msgspec.Struct, frozen=True):
 
 
 def certificate_signing_request(manifest: Object) -> Readiness:
-    """Signed; approval alone is not enough."""
-    status = read(manifest, _SigningRequest).status
-    if refusal := status.holding(("Denied", "Failed")):
-        return failed(*words(refusal))
+    """Return READY if the certificate is issued; approval alone is not enough."""
+    status = convert(manifest, _SigningRequest).status
+    if rejected := status.first_true(("Denied", "Failed")):
+        return failed(*reason_and_message(rejected))
     if status.certificate:
         return ready("Issued")
-    if status.holding(("Approved",)):
+    if status.first_true(("Approved",)):
         return progressing("Approved", "the signer has not issued the certificate yet")
-    return progressing("AwaitingApproval", "somebody must approve or deny it")
+    return progressing("AwaitingApproval", "it must be approved or denied")

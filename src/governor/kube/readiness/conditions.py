@@ -1,61 +1,61 @@
-"""Verdicts from conditions alone: one declaration per kind, and the one for kinds that nobody declared."""
+"""Readiness from conditions alone: one declaration per kind, and the kstatus conventions for all other kinds."""
 
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.fields import Condition, Metadata, Plain, Status, read, stale
-from governor.kube.readiness.verdict import Readiness, failed, progressing, ready
+from governor.kube.readiness.fields import AnyObject, Condition, Metadata, Status, convert, stale_status
+from governor.kube.readiness.state import Readiness, failed, progressing, ready
 
 
-class Conditions(msgspec.Struct, frozen=True):
-    """Which conditions say what; looked at in the order of the fields, the first that speaks decides."""
+class ConditionRule(msgspec.Struct, frozen=True):
+    """Meaning of a kind's condition types, evaluated in the order of the fields; the first match decides."""
 
     failed: tuple[str, ...] = ()
     """Failed while one of them is true."""
     required: tuple[str, ...] = ()
     """Failed while one of them is false."""
-    busy: tuple[str, ...] = ()
+    in_progress: tuple[str, ...] = ()
     """Progressing while one of them is true."""
     ready: tuple[str, ...] = ()
-    """Ready if it is true, otherwise progressing; of several the first that the object has."""
-    silence: Readiness = progressing("NoStatus", "its controller has not said anything of it yet")
-    """When none of them speaks."""
+    """The first of them that the object has decides: ready if it is true, otherwise progressing."""
+    default: Readiness = progressing("NoStatus", "its controller has not reported a status yet")
+    """Readiness if no condition matches."""
 
     def __call__(self, manifest: Object) -> Readiness:
-        """The verdict on one object."""
-        plain = read(manifest, Plain)
-        return self._behind(plain.metadata, plain.status) or self._judge(plain.status)
+        """Return the readiness of one object."""
+        converted = convert(manifest, AnyObject)
+        return self._stale(converted.metadata, converted.status) or self._evaluate(converted.status)
 
-    def _behind(self, metadata: Metadata, status: Status) -> Readiness | None:
-        """A verdict if one of the conditions speaks of another generation."""
-        relevant = {*self.failed, *self.required, *self.busy, *self.ready}
+    def _stale(self, metadata: Metadata, status: Status) -> Readiness | None:
+        """Return PROGRESSING if one of the conditions observed another generation."""
+        relevant = {*self.failed, *self.required, *self.in_progress, *self.ready}
         observed = (each.observed_generation for each in status.conditions if each.type in relevant)
-        verdicts = (stale(metadata, generation) for generation in observed if generation is not None)
-        return next((verdict for verdict in verdicts if verdict), None)
+        stale = (stale_status(metadata, generation) for generation in observed if generation is not None)
+        return next((each for each in stale if each), None)
 
-    def _judge(self, status: Status) -> Readiness:
-        if condition := status.holding(self.failed):
-            return failed(*words(condition))
+    def _evaluate(self, status: Status) -> Readiness:
+        if condition := status.first_true(self.failed):
+            return failed(*reason_and_message(condition))
         required = (status.condition(name) for name in self.required)
-        if refused := next((each for each in required if each and each.false), None):
-            return failed(*words(refused))
-        if condition := status.holding(self.busy):
-            return progressing(*words(condition))
-        decisive = (status.condition(name) for name in self.ready)
-        if condition := next((each for each in decisive if each), None):
-            return ready(*words(condition)) if condition.true else progressing(*words(condition))
-        return self.silence
+        if condition := next((each for each in required if each and each.is_false), None):
+            return failed(*reason_and_message(condition))
+        if condition := status.first_true(self.in_progress):
+            return progressing(*reason_and_message(condition))
+        candidates = (status.condition(name) for name in self.ready)
+        if condition := next((each for each in candidates if each), None):
+            return (ready if condition.is_true else progressing)(*reason_and_message(condition))
+        return self.default
 
 
-def words(condition: Condition) -> tuple[str, str]:
-    """The reason and the message of a condition, or what stands in for them."""
+def reason_and_message(condition: Condition) -> tuple[str, str]:
+    """Return the reason and message of a condition; its type and status stand in for empty ones."""
     return condition.reason or condition.type, condition.message or f"{condition.type} is {condition.status}"
 
 
-ANY_KIND = Conditions(
+GENERIC = ConditionRule(
     failed=("Stalled",),
-    busy=("Reconciling",),
+    in_progress=("Reconciling",),
     ready=("Ready", "Available"),
-    silence=ready("NoConditions", "it exists, and says nothing of its state"),
+    default=ready("NoConditions", "it exists and reports no conditions"),
 )
-"""The conventions of kstatus, for kinds outside the table: silence counts as readiness, and the reason says so."""
+"""The kstatus conventions: an object without conditions counts as ready, and the reason tells so."""

@@ -1,7 +1,6 @@
-"""The fields that verdicts are made of, read from a decoded object into structs; what most kinds have in common.
+"""Structs of the fields that readiness is computed from, and rules that most kinds share.
 
-A field that is null counts as absent. A field of another type than Kubernetes gives it is a ValidationError, which
-``table`` turns into a verdict.
+A null field counts as absent. A field of an unexpected type raises ValidationError, which ``kinds`` turns into UNKNOWN.
 """
 
 from collections.abc import Iterable
@@ -10,13 +9,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.verdict import Readiness, progressing, terminating
+from governor.kube.readiness.state import Readiness, progressing, terminating
 
 Shape = TypeVar("Shape")
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Of any object."""
+    """Metadata of any object."""
 
     generation: int = 0
     deletion_timestamp: str = ""
@@ -24,7 +23,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """One statement of a controller about an object."""
+    """One status condition."""
 
     type: str = ""
     status: str = ""
@@ -33,68 +32,68 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int | None = None
 
     @property
-    def true(self) -> bool:
-        """Whether it holds; not if that is unknown."""
+    def is_true(self) -> bool:
+        """Return whether the status is True; Unknown is neither true nor false."""
         return self.status == "True"
 
     @property
-    def false(self) -> bool:
-        """Whether it does not hold; not if that is unknown."""
+    def is_false(self) -> bool:
+        """Return whether the status is False; Unknown is neither true nor false."""
         return self.status == "False"
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """What the status of many kinds has."""
+    """A status with conditions."""
 
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, name: str) -> Condition | None:
-        """The condition of one type."""
+        """Return the condition of a type."""
         return next((each for each in self.conditions if each.type == name), None)
 
-    def holding(self, names: Iterable[str]) -> Condition | None:
-        """The first of these conditions that holds."""
+    def first_true(self, names: Iterable[str]) -> Condition | None:
+        """Return the first of these conditions that is true."""
         found = (self.condition(name) for name in names)
-        return next((each for each in found if each and each.true), None)
+        return next((each for each in found if each and each.is_true), None)
 
 
-class Observed(Status, frozen=True, rename="camel"):
-    """A status whose controller says which generation of the object it speaks of."""
+class ObservedStatus(Status, frozen=True, rename="camel"):
+    """A status with the generation that its controller observed."""
 
     observed_generation: int | None = None
 
 
-class Plain(msgspec.Struct, frozen=True):
-    """An object of whatever kind."""
+class AnyObject(msgspec.Struct, frozen=True):
+    """An object of any kind."""
 
     metadata: Metadata = Metadata()
     status: Status = Status()
 
 
-def read(manifest: Object, shape: type[Shape]) -> Shape:
-    """The metadata, spec and status of an object as a struct."""
-    parts = {name: _present(manifest.get(name)) for name in ("metadata", "spec", "status")}
-    return msgspec.convert(_present(parts), shape)
+def convert(manifest: Object, shape: type[Shape]) -> Shape:
+    """Convert metadata, spec and status of an object into a struct."""
+    parts = {name: _without_nulls(manifest.get(name)) for name in ("metadata", "spec", "status")}
+    return msgspec.convert(_without_nulls(parts), shape)
 
 
-def _present(part: Any) -> Any:
-    if not isinstance(part, dict):
-        return part
-    return {key: value for key, value in part.items() if value is not None}
-
-
-def removal(metadata: Metadata) -> Readiness | None:
-    """A verdict if its removal was asked for."""
+def termination(metadata: Metadata) -> Readiness | None:
+    """Return TERMINATING if deletion was requested."""
     if not metadata.deletion_timestamp:
         return None
     if metadata.finalizers:
         return terminating("Finalizers", f"waits for its finalizers: {', '.join(metadata.finalizers)}")
-    return terminating("Deleted", f"its removal was asked for at {metadata.deletion_timestamp}")
+    return terminating("Deleted", f"deletion was requested at {metadata.deletion_timestamp}")
 
 
-def stale(metadata: Metadata, observed: int | None) -> Readiness | None:
-    """A verdict if the status speaks of another generation than the present one, or says of none."""
+def stale_status(metadata: Metadata, observed: int | None) -> Readiness | None:
+    """Return PROGRESSING if the status observed another generation than the current one, or none."""
     if observed == metadata.generation:
         return None
-    seen = "none yet" if observed is None else f"generation {observed}"
-    return progressing("StaleStatus", f"its controller has seen {seen}, not generation {metadata.generation}")
+    seen = "no generation yet" if observed is None else f"generation {observed}"
+    return progressing("StaleStatus", f"its controller has observed {seen}, not generation {metadata.generation}")
+
+
+def _without_nulls(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return {key: value for key, value in part.items() if value is not None}

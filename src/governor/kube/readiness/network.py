@@ -1,12 +1,12 @@
-"""Services and Ingresses: what the load balancer in front of them says."""
+"""Readiness of Services and Ingresses, from their load balancer status."""
 
 from collections.abc import Iterable
 
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.fields import read
-from governor.kube.readiness.verdict import Readiness, failed, progressing, ready
+from governor.kube.readiness.fields import convert
+from governor.kube.readiness.state import Readiness, failed, progressing, ready
 
 
 class _Port(msgspec.Struct, frozen=True):
@@ -14,21 +14,21 @@ class _Port(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _Entrance(msgspec.Struct, frozen=True):
+class _Address(msgspec.Struct, frozen=True):
     ip: str = ""
     hostname: str = ""
     ports: tuple[_Port, ...] = ()
 
 
 class _LoadBalancer(msgspec.Struct, frozen=True):
-    ingress: tuple[_Entrance, ...] = ()
+    ingress: tuple[_Address, ...] = ()
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     load_balancer: _LoadBalancer = _LoadBalancer()
 
     @property
-    def entrances(self) -> tuple[_Entrance, ...]:
+    def addresses(self) -> tuple[_Address, ...]:
         return self.load_balancer.ingress
 
 
@@ -46,27 +46,27 @@ class _Ingress(msgspec.Struct, frozen=True):
 
 
 def service(manifest: Object) -> Readiness:
-    """A load balancer must have an address; others work as soon as they exist, with or without endpoints."""
-    it = read(manifest, _Service)
+    """Return READY if a load balancer has an address; other types are always ready, even without endpoints."""
+    it = convert(manifest, _Service)
     if it.spec.type != "LoadBalancer":
         return ready(it.spec.type)
-    if not it.status.entrances:
+    if not it.status.addresses:
         return progressing("LoadBalancerPending", "the load balancer has no address yet")
-    return _refused(it.status.entrances) or ready("LoadBalancer", _addresses(it.status.entrances))
+    return _port_errors(it.status.addresses) or ready("LoadBalancer", _join(it.status.addresses))
 
 
 def ingress(manifest: Object) -> Readiness:
-    """Ready without an address, too: many controllers never publish one. Whoever needs it gives a rule."""
-    entrances = read(manifest, _Ingress).status.entrances
-    if not entrances:
+    """Return READY also without an address, since many controllers never publish one; require it by a rule."""
+    addresses = convert(manifest, _Ingress).status.addresses
+    if not addresses:
         return ready("NoAddress", "its controller has published no address")
-    return _refused(entrances) or ready("Address", _addresses(entrances))
+    return _port_errors(addresses) or ready("Address", _join(addresses))
 
 
-def _refused(entrances: Iterable[_Entrance]) -> Readiness | None:
-    errors = [f"port {port.port}: {port.error}" for each in entrances for port in each.ports if port.error]
+def _port_errors(addresses: Iterable[_Address]) -> Readiness | None:
+    errors = [f"port {port.port}: {port.error}" for each in addresses for port in each.ports if port.error]
     return failed("PortError", "; ".join(errors)) if errors else None
 
 
-def _addresses(entrances: Iterable[_Entrance]) -> str:
-    return ", ".join(each.ip or each.hostname for each in entrances)
+def _join(addresses: Iterable[_Address]) -> str:
+    return ", ".join(each.ip or each.hostname for each in addresses)

@@ -1,4 +1,4 @@
-"""Pods: ready or run to their end; otherwise which container holds them up, and why."""
+"""Readiness of Pods; for a pod that is not ready, which containers wait and why."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.conditions import words
-from governor.kube.readiness.fields import Status, read
-from governor.kube.readiness.verdict import Readiness, failed, progressing, ready, unknown
+from governor.kube.readiness.conditions import reason_and_message
+from governor.kube.readiness.fields import Status, convert
+from governor.kube.readiness.state import Readiness, failed, progressing, ready, unknown
 
-_HOPELESS: Final = frozenset({"CrashLoopBackOff", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-"""Why a container waits when it has failed more than once, or when trying again cannot help."""
-_USUAL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Why a container waits when all goes well."""
+_FAILURES: Final = frozenset({"CrashLoopBackOff", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+"""Waiting reasons after repeated failures, or where a retry cannot help."""
+_NORMAL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Waiting reasons of a normal start."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Ended(msgspec.Struct, frozen=True, rename="camel"):
+class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     exit_code: int = 0
@@ -29,7 +29,7 @@ class _Ended(msgspec.Struct, frozen=True, rename="camel"):
 
 class _ContainerState(msgspec.Struct, frozen=True):
     waiting: _Waiting | None = None
-    terminated: _Ended | None = None
+    terminated: _Terminated | None = None
 
 
 class _Container(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,64 +57,65 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 def pod(manifest: Object) -> Readiness:
-    """By its phase first, then by its containers, then by its conditions."""
-    status = read(manifest, _Pod).status
+    """Return the readiness by phase, then by waiting containers, then by conditions."""
+    status = convert(manifest, _Pod).status
     match status.phase:
         case "Succeeded":
-            return ready("Completed", "all containers have ended well")
+            return ready("Completed", "all containers have succeeded")
         case "Failed":
-            return failed(status.reason or "Failed", status.message or "; ".join(_ends(status)) or "it has failed")
+            message = status.message or "; ".join(_failed_containers(status)) or "it has failed"
+            return failed(status.reason or "Failed", message)
         case "Unknown":
-            return unknown(status.reason or "NodeLost", status.message or "its node does not say how it is")
-    return _held_up(status) or _by_conditions(status)
+            return unknown(status.reason or "NodeLost", status.message or "its node does not report its state")
+    return _by_waiting_containers(status) or _by_conditions(status)
 
 
-def _held_up(status: _PodStatus) -> Readiness | None:
-    """A verdict if containers wait for something unusual; the worst one gives the reason."""
+def _by_waiting_containers(status: _PodStatus) -> Readiness | None:
+    """Return the readiness if containers wait for something unusual; the worst one gives the reason."""
     waiting = [(each, each.state.waiting) for each in status.containers if each.state.waiting]
-    unusual = [(each, why) for each, why in waiting if why.reason not in _USUAL]
+    unusual = [(each, state) for each, state in waiting if state.reason not in _NORMAL]
     if not unusual:
         return None
-    unusual.sort(key=lambda pair: pair[1].reason not in _HOPELESS)
+    unusual.sort(key=lambda pair: pair[1].reason not in _FAILURES)
     worst = unusual[0][1].reason
-    message = "; ".join(_hold(each, why) for each, why in unusual)
-    return failed(worst, message) if worst in _HOPELESS else progressing(worst, message)
+    message = "; ".join(_describe_waiting(each, state) for each, state in unusual)
+    return failed(worst, message) if worst in _FAILURES else progressing(worst, message)
 
 
-def _hold(container: _Container, why: _Waiting) -> str:
-    text = f"container {container.name}: {why.reason}"
-    if why.message:
-        text += f": {why.message}"
+def _describe_waiting(container: _Container, waiting: _Waiting) -> str:
+    text = f"container {container.name}: {waiting.reason}"
+    if waiting.message:
+        text += f": {waiting.message}"
     if container.restart_count:
-        text += f" ({container.restart_count} restarts{_last_end(container)})"
+        text += f" ({container.restart_count} restarts{_last_termination(container)})"
     return text
 
 
-def _last_end(container: _Container) -> str:
-    ended = container.last_state.terminated
-    return f", last {_how(ended)}" if ended else ""
+def _last_termination(container: _Container) -> str:
+    terminated = container.last_state.terminated
+    return f", last {_describe_termination(terminated)}" if terminated else ""
 
 
-def _ends(status: _PodStatus) -> Iterator[str]:
+def _failed_containers(status: _PodStatus) -> Iterator[str]:
     for each in status.containers:
-        ended = each.state.terminated
-        if ended and ended.exit_code:
-            yield f"container {each.name}: {_how(ended)}"
+        terminated = each.state.terminated
+        if terminated and terminated.exit_code:
+            yield f"container {each.name}: {_describe_termination(terminated)}"
 
 
-def _how(ended: _Ended) -> str:
-    return f"{ended.reason or 'ended'} with exit code {ended.exit_code}"
+def _describe_termination(terminated: _Terminated) -> str:
+    return f"{terminated.reason or 'ended'} with exit code {terminated.exit_code}"
 
 
 def _by_conditions(status: _PodStatus) -> Readiness:
-    being_ready = status.condition("Ready")
-    if being_ready and being_ready.true:
+    readiness = status.condition("Ready")
+    if readiness and readiness.is_true:
         return ready("Ready", "")
     scheduled = status.condition("PodScheduled")
     if scheduled is None:
-        return progressing("NotScheduled", "no node has been chosen yet")
-    if not scheduled.true:
-        return progressing(*words(scheduled))
-    if being_ready and being_ready.false and (being_ready.reason or being_ready.message):
-        return progressing(*words(being_ready))
+        return progressing("NotScheduled", "it is not scheduled to a node yet")
+    if not scheduled.is_true:
+        return progressing(*reason_and_message(scheduled))
+    if readiness and readiness.is_false and (readiness.reason or readiness.message):
+        return progressing(*reason_and_message(readiness))
     return progressing("Starting", "its node has not started it yet")

@@ -1,14 +1,14 @@
-"""Volumes, claims to them and to devices, and attachments."""
+"""Readiness of volumes, volume claims, attachments and device claims."""
 
 import msgspec
 
 from governor.kube.objects import Object
-from governor.kube.readiness.conditions import words
-from governor.kube.readiness.fields import Status, read
-from governor.kube.readiness.verdict import Readiness, failed, progressing, ready
+from governor.kube.readiness.conditions import reason_and_message
+from governor.kube.readiness.fields import Status, convert
+from governor.kube.readiness.state import Readiness, failed, progressing, ready
 
 
-class _Phase(Status, frozen=True):
+class _PhaseStatus(Status, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -20,36 +20,39 @@ class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Volume(msgspec.Struct, frozen=True):
     spec: _VolumeSpec = _VolumeSpec()
-    status: _Phase = _Phase()
+    status: _PhaseStatus = _PhaseStatus()
 
 
 def persistent_volume_claim(manifest: Object) -> Readiness:
-    """Bound, and no change of the volume under way; whether a pending one waits for a pod its class alone knows."""
-    status = read(manifest, _Volume).status
+    """Return READY if the claim is bound and its volume is not being changed.
+
+    Only the storage class knows whether a pending claim waits for its first consumer.
+    """
+    status = convert(manifest, _Volume).status
     match status.phase:
         case "Bound":
-            return _changing(status) or ready("Bound")
+            return _volume_change(status) or ready("Bound")
         case "Lost":
-            return failed("Lost", "its volume is gone, and what was on it")
+            return failed("Lost", "its volume and the data on it are lost")
     return progressing("Pending", "not bound; if its class waits for the first consumer, a pod must use it first")
 
 
-def _changing(status: Status) -> Readiness | None:
-    if refusal := status.holding(("ControllerResizeError", "NodeResizeError", "ModifyVolumeError")):
-        return failed(*words(refusal))
-    # FileSystemResizePending is no hindrance: it goes on when a pod next mounts the volume.
-    change = status.holding(("Resizing", "ModifyingVolume"))
-    return progressing(*words(change)) if change else None
+def _volume_change(status: Status) -> Readiness | None:
+    if error := status.first_true(("ControllerResizeError", "NodeResizeError", "ModifyVolumeError")):
+        return failed(*reason_and_message(error))
+    # FileSystemResizePending does not count: the resize continues when a pod next mounts the volume.
+    change = status.first_true(("Resizing", "ModifyingVolume"))
+    return progressing(*reason_and_message(change)) if change else None
 
 
 def persistent_volume(manifest: Object) -> Readiness:
-    """Free or bound; a released one is kept for a person, or on its way to be deleted."""
-    it = read(manifest, _Volume)
+    """Return READY if the volume is available, bound, or released and retained."""
+    it = convert(manifest, _Volume)
     match it.status.phase:
         case "Available" | "Bound":
             return ready(it.status.phase)
         case "Released" if it.spec.persistent_volume_reclaim_policy == "Retain":
-            return ready("Released", "its claim is gone; what is on it is kept until a person has seen to it")
+            return ready("Released", "its claim is deleted; its data is retained until an administrator reclaims it")
         case "Failed":
             return failed(it.status.reason or "Failed", it.status.message or "it could not be reclaimed")
     return progressing(it.status.phase or "Pending", it.status.message)
@@ -69,8 +72,8 @@ class _Attachment(msgspec.Struct, frozen=True):
 
 
 def volume_attachment(manifest: Object) -> Readiness:
-    """Attached; whoever attaches tries again after an error."""
-    status = read(manifest, _Attachment).status
+    """Return READY if the volume is attached; after an error the attacher retries."""
+    status = convert(manifest, _Attachment).status
     if status.attached:
         return ready("Attached")
     return progressing("Attaching", status.attach_error.message if status.attach_error else "")
@@ -85,7 +88,7 @@ class _ResourceClaim(msgspec.Struct, frozen=True):
 
 
 def resource_claim(manifest: Object) -> Readiness:
-    """Allocated, which happens when a pod uses it."""
-    if read(manifest, _ResourceClaim).status.allocation is not None:
+    """Return READY if devices are allocated, which happens when a pod uses the claim."""
+    if convert(manifest, _ResourceClaim).status.allocation is not None:
         return ready("Allocated")
     return progressing("NotAllocated", "devices are allocated when a pod that uses it is scheduled")

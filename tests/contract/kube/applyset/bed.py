@@ -1,10 +1,10 @@
-"""Sets of objects for tests of ``governor.kube.applyset`` on a real server."""
+"""Apply sets, manifests and a recording client for tests of ``governor.kube.applyset`` on a real API server."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, RemovalReport, Settings
+from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, PruneReport, Settings
 from governor.kube.client import Client, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.objects import ApiResource, Object
@@ -24,19 +24,19 @@ DEFINITIONS = ApiResource(
 )
 
 
-class Interposed(Client):
-    """A client that remembers what it sends, and lets a test stand in between."""
+class RecordingClient(Client):
+    """A client that records its requests and lets a test intercept them."""
 
-    __slots__ = ("around", "sent")
+    __slots__ = ("intercept", "sent")
 
     def __init__(self, transport: Transport, access: Access) -> None:
         super().__init__(transport, access)
         self.sent: list[Request] = []
-        self.around: Callable[[Request, Callable[[Request], Awaitable[bytes]]], Awaitable[bytes]] | None = None
+        self.intercept: Callable[[Request, Callable[[Request], Awaitable[bytes]]], Awaitable[bytes]] | None = None
 
     async def send(self, request: Request) -> bytes:
         self.sent.append(request)
-        return await (self.around(request, super().send) if self.around else super().send(request))
+        return await (self.intercept(request, super().send) if self.intercept else super().send(request))
 
     @property
     def writes(self) -> list[str]:
@@ -52,8 +52,8 @@ def make_set(
     clock: Clock | None = None,
     **settings: Any,
 ) -> ApplySet:
-    """The set of a test, called after its namespace; in this the inventory is kept."""
-    defaults: dict[str, Any] = {"manager": MANAGER, "prefix": PREFIX, "default_namespace": namespace}
+    """Return the apply set of a test, with the namespace as its owner id and the place of its inventory."""
+    defaults: dict[str, Any] = {"manager": MANAGER, "label_prefix": PREFIX, "default_namespace": namespace}
     return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock)
 
 
@@ -80,7 +80,7 @@ def deployment(name: str, replicas: int = 1, **more: Any) -> Object:
 
 
 def definition(kind: str, group: str, *, scope: str = "Namespaced") -> Object:
-    """A kind of the test's own, with any fields."""
+    """Return a CustomResourceDefinition that accepts any fields."""
     plural = f"{kind.lower()}s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -98,7 +98,7 @@ def custom(kind: str, group: str, name: str, **spec: Any) -> Object:
 
 
 def kind_of(manifest: Object) -> ApiResource:
-    """The kind that a definition defines."""
+    """Return the kind that a CustomResourceDefinition defines."""
     spec = manifest["spec"]
     names = spec["names"]
     return ApiResource(spec["group"], "v1", names["kind"], names["plural"], spec["scope"] == "Namespaced")
@@ -108,14 +108,14 @@ def outcomes(report: ApplyReport) -> dict[str, Outcome]:
     return {result.ref.name: result.outcome for result in report.results}
 
 
-def removals(report: RemovalReport) -> dict[str, str]:
+def prune_outcomes(report: PruneReport) -> dict[str, str]:
     return {result.ref.name: result.outcome.value for result in report.results}
 
 
 async def exists(
     client: Client, resource: ApiResource, name: str, namespace: str = "", *, terminating: bool = False
 ) -> bool:
-    """Whether it is there to stay, or with ``terminating`` whether it is there at all."""
+    """Return whether the object exists; a terminating one counts only with ``terminating``."""
     try:
         live = await client.get(resource, name, namespace)
     except GovernorError as error:
@@ -125,10 +125,10 @@ async def exists(
     return terminating or not live["metadata"].get("deletionTimestamp")
 
 
-async def refused(act: Awaitable[Any]) -> GovernorError:
-    """The error that an act ends with."""
+async def error_of(call: Awaitable[Any]) -> GovernorError:
+    """Return the error that the call raises."""
     try:
-        await act
+        await call
     except GovernorError as error:
         return error
-    raise AssertionError("nothing was refused")
+    raise AssertionError("the call raised no error")

@@ -1,4 +1,4 @@
-"""Applying a set on a real server: order, results, conflicts, and nothing written twice."""
+"""Apply on a real API server: order, results, conflicts, and no redundant writes."""
 
 import copy
 
@@ -16,53 +16,53 @@ from tests.contract.kube.applyset.bed import (
     MANAGER,
     NAMESPACES,
     SECRETS,
-    Interposed,
+    RecordingClient,
     config_map,
     custom,
     definition,
     deployment,
+    error_of,
     exists,
     kind_of,
     make_set,
     namespace_of,
     outcomes,
-    refused,
 )
 from tests.contract.kube.bed import admin_of
 
 PRIORITIES = ApiResource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
 
 
-async def test_objects_are_created_and_then_left_alone(client: Client, namespace: str) -> None:
+async def test_objects_are_created_once_and_then_unchanged(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     manifests = [config_map("a", x="1"), deployment("d")]
     first = await objects.apply(manifests)
     assert outcomes(first) == {"a": Outcome.CREATED, "d": Outcome.CREATED}
     assert first.ok
-    assert first.unasked == 0
+    assert first.unsent == 0
     second = await objects.apply(manifests)
     assert outcomes(second) == {"a": Outcome.UNCHANGED, "d": Outcome.UNCHANGED}
-    assert second.unasked == 2
+    assert second.unsent == 2
     third = await objects.apply(manifests, full=True)
     assert outcomes(third) == {"a": Outcome.UNCHANGED, "d": Outcome.UNCHANGED}
-    assert third.unasked == 0
+    assert third.unsent == 0
 
 
 async def test_unchanged_manifests_cause_one_read_of_the_inventory_and_no_write(
     api: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     manifests = [config_map(f"c{number}") for number in range(20)]
     objects = make_set(client, namespace)
     await objects.apply(manifests)
     client.sent.clear()
     report = await objects.apply(manifests)
-    assert report.unasked == 20
+    assert report.unsent == 20
     assert [str(request) for request in client.sent] == [f"GET {CONFIG_MAPS.path(namespace, 'inventory')}"]
 
 
 async def test_a_new_object_costs_one_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     await make_set(client, namespace).apply([config_map(f"c{number}") for number in range(20)])
     assert len(client.sent) == 20 + 3  # the inventory is read once and written twice
 
@@ -77,21 +77,21 @@ async def test_a_changed_manifest_changes_only_its_object(client: Client, namesp
     assert await client.get(CONFIG_MAPS, "b", namespace) == before
 
 
-async def test_a_field_that_leaves_the_manifest_leaves_the_object(client: Client, namespace: str) -> None:
+async def test_a_field_removed_from_the_manifest_is_removed_from_the_object(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a", x="1", y="1")])
     await objects.apply([config_map("a", x="1")])
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1"}
 
 
-async def test_every_object_says_whose_it_is_and_is_managed_by_apply(client: Client, namespace: str) -> None:
+async def test_every_object_has_the_owner_label_and_is_managed_by_apply(client: Client, namespace: str) -> None:
     await make_set(client, namespace).apply([config_map("a", x="1")])
     metadata = (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]
     assert metadata["labels"] == {LABEL: namespace}
     assert [(entry["manager"], entry["operation"]) for entry in metadata["managedFields"]] == [(MANAGER, "Apply")]
 
 
-async def test_definitions_and_namespaces_come_before_what_needs_them(client: Client, namespace: str) -> None:
+async def test_definitions_and_namespaces_are_applied_first(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     inner = f"{namespace}-inner"
     thing = custom("Thing", group, "one", size=1)
@@ -122,7 +122,7 @@ async def test_definitions_and_namespaces_come_before_what_needs_them(client: Cl
     assert await exists(client, PRIORITIES, namespace)
 
 
-async def test_a_failure_hides_no_other_of_its_stage_and_stops_later_stages(client: Client, namespace: str) -> None:
+async def test_a_failure_does_not_affect_its_stage_and_stops_later_stages(client: Client, namespace: str) -> None:
     broken = config_map("broken", **{"not a key!": "1"})
     later = deployment("later")
     report = await make_set(client, namespace).apply([config_map("a"), broken, config_map("b"), later])
@@ -149,7 +149,7 @@ async def test_a_definition_that_cannot_be_served_is_a_failure(client: Client, n
     rival["metadata"]["name"] = f"rivals.{group}"
     rival["spec"]["names"]["plural"] = "rivals"
     await make_set(client, namespace).apply([first])
-    objects = make_set(client, namespace, owner=f"{namespace}-2", name="second", served_within_s=5)
+    objects = make_set(client, namespace, owner=f"{namespace}-2", name="second", served_timeout_s=5)
     report = await objects.apply([rival, config_map("never")])
     assert [result.outcome for result in report.results] == [Outcome.FAILED, Outcome.SKIPPED]
     assert "not served" in report.results[0].error
@@ -180,7 +180,7 @@ async def test_a_conflict_names_each_field_and_its_manager(client: Client, names
     }
     live = await client.get(DEPLOYMENTS, "d", namespace)
     assert (live["spec"]["replicas"], live["spec"]["minReadySeconds"]) == (5, 9)
-    forced = await make_set(client, namespace, force=True).apply([mine])
+    forced = await make_set(client, namespace, force_conflicts=True).apply([mine])
     assert forced.ok
     live = await client.get(DEPLOYMENTS, "d", namespace)
     assert (live["spec"]["replicas"], live["spec"]["minReadySeconds"]) == (2, 1)
@@ -188,15 +188,15 @@ async def test_a_conflict_names_each_field_and_its_manager(client: Client, names
 
 async def test_two_sets_never_share_an_object(client: Client, namespace: str) -> None:
     await make_set(client, namespace).apply([config_map("a", x="1")])
-    other = make_set(client, namespace, owner=f"{namespace}-2", name="second", force=True)
+    other = make_set(client, namespace, owner=f"{namespace}-2", name="second", force_conflicts=True)
     report = await other.apply([config_map("a", x="1")])
     assert outcomes(report) == {"a": Outcome.REFUSED}
     assert f"belongs to '{namespace}'" in report.results[0].error
     assert (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]["labels"] == {LABEL: namespace}
 
 
-async def test_an_object_that_was_there_before_is_shared(client: Client, namespace: str) -> None:
-    await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="somebody")
+async def test_an_existing_object_is_shared(client: Client, namespace: str) -> None:
+    await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="other-client")
     report = await make_set(client, namespace).apply([config_map("a", ours="1")])
     assert report.ok
     assert report.results[0].shared
@@ -205,7 +205,7 @@ async def test_an_object_that_was_there_before_is_shared(client: Client, namespa
     assert LABEL not in live["metadata"].get("labels", {})
 
 
-async def test_an_object_that_waits_for_its_end_is_not_applied(client: Client, namespace: str) -> None:
+async def test_a_terminating_object_is_not_applied(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     manifest = config_map("a", x="1")
     manifest["metadata"]["finalizers"] = ["example.com/wait"]
@@ -216,7 +216,7 @@ async def test_an_object_that_waits_for_its_end_is_not_applied(client: Client, n
     assert "still terminating: finalizer example.com/wait" in report.results[0].error
 
 
-async def test_all_problems_are_told_before_anything_is_written(client: Client, namespace: str) -> None:
+async def test_all_problems_are_reported_before_anything_is_written(client: Client, namespace: str) -> None:
     generated = config_map("x")
     generated["metadata"] = {"generateName": "x-"}
     manifests = [
@@ -232,22 +232,22 @@ async def test_all_problems_are_told_before_anything_is_written(client: Client, 
         "text",
         config_map(".."),
     ]
-    error = await refused(make_set(client, namespace).apply(manifests))
+    error = await error_of(make_set(client, namespace).apply(manifests))
     assert error.kind is Kind.INVALID
-    told = "\n".join(map(str, error.details))
+    details = "\n".join(map(str, error.details))
     for each in (
-        f"ConfigMap {namespace}/good: is there 2 times",
-        "manifest 3 metadata.generateName: is refused",
+        f"ConfigMap {namespace}/good: is defined 2 times",
+        "manifest 3 metadata.generateName: is not supported",
         "manifest 4 metadata: is missing",
         "does not serve Unknown in nowhere.example/v1",
-        "a Namespace belongs to no namespace",
+        "Namespace is cluster-scoped",
         "manifest 7 (ConfigMap inventory): has the name of the set's own inventory",
         "manifest 8 (ConfigMap inventory.0123): has the name of the set's own inventory",
-        "holds the set's own inventory",
-        "manifest 10: is no map",
-        "'..' cannot be the name of an object",
+        "contains the set's own inventory",
+        "manifest 10: is not a map",
+        "'..' is not a valid object name",
     ):
-        assert each in told
+        assert each in details
     assert len(error.details) == 10
     assert not await exists(client, CONFIG_MAPS, "good", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
@@ -255,7 +255,7 @@ async def test_all_problems_are_told_before_anything_is_written(client: Client, 
 
 async def test_nothing_is_written_outside_the_allowed_namespaces(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
-    error = await refused(objects.apply([config_map("a"), config_map("b", "default"), namespace_of("c")]))
+    error = await error_of(objects.apply([config_map("a"), config_map("b", "default"), namespace_of("c")]))
     assert [detail.document for detail in error.details] == [
         "manifest 2 (ConfigMap default/b)",
         "manifest 3 (Namespace c)",
@@ -280,11 +280,11 @@ async def test_a_secret_leaves_no_digest_in_the_inventory(client: Client, namesp
     version = (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"]
     again = await objects.apply([secret, config_map("a")])
     assert outcomes(again) == {"s": Outcome.UNCHANGED, "a": Outcome.UNCHANGED}
-    assert again.unasked == 1
+    assert again.unsent == 1
     assert (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"] == version
 
 
-async def test_a_manifest_that_does_not_fit_its_kind_is_refused(client: Client, namespace: str) -> None:
+async def test_a_manifest_that_violates_its_schema_is_refused(client: Client, namespace: str) -> None:
     unknown = config_map("unknown") | {"spec": {}}
     wrong = {**config_map("wrong"), "data": {"a": 5}}
     report = await make_set(client, namespace).apply([unknown, wrong])
@@ -293,7 +293,7 @@ async def test_a_manifest_that_does_not_fit_its_kind_is_refused(client: Client, 
     assert ".data.a: expected string" in report.results[1].error
 
 
-async def test_a_secret_that_is_refused_is_not_shown(client: Client, namespace: str) -> None:
+async def test_errors_do_not_contain_secret_values(client: Client, namespace: str) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     broken: list[dict[str, object]] = [
         {"stringData": {"a": 12345678}},
@@ -303,14 +303,14 @@ async def test_a_secret_that_is_refused_is_not_shown(client: Client, namespace: 
         {"data": {"a": 12345678}},
     ]
     for each in broken:
-        error = await refused(make_set(client, namespace).apply([{**secret, **each}]))
+        error = await error_of(make_set(client, namespace).apply([{**secret, **each}]))
         assert error.kind is Kind.INVALID
         assert "12345678" not in str(error)
     folded = {**secret, "data": {"a": "MTIzNDU2\nNzg=\n"}}
     assert (await make_set(client, namespace).apply([folded])).ok
 
 
-async def test_a_definition_removed_by_hand_comes_back_with_its_objects(client: Client, namespace: str) -> None:
+async def test_a_deleted_definition_is_re_created_with_its_objects(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
@@ -327,7 +327,7 @@ async def test_a_definition_removed_by_hand_comes_back_with_its_objects(client: 
 
 async def test_namespaces_named_like_others_are_not_confused(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
-    await client.create(NAMESPACES, namespace_of(inner), manager="somebody")
+    await client.create(NAMESPACES, namespace_of(inner), manager="other-client")
     report = await make_set(client, namespace).apply([namespace_of(inner), config_map("a", inner)])
     assert [(result.outcome, result.shared) for result in report.results] == [
         (Outcome.UNCHANGED, True),

@@ -1,4 +1,4 @@
-"""A program that dies at any request, before or after the server got it, orphans nothing and endangers nothing."""
+"""A crash at any request, before or after the server processed it, orphans no object and loses no data of others."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -7,38 +7,38 @@ from typing import Any
 import pytest
 
 from governor.kube.applyset import ApplySet, inventory
-from governor.kube.applyset.entries import PIECE_BYTES, pack
+from governor.kube.applyset.entries import MAX_CHUNK_BYTES, pack
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object
 from testbed.kube.control_plane import ControlPlane
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, LABEL, Interposed, config_map, exists, make_set
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, LABEL, RecordingClient, config_map, exists, make_set
 from tests.contract.kube.bed import admin_of
 
 
-class DiedError(Exception):
-    """The program is no more."""
+class CrashError(Exception):
+    """The simulated crash."""
 
 
-class Death:
-    """Lets a number of requests through and then none, as if the program had died."""
+class Crash:
+    """Passes a number of requests and fails all later ones, as if the program had crashed."""
 
-    def __init__(self, after: int, *, answer_lost: bool) -> None:
-        self.left = after
-        self._answer_lost = answer_lost
+    def __init__(self, after: int, *, response_lost: bool) -> None:
+        self.remaining = after
+        self._response_lost = response_lost
 
     async def __call__(self, request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
-        self.left -= 1
-        if self.left == 0 and self._answer_lost:
+        self.remaining -= 1
+        if self.remaining == 0 and self._response_lost:
             await send(request)
-        if self.left <= 0:
-            raise DiedError
+        if self.remaining <= 0:
+            raise CrashError
         return await send(request)
 
 
 class Scene:
-    """One set in its first state, beside objects of others, one of which it shares."""
+    """One set in its first state, beside objects of other clients, one of which it shares."""
 
-    def __init__(self, client: Interposed, namespace: str, number: int) -> None:
+    def __init__(self, client: RecordingClient, namespace: str, number: int) -> None:
         self.client = client
         self.namespace = namespace
         self.owner = f"{namespace}-{number}"
@@ -48,7 +48,7 @@ class Scene:
         return config_map(f"{self.prefix}-{name}", **data)
 
     def set_of(self, client: Client) -> ApplySet:
-        return make_set(client, self.namespace, owner=self.owner, name=f"{self.prefix}-inventory", at_once=1)
+        return make_set(client, self.namespace, owner=self.owner, name=f"{self.prefix}-inventory", concurrency=1)
 
     @property
     def first(self) -> list[Object]:
@@ -56,7 +56,7 @@ class Scene:
 
     @property
     def second(self) -> list[Object]:
-        # One changed, one that somebody deleted, one new, one that is somebody else's.
+        # One changed, one deleted by another client, one new, one that another client owns.
         return [
             self.manifest("stays", x="2"),
             self.manifest("deleted", x="2"),
@@ -67,7 +67,7 @@ class Scene:
     async def prepare(self) -> None:
         theirs = self.manifest("theirs", theirs="1")
         theirs["metadata"]["namespace"] = self.namespace
-        await self.client.create(CONFIG_MAPS, theirs, manager="somebody")
+        await self.client.create(CONFIG_MAPS, theirs, manager="other-client")
         await self.set_of(self.client).apply(self.first)
         await self.client.delete(CONFIG_MAPS, f"{self.prefix}-deleted", self.namespace)
 
@@ -76,61 +76,63 @@ class Scene:
         assert (await objects.apply(self.second)).ok
         assert (await objects.prune(self.second)).complete
 
-    async def ours(self) -> set[str]:
+    async def owned(self) -> set[str]:
         found = self.client.list(CONFIG_MAPS, self.namespace, labels=f"{LABEL}={self.owner}")
         return {each["metadata"]["name"] async for each in found}
 
     async def check(self) -> None:
-        """Nothing of ours is unknown to the inventory, and what is somebody else's is as it was."""
+        """Check that the inventory lists all owned objects and that the other client's object is unchanged."""
         known = {ref.name for ref in await self.set_of(self.client).inventory()}
-        assert await self.ours() <= known
+        assert await self.owned() <= known
         theirs = await self.client.get(CONFIG_MAPS, f"{self.prefix}-theirs", self.namespace)
         assert theirs["data"]["theirs"] == "1"
         assert LABEL not in theirs["metadata"].get("labels", {})
 
 
-async def _die_at_every_request(
-    scene_of: Callable[[int], Scene], act: Callable[[Scene], Awaitable[Any]], then: Callable[[Scene], Awaitable[None]]
+async def _crash_at_every_request(
+    scene_of: Callable[[int], Scene],
+    call: Callable[[Scene], Awaitable[Any]],
+    verify: Callable[[Scene], Awaitable[None]],
 ) -> int:
-    """Die at the first request, then at the second and so on, until the act survives; how many deaths there were."""
-    deaths = 0
-    for answer_lost in (False, True):
+    """Crash at the first request, then at the second and so on until the call completes; return the crash count."""
+    crashes = 0
+    for response_lost in (False, True):
         for after in range(1, 100):
-            scene = scene_of(1000 * answer_lost + after)
+            scene = scene_of(1000 * response_lost + after)
             await scene.prepare()
-            scene.client.around = Death(after, answer_lost=answer_lost)
+            scene.client.intercept = Crash(after, response_lost=response_lost)
             try:
-                await act(scene)
-                survived = True
-            except DiedError:
-                survived = False
-                deaths += 1
-            scene.client.around = None
+                await call(scene)
+                completed = True
+            except CrashError:
+                completed = False
+                crashes += 1
+            scene.client.intercept = None
             await scene.check()
-            await then(scene)
-            if survived:
+            await verify(scene)
+            if completed:
                 break
-    return deaths
+    return crashes
 
 
 @pytest.fixture
 def scene_of(api: ControlPlane, transport: Transport, namespace: str) -> Callable[[int], Scene]:
-    return lambda number: Scene(Interposed(transport, admin_of(api)), namespace, number)
+    return lambda number: Scene(RecordingClient(transport, admin_of(api)), namespace, number)
 
 
-async def test_a_change_that_dies_anywhere_can_be_repeated(scene_of: Callable[[int], Scene]) -> None:
+async def test_a_crashed_change_can_be_repeated(scene_of: Callable[[int], Scene]) -> None:
     async def again(scene: Scene) -> None:
         await scene.change(scene.client)
         await scene.check()
-        assert await scene.ours() == {f"{scene.prefix}-{name}" for name in ("stays", "deleted", "new")}
+        assert await scene.owned() == {f"{scene.prefix}-{name}" for name in ("stays", "deleted", "new")}
         data = {ref["metadata"]["name"]: ref["data"] async for ref in _all(scene)}
         assert data[f"{scene.prefix}-stays"] == {"x": "2"}
         assert data[f"{scene.prefix}-theirs"] == {"theirs": "1", "ours": "1"}
 
-    assert await _die_at_every_request(scene_of, lambda scene: scene.change(scene.client), again) > 20
+    assert await _crash_at_every_request(scene_of, lambda scene: scene.change(scene.client), again) > 20
 
 
-async def test_a_change_that_dies_anywhere_can_be_taken_back(scene_of: Callable[[int], Scene]) -> None:
+async def test_a_crashed_change_can_be_reverted(scene_of: Callable[[int], Scene]) -> None:
     """The old manifests must be applied again although their digests are those of the last complete apply."""
 
     async def back(scene: Scene) -> None:
@@ -138,41 +140,41 @@ async def test_a_change_that_dies_anywhere_can_be_taken_back(scene_of: Callable[
         assert (await objects.apply(scene.first[:2])).ok
         assert (await objects.prune(scene.first[:2])).complete
         await scene.check()
-        assert await scene.ours() == {f"{scene.prefix}-{name}" for name in ("stays", "gone")}
+        assert await scene.owned() == {f"{scene.prefix}-{name}" for name in ("stays", "gone")}
         data = {ref["metadata"]["name"]: ref["data"] async for ref in _all(scene)}
         assert data[f"{scene.prefix}-stays"] == {"x": "1"}
         assert data[f"{scene.prefix}-theirs"] == {"theirs": "1"}
 
-    assert await _die_at_every_request(scene_of, lambda scene: scene.change(scene.client), back) > 20
+    assert await _crash_at_every_request(scene_of, lambda scene: scene.change(scene.client), back) > 20
 
 
-@pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 200])
-async def test_a_set_can_be_removed_whatever_died_before(
-    scene_of: Callable[[int], Scene], monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+@pytest.mark.parametrize("chunk_bytes", [MAX_CHUNK_BYTES, 200])
+async def test_a_set_can_be_deleted_after_any_crash(
+    scene_of: Callable[[int], Scene], monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    """Also with an inventory of several parts."""
-    monkeypatch.setattr(inventory, "pack", partial(pack, piece_bytes=piece_bytes))
+    """Also with an inventory of several chunks."""
+    monkeypatch.setattr(inventory, "pack", partial(pack, chunk_bytes=chunk_bytes))
 
     async def remove(scene: Scene) -> None:
-        assert (await scene.set_of(scene.client).remove_all()).complete
-        assert await scene.ours() == set()
+        assert (await scene.set_of(scene.client).delete_all()).complete
+        assert await scene.owned() == set()
         assert await exists(scene.client, CONFIG_MAPS, f"{scene.prefix}-theirs", scene.namespace)
-        left = [each["metadata"]["name"] async for each in _all(scene)]
-        assert not [name for name in left if name.startswith(f"{scene.prefix}-inventory")]
+        remaining = [each["metadata"]["name"] async for each in _all(scene)]
+        assert not [name for name in remaining if name.startswith(f"{scene.prefix}-inventory")]
 
-    assert await _die_at_every_request(scene_of, lambda scene: scene.change(scene.client), remove) > 20
+    assert await _crash_at_every_request(scene_of, lambda scene: scene.change(scene.client), remove) > 20
 
 
-async def test_a_removal_that_dies_anywhere_can_be_repeated(scene_of: Callable[[int], Scene]) -> None:
+async def test_a_crashed_deletion_can_be_repeated(scene_of: Callable[[int], Scene]) -> None:
     async def remove(scene: Scene) -> None:
-        assert (await scene.set_of(scene.client).remove_all()).complete
-        assert await scene.ours() == set()
+        assert (await scene.set_of(scene.client).delete_all()).complete
+        assert await scene.owned() == set()
         assert not await exists(scene.client, CONFIG_MAPS, f"{scene.prefix}-inventory", scene.namespace)
 
-    async def act(scene: Scene) -> None:
-        await scene.set_of(scene.client).remove_all()
+    async def call(scene: Scene) -> None:
+        await scene.set_of(scene.client).delete_all()
 
-    assert await _die_at_every_request(scene_of, act, remove) > 10
+    assert await _crash_at_every_request(scene_of, call, remove) > 10
 
 
 def _all(scene: Scene) -> Any:

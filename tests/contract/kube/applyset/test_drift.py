@@ -1,9 +1,9 @@
-"""Drift: found field by field, without what may differ and without secrets; set back only if that is wanted."""
+"""Drift on a real API server: reported per field with secrets masked, repaired only if enforced."""
 
 import datetime
 import json
 
-from governor.kube.applyset import DriftMode, Ignored, ObjectDrift, Outcome, Repair
+from governor.kube.applyset import DriftMode, IgnoredFields, ObjectDrift, Outcome, Repair
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ObjectRef
 from governor.process.clock import VirtualClock
@@ -16,7 +16,7 @@ from tests.contract.kube.applyset.bed import (
     DEPLOYMENTS,
     LABEL,
     SECRETS,
-    Interposed,
+    RecordingClient,
     config_map,
     custom,
     definition,
@@ -24,7 +24,7 @@ from tests.contract.kube.applyset.bed import (
     exists,
     kind_of,
     make_set,
-    removals,
+    prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
 
@@ -33,7 +33,7 @@ def paths(drift: ObjectDrift) -> dict[str, tuple[str, ...]]:
     return {field.difference.path: field.managers for field in drift.fields}
 
 
-async def test_nothing_drifts_after_an_apply(client: Client, namespace: str) -> None:
+async def test_there_is_no_drift_after_an_apply(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     service = {
         "apiVersion": "v1",
@@ -49,17 +49,17 @@ async def test_nothing_drifts_after_an_apply(client: Client, namespace: str) -> 
     assert (report.checked, report.objects, report.repairs) == (5, (), ())
 
 
-async def test_off_asks_nothing(api: ControlPlane, transport: Transport, namespace: str) -> None:
-    client = Interposed(transport, admin_of(api))
+async def test_mode_off_sends_no_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = RecordingClient(transport, admin_of(api))
     report = await make_set(client, namespace).drift([config_map("a")], DriftMode.OFF)
     assert (report.checked, report.objects) == (0, ())
     assert client.sent == []
 
 
-async def test_a_changed_field_is_named_with_its_manager_and_only_warned_about(
+async def test_mode_warn_reports_changed_fields_with_their_managers(
     api: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     manifests = [deployment("d", 2), config_map("a", x="1")]
     objects = make_set(client, namespace)
     await objects.apply(manifests)
@@ -79,19 +79,21 @@ async def test_a_changed_field_is_named_with_its_manager_and_only_warned_about(
     assert dry == {"All"}
 
 
-async def test_enforcing_writes_only_what_drifted(api: ControlPlane, transport: Transport, namespace: str) -> None:
-    client = Interposed(transport, admin_of(api))
+async def test_mode_enforce_writes_only_drifted_objects(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = RecordingClient(transport, admin_of(api))
     manifests = [config_map("a", x="1"), config_map("b", x="1")]
     objects = make_set(client, namespace)
     await objects.apply(manifests)
-    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"x": "2", "more": "1"}}, manager="somebody")
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"x": "2", "more": "1"}}, manager="other-client")
     client.sent.clear()
     report = await objects.drift(manifests, DriftMode.ENFORCE)
     (drift,) = report.objects
-    assert paths(drift) == {"data.x": ("somebody",)}
+    assert paths(drift) == {"data.x": ("other-client",)}
     assert drift.repair is not None
     assert drift.repair.outcome is Outcome.CHANGED
-    # What somebody added beside our fields is theirs.
+    # Fields added by other clients stay.
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "more": "1"}
     written = [request for request in client.sent if request.method != "GET" and "dryRun" not in request.query]
     assert [str(request) for request in written] == [f"PATCH {CONFIG_MAPS.path(namespace, 'a')}"]
@@ -102,7 +104,7 @@ async def test_a_removed_field_and_a_deleted_object_are_drift(client: Client, na
     manifests = [config_map("a", x="1", y="1"), config_map("b", x="1")]
     objects = make_set(client, namespace)
     await objects.apply(manifests)
-    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": None}}, manager="somebody")
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": None}}, manager="other-client")
     await client.delete(CONFIG_MAPS, "b", namespace)
     warned = await objects.drift(manifests, DriftMode.WARN)
     assert {each.ref.name: each.deleted for each in warned.objects} == {"a": False, "b": True}
@@ -111,11 +113,11 @@ async def test_a_removed_field_and_a_deleted_object_are_drift(client: Client, na
     enforced = await objects.drift(manifests, DriftMode.ENFORCE)
     assert [each.repair.outcome for each in enforced.objects if each.repair] == [Outcome.CHANGED, Outcome.CREATED]
     assert (await objects.drift(manifests, DriftMode.WARN)).objects == ()
-    # The new object is as much ours as the old one was.
-    assert removals(await objects.remove_all()) == {"a": "removed", "b": "removed"}
+    # The set owns the re-created object.
+    assert prune_outcomes(await objects.delete_all()) == {"a": "removed", "b": "removed"}
 
 
-async def test_a_deleted_definition_is_drift_with_all_its_objects(client: Client, namespace: str) -> None:
+async def test_a_deleted_definition_is_drift_of_all_its_objects(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
@@ -134,43 +136,43 @@ async def test_a_deleted_definition_is_drift_with_all_its_objects(client: Client
     assert await exists(client, kind_of(manifests[0]), "one", namespace)
 
 
-async def test_ignored_fields_are_left_as_they_are(api: ControlPlane, client: Client, namespace: str) -> None:
+async def test_ignored_fields_keep_their_live_values(api: ControlPlane, client: Client, namespace: str) -> None:
     ignored = (
-        Ignored(("spec.replicas",), kind="Deployment"),
-        Ignored(('spec.template.metadata.annotations["*"]',), name="d"),
-        Ignored(("data",), name="never"),
+        IgnoredFields(("spec.replicas",), kind="Deployment"),
+        IgnoredFields(('spec.template.metadata.annotations["*"]',), name="d"),
+        IgnoredFields(("data",), name="never"),
     )
-    wanted = deployment("d", 2)
-    wanted["spec"]["template"]["metadata"]["annotations"] = {"a": "1"}
-    objects = make_set(client, namespace, ignored=ignored)
-    await objects.apply([wanted])
+    desired = deployment("d", 2)
+    desired["spec"]["template"]["metadata"]["annotations"] = {"a": "1"}
+    objects = make_set(client, namespace, ignored_fields=ignored)
+    await objects.apply([desired])
     await api.kubectl("-n", namespace, "scale", "deployment/d", "--replicas=7")
     template = {"metadata": {"annotations": {"a": "2"}}}
-    await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"template": template}}, manager="somebody")
-    assert (await objects.drift([wanted], DriftMode.ENFORCE)).objects == ()
+    await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"template": template}}, manager="other-client")
+    assert (await objects.drift([desired], DriftMode.ENFORCE)).objects == ()
     await api.kubectl("-n", namespace, "set", "image", "deployment/d", "main=example/other")
-    report = await objects.drift([wanted], DriftMode.ENFORCE)
+    report = await objects.drift([desired], DriftMode.ENFORCE)
     assert paths(report.objects[0]) == {"spec.template.spec.containers[main].image": ("kubectl-set",)}
     spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
     assert spec["replicas"] == 7
     assert spec["template"]["metadata"]["annotations"] == {"a": "2"}
     assert spec["template"]["spec"]["containers"][0]["image"] == "example/one"
-    # A changed manifest does not run into a conflict over them either, nor does it reset them.
-    changed = json.loads(json.dumps(wanted).replace("example/one", "example/two"))
+    # A changed manifest neither conflicts over them nor resets them.
+    changed = json.loads(json.dumps(desired).replace("example/one", "example/two"))
     assert (await objects.apply([changed])).ok
     spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
     assert (spec["replicas"], spec["template"]["spec"]["containers"][0]["image"]) == (7, "example/two")
 
 
-async def test_an_ignored_field_that_nobody_else_set_is_not_lost(client: Client, namespace: str) -> None:
-    objects = make_set(client, namespace, ignored=(Ignored(("spec.replicas",)),))
+async def test_an_ignored_field_without_another_manager_is_not_removed(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace, ignored_fields=(IgnoredFields(("spec.replicas",)),))
     await objects.apply([deployment("d", 3)])
-    await client.patch(DEPLOYMENTS, "d", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="somebody")
+    await client.patch(DEPLOYMENTS, "d", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="other-client")
     await objects.apply([deployment("d", 4, minReadySeconds=1)])
     assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 3
 
 
-async def test_secrets_are_never_shown(client: Client, namespace: str) -> None:
+async def test_secrets_are_masked(client: Client, namespace: str) -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -183,9 +185,9 @@ async def test_secrets_are_never_shown(client: Client, namespace: str) -> None:
         "data": {"password": "YmFk"},
         "metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "YmFk"}},
     }
-    await client.patch(SECRETS, "s", namespace, theirs, manager="somebody")
+    await client.patch(SECRETS, "s", namespace, theirs, manager="other-client")
     report = await objects.drift([secret], DriftMode.WARN)
-    plan = await make_set(client, namespace, force=True).plan([secret])
+    plan = await make_set(client, namespace, force_conflicts=True).plan([secret])
     assert set(paths(report.objects[0])) == {
         "data.password",
         'metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]',
@@ -197,7 +199,7 @@ async def test_secrets_are_never_shown(client: Client, namespace: str) -> None:
     assert (await client.get(SECRETS, "s", namespace))["data"] == {"password": "cGxhbg=="}
 
 
-async def test_a_field_that_is_set_back_again_and_again_is_left(client: Client, namespace: str) -> None:
+async def test_a_field_is_not_repaired_beyond_the_limit(client: Client, namespace: str) -> None:
     manifests = [config_map("a", x="1", y="1")]
     clock = VirtualClock(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
     objects = make_set(client, namespace, clock=clock, repair_limit=2)
@@ -206,26 +208,26 @@ async def test_a_field_that_is_set_back_again_and_again_is_left(client: Client, 
     counts = []
     for value in range(4):
         change = {"data": {"x": f"other {value}"}}
-        await client.patch(CONFIG_MAPS, "a", namespace, change, manager="stubborn")
+        await client.patch(CONFIG_MAPS, "a", namespace, change, manager="rival")
         report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
         repairs = report.repairs
         field = report.objects[0].fields[0]
-        counts.append((field.repairs, field.left, field.managers))
-    stubborn = ("stubborn",)
-    assert counts == [(0, False, stubborn), (1, False, stubborn), (2, True, stubborn), (2, True, stubborn)]
+        counts.append((field.repairs, field.exhausted, field.managers))
+    rival = ("rival",)
+    assert counts == [(0, False, rival), (1, False, rival), (2, True, rival), (2, True, rival)]
     assert repairs == (Repair(ObjectRef("", "ConfigMap", namespace, "a"), "data.x", 2, clock.now()),)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"]["x"] == "other 3"
-    # Other fields of the object are still set back, and that one is not.
-    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": "2"}}, manager="somebody")
+    # Other fields of the object are still repaired.
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": "2"}}, manager="other-client")
     report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "other 3", "y": "1"}
-    # Later it is tried again.
+    # After the window it is repaired again.
     await clock.advance(3601)
     await objects.drift(manifests, DriftMode.ENFORCE, report.repairs)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "y": "1"}
 
 
-async def test_an_object_that_cannot_be_compared_is_told(client: Client, namespace: str) -> None:
+async def test_an_object_that_cannot_be_compared_is_reported(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a")])
     report = await objects.drift([config_map("a", **{"not a key!": "1"})], DriftMode.ENFORCE)

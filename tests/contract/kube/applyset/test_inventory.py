@@ -1,4 +1,4 @@
-"""The inventory in the cluster: written at one version only, in parts if it is long, refused if it is not ours."""
+"""The inventory on a real API server: conditional writes, chunks, and rejection of damaged or foreign ones."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.entries import Entry, entries_of
-from governor.kube.applyset.inventory import Inventory, Stored
+from governor.kube.applyset.entries import Entry, by_ref
+from governor.kube.applyset.inventory import Inventory, Snapshot
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object, ObjectRef
@@ -19,12 +19,12 @@ from tests.contract.kube.applyset.bed import (
     INVENTORY,
     MANAGER,
     PREFIX,
-    Interposed,
+    RecordingClient,
     config_map,
+    error_of,
     exists,
     make_set,
-    refused,
-    removals,
+    prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
 
@@ -36,13 +36,13 @@ def inventory_in(client: Client, namespace: str) -> Inventory:
 
 
 def many(count: int, kind: str = "ConfigMap", uid: str = "") -> dict[ObjectRef, Entry]:
-    return entries_of(
+    return by_ref(
         Entry(ObjectRef("", kind, "some-namespace", f"object-with-quite-a-long-name-{number}"), uid, DIGEST)
         for number in range(count)
     )
 
 
-async def parts(client: Client, namespace: str) -> list[Object]:
+async def config_maps(client: Client, namespace: str) -> list[Object]:
     found = client.list(CONFIG_MAPS, namespace, labels=f"{PREFIX}/inventory={namespace}")
     return [each async for each in found]
 
@@ -50,55 +50,53 @@ async def parts(client: Client, namespace: str) -> list[Object]:
 async def test_ten_thousand_objects_fit(client: Client, namespace: str) -> None:
     inventory = inventory_in(client, namespace)
     entries = many(10_000, uid="0123456789-0123456789-0123456789-012")
-    stored = await inventory.write(Stored(), entries)
+    snapshot = await inventory.write(Snapshot(), entries)
     assert (await inventory.read()).entries == entries
-    maps = await parts(client, namespace)
-    assert len(maps) == len(stored.chunks) + 1 > 2
+    maps = await config_maps(client, namespace)
+    assert len(maps) == len(snapshot.chunks) + 1 > 2
     assert max(sum(map(len, each["data"].values())) for each in maps) < 1024 * 1024
-    await inventory.delete(stored)
-    assert await parts(client, namespace) == []
+    await inventory.delete(snapshot)
+    assert await config_maps(client, namespace) == []
 
 
-async def test_parts_that_did_not_change_are_not_written_again(
-    api: ControlPlane, transport: Transport, namespace: str
-) -> None:
-    client = Interposed(transport, admin_of(api))
+async def test_unchanged_chunks_are_not_written_again(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = RecordingClient(transport, admin_of(api))
     inventory = inventory_in(client, namespace)
     entries = many(10_000)
-    stored = await inventory.write(Stored(), entries)
+    snapshot = await inventory.write(Snapshot(), entries)
     last = max(entries)
     client.sent.clear()
-    changed = await inventory.write(stored, entries | {last: Entry(last, "u", DIGEST)})
+    changed = await inventory.write(snapshot, entries | {last: Entry(last, "u", DIGEST)})
     assert [each.split()[0] for each in client.writes] == ["POST", "PUT", "DELETE"]
-    assert len(await parts(client, namespace)) == len(changed.chunks) + 1
+    assert len(await config_maps(client, namespace)) == len(changed.chunks) + 1
     client.sent.clear()
     assert await inventory.write(changed, dict(changed.entries)) == changed
     assert client.sent == []
 
 
-async def test_of_two_writers_one_is_told(client: Client, namespace: str) -> None:
+async def test_of_two_writers_one_gets_a_conflict(client: Client, namespace: str) -> None:
     inventory = inventory_in(client, namespace)
     for entries in (many(2), many(10_000)):
         before = await inventory.read()
         first = await inventory.write(before, entries)
-        error = await refused(inventory.write(before, many(3, "Secret")))
+        error = await error_of(inventory.write(before, many(3, "Secret")))
         assert (error.kind, error.code) == (Kind.CONFLICT, "inventory-conflict")
         assert (await inventory.read()).entries == entries == first.entries
-        assert len(await parts(client, namespace)) <= 2 * (len(first.chunks) + 1)
-    error = await refused(inventory.delete(before))
+        assert len(await config_maps(client, namespace)) <= 2 * (len(first.chunks) + 1)
+    error = await error_of(inventory.delete(before))
     assert error.kind is Kind.CONFLICT
     assert (await inventory.read()).entries == entries
 
 
-async def test_two_applies_at_once_lose_no_entry(client: Client, namespace: str) -> None:
+async def test_concurrent_applies_at_once_lose_no_entry(client: Client, namespace: str) -> None:
     sets = [make_set(client, namespace) for _ in range(6)]
-    wanted = [[config_map(f"c{number}")] for number in range(len(sets))]
+    desired = [[config_map(f"c{number}")] for number in range(len(sets))]
     conflicts: list[int] = []
 
-    async def insist(number: int) -> None:
+    async def apply_until_ok(number: int) -> None:
         while True:
             try:
-                report = await sets[number].apply(wanted[number])
+                report = await sets[number].apply(desired[number])
             except GovernorError as error:
                 if error.kind is not Kind.CONFLICT:
                     raise
@@ -109,124 +107,124 @@ async def test_two_applies_at_once_lose_no_entry(client: Client, namespace: str)
 
     async with asyncio.TaskGroup() as group:
         for number in range(len(sets)):
-            group.create_task(insist(number))
+            group.create_task(apply_until_ok(number))
     entries = await sets[0].inventory()
     assert {ref.name for ref in entries} == {f"c{number}" for number in range(len(sets))}
     assert all(entry.uid for entry in entries.values())
     assert conflicts
 
 
-async def test_what_a_crashed_writer_left_is_swept_and_what_another_is_about_to_use_is_not(
+async def test_chunks_of_a_crashed_writer_are_deleted_and_those_of_a_concurrent_one_kept(
     api: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     inventory = inventory_in(client, namespace)
-    stored = await inventory.write(Stored(), many(10_000))
+    snapshot = await inventory.write(Snapshot(), many(10_000))
 
-    async def die_before_the_head(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+    async def crash_before_the_head(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
         if request.method == "PUT":
-            raise ConnectionError("died")
+            raise ConnectionError("crashed")
         return await send(request)
 
-    client.around = die_before_the_head
+    client.intercept = crash_before_the_head
     with pytest.raises(ConnectionError):
-        await inventory.write(stored, many(10_000, "Secret"))
-    client.around = None
-    assert len(await parts(client, namespace)) == 1 + 2 * len(stored.chunks)
+        await inventory.write(snapshot, many(10_000, "Secret"))
+    client.intercept = None
+    assert len(await config_maps(client, namespace)) == 1 + 2 * len(snapshot.chunks)
 
-    # Another writer begins from the state that the first is just about to leave behind.
-    second = await inventory.write(stored, many(10_000, "Service"))
-    assert len(await parts(client, namespace)) == 1 + len(second.chunks)
-    client.around = die_before_the_head
+    # Another writer starts from the state that the first one read.
+    second = await inventory.write(snapshot, many(10_000, "Service"))
+    assert len(await config_maps(client, namespace)) == 1 + len(second.chunks)
+    client.intercept = crash_before_the_head
     with pytest.raises(ConnectionError):
         await inventory.write(second, many(10_000, "Pod"))
-    client.around = None
-    await inventory._sweep(second)  # late, while those parts could still be named by a head
-    assert len(await parts(client, namespace)) == 1 + 2 * len(second.chunks)
+    client.intercept = None
+    await inventory._delete_old_chunks(second)  # late: a head could still list those chunks
+    assert len(await config_maps(client, namespace)) == 1 + 2 * len(second.chunks)
 
 
 async def damage(client: Client, namespace: str, how: str) -> None:
     head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
     data = head["data"]
     chunk = json.loads(data["chunks"])[0][0]
-    if how == "an entry is added by hand":
+    if how == "an entry is added":
         data["entries"] = data["entries"].replace("[[", '[["","Secret","kube-system",[["x","",""]]],[', 1)
-    elif how == "it is emptied":
+    elif how == "it is empty":
         data.clear()
-    elif how == "it is text":
+    elif how == "its entries are not JSON":
         data["entries"] = "nothing"
-    elif how == "a part is missing":
+    elif how == "a chunk is missing":
         await client.delete(CONFIG_MAPS, chunk, namespace)
         return
-    elif how == "a part is another":
+    elif how == "a chunk is replaced":
         await client.delete(CONFIG_MAPS, chunk, namespace)
-        await client.create(CONFIG_MAPS, config_map(chunk, namespace, entries="[]"), manager="somebody")
+        await client.create(CONFIG_MAPS, config_map(chunk, namespace, entries="[]"), manager="other-client")
         return
-    elif how == "another owner's":
+    elif how == "it has another owner":
         data["owner"] = "another"
     else:
         data["format"] = "v2"
-    await client.replace(CONFIG_MAPS, head, manager="somebody")
+    await client.replace(CONFIG_MAPS, head, manager="other-client")
 
 
 @pytest.mark.parametrize(
     ("how", "code"),
     [
-        ("an entry is added by hand", "inventory-damaged"),
-        ("it is text", "inventory-damaged"),
-        ("a part is missing", "inventory-damaged"),
-        ("a part is another", "inventory-damaged"),
-        ("it is emptied", "inventory-foreign"),
-        ("another owner's", "inventory-foreign"),
-        ("a later format", "inventory-foreign"),
+        ("an entry is added", "inventory-damaged"),
+        ("its entries are not JSON", "inventory-damaged"),
+        ("a chunk is missing", "inventory-damaged"),
+        ("a chunk is replaced", "inventory-damaged"),
+        ("it is empty", "inventory-foreign"),
+        ("it has another owner", "inventory-foreign"),
+        ("it has a later format", "inventory-foreign"),
     ],
 )
-async def test_a_damaged_or_foreign_inventory_stops_everything(
+async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
     api: ControlPlane, transport: Transport, namespace: str, how: str, code: str
 ) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), config_map("b")])
     inventory = inventory_in(client, namespace)
-    stored = await inventory.read()
-    await inventory.write(stored, {**many(10_000), **stored.entries})
+    snapshot = await inventory.read()
+    await inventory.write(snapshot, {**many(10_000), **snapshot.entries})
     await damage(client, namespace, how)
     client.sent.clear()
-    acts: list[Awaitable[Any]] = [
+    calls: list[Awaitable[Any]] = [
         objects.apply([config_map("c")]),
         objects.prune([config_map("a")]),
-        objects.remove_all(),
+        objects.delete_all(),
         objects.plan([]),
-        objects.forget(),
+        objects.orphan(),
     ]
-    for act in acts:
-        error = await refused(act)
+    for call in calls:
+        error = await error_of(call)
         assert (error.kind, error.code) == (Kind.PRECONDITION, code)
         assert f"ConfigMap {namespace}/{INVENTORY}" in error.message
     assert client.writes == []
     assert await exists(client, CONFIG_MAPS, "b", namespace)
 
 
-async def test_a_config_map_of_somebody_else_is_not_taken_for_an_inventory(client: Client, namespace: str) -> None:
-    await client.create(CONFIG_MAPS, config_map(INVENTORY, namespace, theirs="1"), manager="somebody")
-    error = await refused(make_set(client, namespace).apply([config_map("a")]))
+async def test_another_config_map_is_not_used_as_inventory(client: Client, namespace: str) -> None:
+    await client.create(CONFIG_MAPS, config_map(INVENTORY, namespace, theirs="1"), manager="other-client")
+    error = await error_of(make_set(client, namespace).apply([config_map("a")]))
     assert error.code == "inventory-foreign"
     assert (await client.get(CONFIG_MAPS, INVENTORY, namespace))["data"] == {"theirs": "1"}
     assert not await exists(client, CONFIG_MAPS, "a", namespace)
 
 
-async def test_after_a_lost_inventory_the_next_apply_begins_a_new_one(client: Client, namespace: str) -> None:
+async def test_after_a_deleted_inventory_the_next_apply_starts_a_new_one(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), config_map("b")])
     await client.delete(CONFIG_MAPS, INVENTORY, namespace)
     assert (await objects.apply([config_map("a")])).ok
-    assert removals(await objects.remove_all()) == {"a": "removed"}
+    assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
     assert await exists(client, CONFIG_MAPS, "b", namespace)
 
 
-async def test_an_inventory_needs_its_namespace(client: Client, namespace: str) -> None:
+async def test_without_the_inventory_namespace_nothing_is_applied(client: Client, namespace: str) -> None:
     objects = make_set(client, f"{namespace}-absent", owner=namespace)
-    error = await refused(objects.apply([config_map("a", namespace)]))
+    error = await error_of(objects.apply([config_map("a", namespace)]))
     assert error.kind is Kind.NOT_FOUND
     assert f"{namespace}-absent" in error.message
     assert not await exists(client, CONFIG_MAPS, "a", namespace)

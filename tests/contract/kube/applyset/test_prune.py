@@ -1,9 +1,9 @@
-"""What is removed, and above all what is not."""
+"""Pruning on a real API server: which objects are deleted and which stay."""
 
 import asyncio
 
 from governor.errors import Kind
-from governor.kube.applyset import Removal
+from governor.kube.applyset import PruneOutcome
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, ObjectRef
 from testbed.kube.control_plane import ControlPlane, Options
@@ -15,28 +15,28 @@ from tests.contract.kube.applyset.bed import (
     DEPLOYMENTS,
     LABEL,
     NAMESPACES,
-    Interposed,
+    RecordingClient,
     config_map,
     custom,
     definition,
     deployment,
+    error_of,
     exists,
     kind_of,
     make_set,
     namespace_of,
-    refused,
-    removals,
+    prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
 
 SERVICES = ApiResource("", "v1", "Service", "services", namespaced=True)
 
 
-async def test_what_is_no_longer_wanted_is_removed_and_the_rest_stays(client: Client, namespace: str) -> None:
+async def test_only_objects_no_longer_desired_are_deleted(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), config_map("b"), deployment("d")])
     report = await objects.prune([config_map("b")])
-    assert removals(report) == {"a": "removed", "d": "removed"}
+    assert prune_outcomes(report) == {"a": "removed", "d": "removed"}
     assert [result.ref.kind for result in report.results] == ["Deployment", "ConfigMap"]
     assert report.complete
     assert {ref.name for ref in await objects.inventory()} == {"b"}
@@ -45,8 +45,8 @@ async def test_what_is_no_longer_wanted_is_removed_and_the_rest_stays(client: Cl
     assert (await objects.prune([config_map("b")])).results == ()
 
 
-async def test_an_object_that_is_wanted_by_another_name_stays(client: Client, namespace: str) -> None:
-    """Two groups serve one and the same Event."""
+async def test_an_object_desired_under_another_group_stays(client: Client, namespace: str) -> None:
+    """Two API groups serve the same Event."""
     reference = {"kind": "Pod", "name": "p", "namespace": namespace}
     new = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": reference}
     old = {
@@ -66,35 +66,35 @@ async def test_an_object_that_is_wanted_by_another_name_stays(client: Client, na
     moved = await objects.apply([new])
     assert moved.ok, moved
     report = await objects.prune([new])
-    assert [(result.ref.group, result.outcome) for result in report.results] == [("events.k8s.io", Removal.KEPT)]
+    assert [(result.ref.group, result.outcome) for result in report.results] == [("events.k8s.io", PruneOutcome.KEPT)]
     assert f"is the same object as Event {namespace}/e" in report.results[0].reason
     assert await exists(client, ApiResource("", "v1", "Event", "events", namespaced=True), "e", namespace)
     assert [ref.group for ref in await objects.inventory()] == [""]
 
 
-async def test_an_emptied_set_is_refused(client: Client, namespace: str) -> None:
+async def test_pruning_everything_is_refused_by_default(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a")])
-    error = await refused(objects.prune([]))
+    error = await error_of(objects.prune([]))
     assert (error.kind, error.code) == (Kind.PRECONDITION, "set-emptied")
     assert await exists(client, CONFIG_MAPS, "a", namespace)
-    assert removals(await objects.prune([], allow_empty=True)) == {"a": "removed"}
+    assert prune_outcomes(await objects.prune([], allow_empty=True)) == {"a": "removed"}
 
 
-async def test_a_set_that_never_was_has_nothing_to_remove(client: Client, namespace: str) -> None:
+async def test_a_set_without_inventory_has_nothing_to_prune(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     assert (await objects.prune([])).results == ()
-    assert (await objects.remove_all()).results == ()
+    assert (await objects.delete_all()).results == ()
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
 
-async def test_removing_all_removes_the_inventory_last(api: ControlPlane, transport: Transport, namespace: str) -> None:
-    client = Interposed(transport, admin_of(api))
+async def test_the_inventory_is_deleted_last(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), deployment("d")])
     client.sent.clear()
-    report = await objects.remove_all()
-    assert removals(report) == {"d": "removed", "a": "removed"}
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {"d": "removed", "a": "removed"}
     assert client.writes == [
         f"PUT {CONFIG_MAPS.path(namespace, 'inventory')}",
         f"DELETE {DEPLOYMENTS.path(namespace, 'd')}",
@@ -105,49 +105,49 @@ async def test_removing_all_removes_the_inventory_last(api: ControlPlane, transp
     assert await objects.inventory() == {}
 
 
-async def test_an_object_made_anew_by_somebody_else_stays(client: Client, namespace: str) -> None:
+async def test_an_object_re_created_by_another_client_stays(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), config_map("b")])
     await client.delete(CONFIG_MAPS, "a", namespace)
     copied = config_map("a", namespace, theirs="1")
-    copied["metadata"]["labels"] = {LABEL: namespace}  # even if they copied our label
-    await client.create(CONFIG_MAPS, copied, manager="somebody")
+    copied["metadata"]["labels"] = {LABEL: namespace}  # even with our label
+    await client.create(CONFIG_MAPS, copied, manager="other-client")
     report = await objects.prune([config_map("b")])
-    assert removals(report) == {"a": "foreign"}
-    assert "somebody removed ours" in report.results[0].reason
+    assert prune_outcomes(report) == {"a": "foreign"}
+    assert "was deleted and created again outside this set" in report.results[0].reason
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert {ref.name for ref in await objects.inventory()} == {"b"}
 
 
 async def test_a_shared_object_is_released_and_stays(client: Client, namespace: str) -> None:
-    await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="somebody")
+    await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="other-client")
     objects = make_set(client, namespace)
     await objects.apply([config_map("a", ours="1")])
-    assert removals(await objects.remove_all()) == {"a": "released"}
+    assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
     live = await client.get(CONFIG_MAPS, "a", namespace)
     assert live["data"] == {"theirs": "1"}
-    assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {"somebody"}
+    assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {"other-client"}
 
 
-async def test_an_object_whose_label_somebody_took_off_stays(client: Client, namespace: str) -> None:
+async def test_an_object_without_its_owner_label_stays(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a", x="1")])
-    await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="somebody")
-    assert removals(await objects.remove_all()) == {"a": "released"}
+    await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="other-client")
+    assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
 
 
-async def test_an_annotation_keeps_an_object(client: Client, namespace: str) -> None:
-    objects = make_set(client, namespace, keep={"helm.sh/resource-policy": "keep"})
+async def test_an_object_with_a_keep_annotation_stays(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace, keep_annotations={"helm.sh/resource-policy": "keep"})
     kept = config_map("a")
     kept["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     await objects.apply([kept, config_map("b")])
-    assert removals(await objects.remove_all()) == {"a": "kept", "b": "removed"}
+    assert prune_outcomes(await objects.delete_all()) == {"a": "kept", "b": "removed"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
 
-async def test_objects_removed_by_hand_are_forgotten(client: Client, namespace: str) -> None:
+async def test_objects_deleted_by_others_leave_the_inventory(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
     await objects.apply([config_map("a"), definition("Thing", group), custom("Thing", group, "one")])
@@ -158,38 +158,38 @@ async def test_objects_removed_by_hand_are_forgotten(client: Client, namespace: 
         return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
 
     await until(gone)
-    report = await objects.remove_all()
-    assert removals(report) == {"a": "absent", "one": "absent", f"things.{group}": "absent"}
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {"a": "absent", "one": "absent", f"things.{group}": "absent"}
     assert report.complete
 
 
-async def test_a_finalizer_is_named_and_what_has_to_wait_is_not_touched(client: Client, namespace: str) -> None:
+async def test_a_finalizer_is_reported_and_later_stages_are_skipped(client: Client, namespace: str) -> None:
     stuck = deployment("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
-    objects = make_set(client, namespace, removed_within_s=0.2)
+    objects = make_set(client, namespace, deletion_timeout_s=0.2)
     await objects.apply([config_map("a"), stuck])
-    report = await objects.remove_all()
-    assert removals(report) == {"stuck": "terminating", "a": "skipped"}
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {"stuck": "terminating", "a": "skipped"}
     assert report.results[0].reason == "still terminating: finalizer example.com/wait"
     assert "stuck" in report.results[1].reason
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert {ref.name for ref in await objects.inventory()} == {"stuck", "a"}
-    await client.patch(DEPLOYMENTS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="somebody")
-    assert removals(await make_set(client, namespace).remove_all()) == {"stuck": "absent", "a": "removed"}
+    await client.patch(DEPLOYMENTS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="other-client")
+    assert prune_outcomes(await make_set(client, namespace).delete_all()) == {"stuck": "absent", "a": "removed"}
 
 
-async def test_a_dry_run_tells_and_does_nothing(api: ControlPlane, transport: Transport, namespace: str) -> None:
-    client = Interposed(transport, admin_of(api))
+async def test_a_dry_run_reports_without_writing(api: ControlPlane, transport: Transport, namespace: str) -> None:
+    client = RecordingClient(transport, admin_of(api))
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
     await objects.apply([namespace_of(inner), config_map("a", inner), config_map("b")])
     client.sent.clear()
-    assert removals(await objects.remove_all(dry_run=True)) == {"a": "removed", "b": "removed", inner: "removed"}
-    await client.create(CONFIG_MAPS, config_map("theirs", inner), manager="somebody")
+    assert prune_outcomes(await objects.delete_all(dry_run=True)) == {"a": "removed", "b": "removed", inner: "removed"}
+    await client.create(CONFIG_MAPS, config_map("theirs", inner), manager="other-client")
     client.sent.clear()
-    assert removals(await objects.remove_all(dry_run=True)) == {"a": "removed", "b": "removed", inner: "held"}
+    assert prune_outcomes(await objects.delete_all(dry_run=True)) == {"a": "removed", "b": "removed", inner: "held"}
     plan = await objects.plan([config_map("b")])
-    assert removals(plan.removal) == {"a": "removed", inner: "held"}
+    assert prune_outcomes(plan.prune) == {"a": "removed", inner: "held"}
     assert client.writes == []
     assert len(await objects.inventory()) == 3
 
@@ -201,64 +201,64 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     await objects.apply([namespace_of(inner), config_map("a", inner), definition("Thing", group)])
     thing = custom("Thing", group, "theirs")
     thing["metadata"]["namespace"] = inner
-    await client.create(kind_of(definition("Thing", group)), thing, manager="somebody")
+    await client.create(kind_of(definition("Thing", group)), thing, manager="other-client")
     report = await objects.prune([definition("Thing", group)])
-    assert removals(report) == {"a": "removed", inner: "held"}
+    assert prune_outcomes(report) == {"a": "removed", inner: "held"}
     held = report.results[1]
-    assert held.holds == (ObjectRef(group, "Thing", inner, "theirs"),)
+    assert held.blockers == (ObjectRef(group, "Thing", inner, "theirs"),)
     assert f"Thing.{group} {inner}/theirs" in held.reason
     assert await exists(client, NAMESPACES, inner)
     assert not report.complete
     await client.delete(kind_of(definition("Thing", group)), "theirs", inner)
-    # Without controllers a namespace never ends.
-    again = await make_set(client, namespace, removed_within_s=0.1).prune([definition("Thing", group)])
-    assert removals(again) == {inner: "terminating"}
+    # Without controllers a namespace terminates forever.
+    again = await make_set(client, namespace, deletion_timeout_s=0.1).prune([definition("Thing", group)])
+    assert prune_outcomes(again) == {inner: "terminating"}
     assert "finalizer kubernetes" in again.results[0].reason
 
 
-async def test_a_kind_that_came_a_moment_ago_holds_a_namespace_too(
+async def test_objects_of_a_new_kind_hold_a_namespace_too(
     api: ControlPlane, client: Client, transport: Transport, namespace: str
 ) -> None:
     inner = f"{namespace}-inner"
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner)])  # this client has read which kinds there are
+    await objects.apply([namespace_of(inner)])  # this client has cached discovery
     thing = custom("Thing", group, "theirs")
     thing["metadata"]["namespace"] = inner
     others = make_set(Client(transport, admin_of(api)), namespace, owner=f"{namespace}-2", name="second")
     assert (await others.apply([definition("Thing", group), thing])).ok
-    report = await objects.remove_all()
-    assert removals(report) == {inner: "held"}
-    assert report.results[0].holds == (ObjectRef(group, "Thing", inner, "theirs"),)
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {inner: "held"}
+    assert report.results[0].blockers == (ObjectRef(group, "Thing", inner, "theirs"),)
 
 
-async def test_a_namespace_in_which_the_set_still_wants_something_stays(client: Client, namespace: str) -> None:
+async def test_a_namespace_with_desired_objects_stays(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
     await objects.apply([namespace_of(inner), config_map("a", inner)])
     report = await objects.prune([config_map("a", inner)])
-    assert removals(report) == {inner: "held"}
-    assert report.results[0].holds == (ObjectRef("", "ConfigMap", inner, "a"),)
+    assert prune_outcomes(report) == {inner: "held"}
+    assert report.results[0].blockers == (ObjectRef("", "ConfigMap", inner, "a"),)
 
 
-async def test_a_namespace_stays_for_what_an_annotation_keeps_in_it(client: Client, namespace: str) -> None:
+async def test_a_namespace_with_kept_objects_stays(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     kept = config_map("a", inner)
     kept["metadata"]["annotations"] = {"keep": "yes"}
-    objects = make_set(client, namespace, keep={"keep": "yes"})
+    objects = make_set(client, namespace, keep_annotations={"keep": "yes"})
     await objects.apply([namespace_of(inner), kept])
-    assert removals(await objects.remove_all()) == {"a": "kept", inner: "held"}
+    assert prune_outcomes(await objects.delete_all()) == {"a": "kept", inner: "held"}
     assert await exists(client, NAMESPACES, inner)
 
 
-async def test_many_objects_of_others_are_told_by_examples(client: Client, namespace: str) -> None:
+async def test_of_many_blocking_objects_five_are_listed(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
     await objects.apply([namespace_of(inner)])
     for number in range(7):
-        await client.create(CONFIG_MAPS, config_map(f"c{number}", inner), manager="somebody")
-    result = (await objects.remove_all()).results[0]
-    assert [ref.name for ref in result.holds] == ["c0", "c1", "c2", "c3", "c4"]
+        await client.create(CONFIG_MAPS, config_map(f"c{number}", inner), manager="other-client")
+    result = (await objects.delete_all()).results[0]
+    assert [ref.name for ref in result.blockers] == ["c0", "c1", "c2", "c3", "c4"]
     assert result.reason.endswith("and 2 more")
 
 
@@ -269,35 +269,33 @@ async def test_a_definition_with_objects_of_others_stays(client: Client, namespa
     await objects.apply([defined, custom("Thing", group, "ours")])
     theirs = custom("Thing", group, "theirs")
     theirs["metadata"]["namespace"] = "default"
-    await client.create(kind_of(defined), theirs, manager="somebody")
-    report = await objects.remove_all()
-    assert removals(report) == {"ours": "removed", f"things.{group}": "held"}
-    assert report.results[1].holds == (ObjectRef(group, "Thing", "default", "theirs"),)
+    await client.create(kind_of(defined), theirs, manager="other-client")
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {"ours": "removed", f"things.{group}": "held"}
+    assert report.results[1].blockers == (ObjectRef(group, "Thing", "default", "theirs"),)
     assert await exists(client, DEFINITIONS, f"things.{group}")
     assert {ref.kind for ref in await objects.inventory()} == {"CustomResourceDefinition"}
     await client.delete(kind_of(defined), "theirs", "default")
-    assert removals(await objects.remove_all()) == {f"things.{group}": "removed"}
+    assert prune_outcomes(await objects.delete_all()) == {f"things.{group}": "removed"}
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
 
-async def test_a_set_may_be_forgotten_without_touching_its_objects(client: Client, namespace: str) -> None:
+async def test_orphaning_deletes_only_the_inventory(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a")])
-    await objects.forget()
+    await objects.orphan()
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
-    # What carries our label is ours again as soon as it is wanted again.
+    # The owner label makes the object owned again once it is desired again.
     assert not (await objects.apply([config_map("a")])).results[0].shared
-    assert removals(await objects.remove_all()) == {"a": "removed"}
+    assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
-async def test_a_whole_namespace_with_running_controllers_goes(
-    start_api: StartControlPlane, transport: Transport
-) -> None:
+async def test_a_namespace_is_deleted_when_controllers_run(start_api: StartControlPlane, transport: Transport) -> None:
     plane = await start_api(Options(controllers=True))
     client = Client(transport, admin_of(plane))
     await client.create(NAMESPACES, namespace_of("home"), manager="tests")
-    objects = make_set(client, "home", removed_within_s=120)
+    objects = make_set(client, "home", deletion_timeout_s=120)
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -310,30 +308,30 @@ async def test_a_whole_namespace_with_running_controllers_goes(
     pods = ApiResource("", "v1", "Pod", "pods", namespaced=True)
     slices = ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
 
-    async def all_made() -> bool:
+    async def all_created() -> bool:
         found = [[each async for each in client.list(kind, "inner")] for kind in (pods, slices, CONFIG_MAPS)]
         return len(found[0]) == 2 and all(found)
 
-    await until(all_made)
-    planned = await objects.remove_all(dry_run=True)
-    assert planned.counts() == {Removal.REMOVED: 3}, planned
-    report = await objects.remove_all()
-    assert report.counts() == {Removal.REMOVED: 3}, report
+    await until(all_created)
+    planned = await objects.delete_all(dry_run=True)
+    assert planned.counts() == {PruneOutcome.REMOVED: 3}, planned
+    report = await objects.delete_all()
+    assert report.counts() == {PruneOutcome.REMOVED: 3}, report
     assert not await exists(client, NAMESPACES, "inner", terminating=True)
 
 
-async def test_cancelled_removal_can_be_taken_up_again(client: Client, namespace: str) -> None:
+async def test_a_cancelled_deletion_can_be_resumed(client: Client, namespace: str) -> None:
     stuck = config_map("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
     objects = make_set(client, namespace)
     await objects.apply([stuck])
-    removing = asyncio.create_task(objects.remove_all())
+    deleting = asyncio.create_task(objects.delete_all())
 
-    async def asked() -> bool:
+    async def deletion_requested() -> bool:
         return not await exists(client, CONFIG_MAPS, "stuck", namespace)
 
-    await until(asked)
-    removing.cancel()
-    assert isinstance((await asyncio.gather(removing, return_exceptions=True))[0], asyncio.CancelledError)
-    await client.patch(CONFIG_MAPS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="somebody")
-    assert removals(await objects.remove_all()) == {"stuck": "absent"}
+    await until(deletion_requested)
+    deleting.cancel()
+    assert isinstance((await asyncio.gather(deleting, return_exceptions=True))[0], asyncio.CancelledError)
+    await client.patch(CONFIG_MAPS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="other-client")
+    assert prune_outcomes(await objects.delete_all()) == {"stuck": "absent"}

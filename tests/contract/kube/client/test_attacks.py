@@ -5,7 +5,7 @@ import pytest
 
 from governor.errors import Kind
 from governor.kube.applyset import Entry
-from governor.kube.applyset.inventory import FORMAT, seal
+from governor.kube.applyset.inventory import FORMAT, checksum
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ObjectRef
 from testbed.kube.control_plane import ControlPlane
@@ -15,18 +15,18 @@ from tests.contract.kube.applyset.bed import (
     LABEL,
     MANAGER,
     NAMESPACES,
-    Interposed,
+    RecordingClient,
     config_map,
     custom,
     definition,
+    error_of,
     exists,
     kind_of,
     make_set,
     namespace_of,
-    refused,
-    removals,
+    prune_outcomes,
 )
-from tests.contract.kube.applyset.test_intruders import smuggle
+from tests.contract.kube.applyset.test_tampering import inject
 from tests.contract.kube.bed import FaultyApi, admin_of
 
 
@@ -41,14 +41,14 @@ async def test_an_entry_with_a_namespace_that_its_kind_has_not_is_refused(
     objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
     await objects.apply([config_map("a")])
     name = victim["metadata"]["name"]
-    await smuggle(
+    await inject(
         client,
         namespace,
         Entry(ObjectRef("", "Namespace", namespace, name)),
         Entry(ObjectRef("", "ConfigMap", "", "a")),
     )
     report = await objects.prune([config_map("a")])
-    assert removals(report) == {name: "refused", "a": "refused"}
+    assert prune_outcomes(report) == {name: "refused", "a": "refused"}
     live = await client.get(NAMESPACES, name)
     assert live["metadata"]["labels"]["guard"] == "on"
     assert "deletionTimestamp" not in live["metadata"]
@@ -61,9 +61,9 @@ async def test_a_sealed_inventory_without_a_part_of_it_is_damage(client: Client,
     await objects.apply([config_map("a")])
     head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
     data = {key: value for key, value in head["data"].items() if key not in (left_out, "digest")}
-    head["data"] = data | {"digest": seal(data)}
+    head["data"] = data | {"digest": checksum(data)}
     await client.replace(CONFIG_MAPS, head, manager="intruder")
-    error = await refused(objects.prune([config_map("b")]))
+    error = await error_of(objects.prune([config_map("b")]))
     assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
     assert await exists(client, CONFIG_MAPS, "a", namespace)
 
@@ -71,12 +71,14 @@ async def test_a_sealed_inventory_without_a_part_of_it_is_damage(client: Client,
 async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
     api: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    client = Interposed(transport, admin_of(api))
+    client = RecordingClient(transport, admin_of(api))
     parts = ",".join(f'["{INVENTORY}.x{number}","{number}"]' for number in range(1000))
     data = {"format": FORMAT, "owner": namespace, "entries": "[]", "chunks": f"[{parts}]"}
-    await client.create(CONFIG_MAPS, config_map(INVENTORY, namespace, **data, digest=seal(data)), manager="intruder")
+    await client.create(
+        CONFIG_MAPS, config_map(INVENTORY, namespace, **data, digest=checksum(data)), manager="intruder"
+    )
     client.sent.clear()
-    error = await refused(make_set(client, namespace).inventory())
+    error = await error_of(make_set(client, namespace).inventory())
     assert error.code == "inventory-damaged"
     assert len(client.sent) < 10
 
@@ -104,12 +106,12 @@ async def test_a_server_that_has_just_started_makes_us_forget_no_object_and_remo
     await seem_starting(faults, group)
     starting = make_set(faults.client, namespace)
     report = await starting.prune([config_map("a")])
-    assert removals(report)["ours"] == "failed"
+    assert prune_outcomes(report)["ours"] == "failed"
     only_space = make_set(faults.client, namespace, owner="space", name="space")
     assert (await only_space.apply([namespace_of(f"{namespace}-second")])).ok
-    removal = await only_space.remove_all()
+    removal = await only_space.delete_all()
 
-    assert removals(removal) == {f"{namespace}-second": "held"}
+    assert prune_outcomes(removal) == {f"{namespace}-second": "held"}
     assert "cannot be seen" in removal.results[0].reason
     assert {ref.name for ref in await make_set(client, namespace).inventory()} == {"ours", space["metadata"]["name"]}
     assert await exists(client, NAMESPACES, space["metadata"]["name"])
@@ -122,5 +124,5 @@ async def test_a_kind_that_a_starting_server_does_not_know_yet_is_not_called_a_m
     group = f"{namespace}.example.dev"
     await make_set(client, namespace).apply([definition("Thing", group)])
     await seem_starting(faults, group)
-    error = await refused(make_set(faults.client, namespace, name="other").apply([custom("Thing", group, "one")]))
+    error = await error_of(make_set(faults.client, namespace, name="other").apply([custom("Thing", group, "one")]))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-not-ready")

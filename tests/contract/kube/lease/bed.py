@@ -1,4 +1,4 @@
-"""Candidates for one Lease on a real server, in virtual time that waits for what the server has not answered yet."""
+"""Leader electors on a real API server, in virtual time that advances only when no request is in flight."""
 
 import asyncio
 import datetime
@@ -11,18 +11,18 @@ from typing import Any, NoReturn, Self
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport
 from governor.kube.config.access import Access
-from governor.kube.lease.elector import LEASES, LIMITS, Election, master_status
+from governor.kube.lease import LEASES, LIMITS, LeaderElector, master_status_gauge
 from governor.kube.objects import Object
 from governor.process.clock import VirtualClock
 from governor.process.telemetry.instruments import Registry
 from testbed.waiting import until
 
 STEP_S = 0.5
-_TURNS = 20
+_LOOP_ITERATIONS = 20
 
 
-class WatchedClient(Client):
-    """Knows how many of its requests are on their way."""
+class CountingClient(Client):
+    """A client that counts its requests and those in flight."""
 
     __slots__ = ("in_flight", "sent")
 
@@ -32,7 +32,7 @@ class WatchedClient(Client):
         self.sent = 0
 
     async def send(self, request: Request) -> bytes:
-        """As the client does."""
+        """Send and count the request."""
         self.in_flight += 1
         self.sent += 1
         try:
@@ -42,78 +42,78 @@ class WatchedClient(Client):
 
 
 class SkewedClock:
-    """The clock of a machine whose wall clock is wrong, and which may have been paused."""
+    """The clock of a machine with an offset wall clock that may have been paused."""
 
-    def __init__(self, clock: VirtualClock, wrong_s: float) -> None:
+    def __init__(self, clock: VirtualClock, offset_s: float) -> None:
         self._clock = clock
-        self._wrong = datetime.timedelta(seconds=wrong_s)
-        self.missed_s = 0.0
-        """How long it was paused: the machine has not noticed yet, only its clock has moved."""
+        self._offset = datetime.timedelta(seconds=offset_s)
+        self.paused_s = 0.0
+        """Duration of a pause: only the clock has moved, no task has run yet."""
 
     def now(self) -> datetime.datetime:
-        """The wall clock."""
-        return self._clock.now() + self._wrong
+        """Return the wall clock time."""
+        return self._clock.now() + self._offset
 
     def monotonic(self) -> float:
-        """The steady clock."""
-        return self._clock.monotonic() + self.missed_s
+        """Return the monotonic time."""
+        return self._clock.monotonic() + self.paused_s
 
     async def sleep(self, seconds: float) -> None:
         """Sleep in virtual time."""
         await self._clock.sleep(seconds)
 
 
-class GoneError(Exception):
-    """The program has ended."""
+class ExitedError(Exception):
+    """The process has exited."""
 
 
-def gone(code: int) -> NoReturn:
-    """Stands in for the end of the process."""
-    raise GoneError(code)
+def simulated_exit(code: int) -> NoReturn:
+    """Raise instead of exiting the process."""
+    raise ExitedError(code)
 
 
 @dataclass
 class Contender:
-    """A candidate, its work and what became of both."""
+    """A leader elector, its work and its terms."""
 
-    election: Election
-    client: WatchedClient
+    elector: LeaderElector
+    client: CountingClient
     clock: SkewedClock
     registry: Registry
     work: Callable[[], Awaitable[None]] | None = None
     terms: list[tuple[int, float, float | None]] = field(default_factory=list)
-    """Epoch, beginning and end of its work."""
+    """Epoch, start and end of its work."""
     running: "asyncio.Task[None] | None" = None
-    unanswered: bool = False
-    """Whether nobody waits for its requests to be answered."""
+    stalled: bool = False
+    """Whether its requests get no response, so that time advances without them."""
 
     def start(self) -> None:
-        """Begin to stand for election."""
-        self.running = asyncio.create_task(self.election.run(self.lead))
+        """Start the elector."""
+        self.running = asyncio.create_task(self.elector.run(self.lead))
 
     async def stop(self) -> None:
-        """End as a program ends."""
+        """Cancel the elector and wait for it."""
         assert self.running is not None
         self.running.cancel()
         await asyncio.wait({self.running})
 
     async def lead(self) -> None:
-        """Work until cancelled, noting when."""
-        began_s = self.clock.monotonic()
-        self.terms.append((self.election.epoch, began_s, None))
+        """Work until cancelled, and record the term."""
+        started_s = self.clock.monotonic()
+        self.terms.append((self.elector.epoch, started_s, None))
         try:
             await (self.work() if self.work else asyncio.Event().wait())
         finally:
-            self.terms[-1] = (self.terms[-1][0], began_s, self.clock.monotonic())
+            self.terms[-1] = (self.terms[-1][0], started_s, self.clock.monotonic())
 
     @property
     def master_status(self) -> float | None:
-        """What its metric says."""
+        """Return the value of its metric."""
         return self.registry.value("leader_election_master_status", {"name": "leader"})
 
 
-class Stage:
-    """All candidates for the Lease ``leader`` of one namespace."""
+class Election:
+    """All contenders for the Lease ``leader`` of one namespace."""
 
     def __init__(self, transport: Transport, access: Access, namespace: str) -> None:
         self.clock = VirtualClock()
@@ -123,67 +123,67 @@ class Stage:
         self._access = access
         self._admin = Client(transport, access)
 
-    def contender(self, access: Access | None = None, *, wrong_s: float = 0.0) -> Contender:
-        """One more, not started."""
+    def contender(self, access: Access | None = None, *, offset_s: float = 0.0) -> Contender:
+        """Return a new contender, not started."""
         registry = Registry()
-        client = WatchedClient(self._transport, access or self._access)
-        clock = SkewedClock(self.clock, wrong_s)
+        client = CountingClient(self._transport, access or self._access)
+        clock = SkewedClock(self.clock, offset_s)
         number = len(self.contenders)
-        election = Election(
+        elector = LeaderElector(
             client,
             self.namespace,
             "leader",
             f"candidate-{number}",
             clock=clock,
-            status=master_status(registry),
-            chance=random.Random(number),
-            leave=gone,
+            status=master_status_gauge(registry),
+            rng=random.Random(number),
+            exit_process=simulated_exit,
         )
-        self.contenders.append(Contender(election, client, clock, registry))
+        self.contenders.append(Contender(elector, client, clock, registry))
         return self.contenders[-1]
 
     @property
     def leaders(self) -> list[Contender]:
-        """Those that lead at this moment; never more than one."""
-        found = [each for each in self.contenders if each.election.is_leader]
-        assert len(found) <= 1, [each.election.identity for each in found]
+        """Return the current leader in a list; fail if there are two."""
+        found = [each for each in self.contenders if each.elector.is_leader]
+        assert len(found) <= 1, [each.elector.identity for each in found]
         return found
 
     async def settle(self) -> None:
-        """Return when all requests that will be answered are, and nobody sends another before time moves on."""
+        """Wait until no request is in flight and none is sent before time advances."""
         await until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        for _ in range(_TURNS):
-            if any(each.client.in_flight for each in self.contenders if not each.unanswered):
+        for _ in range(_LOOP_ITERATIONS):
+            if any(each.client.in_flight for each in self.contenders if not each.stalled):
                 return False
             await asyncio.sleep(0)
         return True
 
-    async def pass_time(self, seconds: float, *, answered: bool = True) -> None:
-        """Let time pass, little by little, for all; without waiting for answers if the server gives none."""
+    async def advance(self, seconds: float, *, settle: bool = True) -> None:
+        """Advance time in small steps; without waiting for responses if the server sends none."""
         for _ in range(round(seconds / STEP_S)):
             await self.clock.advance(STEP_S)
-            if answered:
+            if settle:
                 await self.settle()
             assert len(self.leaders) <= 1
 
-    async def until_led(self, *, within_s: float) -> Contender:
-        """Let time pass until somebody leads."""
+    async def wait_for_leader(self, *, within_s: float) -> Contender:
+        """Advance time until there is a leader."""
         end_s = self.clock.monotonic() + within_s
         await self.settle()
         while not self.leaders:
-            assert self.clock.monotonic() < end_s, f"nobody leads within {within_s} s"
-            await self.pass_time(STEP_S)
+            assert self.clock.monotonic() < end_s, f"no leader within {within_s} s"
+            await self.advance(STEP_S)
         return self.leaders[0]
 
-    def assert_no_two_worked_at_once(self) -> None:
-        """The times of all work, one after the other."""
-        terms = sorted((began, ended or float("inf")) for each in self.contenders for _, began, ended in each.terms)
-        assert all(ended <= begins for (_, ended), (begins, _) in pairwise(terms)), terms
+    def assert_terms_do_not_overlap(self) -> None:
+        """Check that no two contenders worked at the same time."""
+        terms = sorted((started, ended or float("inf")) for each in self.contenders for _, started, ended in each.terms)
+        assert all(ended <= started for (_, ended), (started, _) in pairwise(terms)), terms
 
     async def lease(self) -> Object | None:
-        """The spec as stored; nothing if there is no Lease."""
+        """Return the stored spec, or None if there is no Lease."""
         try:
             found = await self._admin.get(LEASES, "leader", self.namespace)
         except GovernorError as error:
@@ -194,24 +194,24 @@ class Stage:
         return spec
 
     async def edit(self, **change: Any) -> None:
-        """Change the Lease by hand."""
-        await self._admin.patch(LEASES, "leader", self.namespace, change, manager="person")
+        """Change the Lease as a user would."""
+        await self._admin.patch(LEASES, "leader", self.namespace, change, manager="user")
 
-    async def put(self, spec: Object) -> None:
-        """Create the Lease by hand."""
+    async def create(self, spec: Object) -> None:
+        """Create the Lease as a user would."""
         metadata = {"name": "leader", "namespace": self.namespace}
         manifest = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
-        await self._admin.create(LEASES, manifest, manager="person")
+        await self._admin.create(LEASES, manifest, manager="user")
 
     async def delete(self) -> None:
-        """Delete the Lease by hand."""
+        """Delete the Lease as a user would."""
         await self._admin.delete(LEASES, "leader", self.namespace)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop all that still run; whoever waits for an answer that does not come waits in virtual time."""
+        """Cancel all running contenders; timeouts of stalled requests pass in virtual time."""
         running = {each.running for each in self.contenders if each.running and not each.running.done()}
         for task in running:
             task.cancel()

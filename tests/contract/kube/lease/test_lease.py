@@ -1,4 +1,4 @@
-"""One leader at a time on a real API server, however it goes with the server, the Lease and the candidates."""
+"""Leader election on a real API server, with faults of the server, edits of the Lease and failing work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,213 +13,213 @@ from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.conftest import NAMESPACES
-from tests.contract.kube.lease.bed import GoneError, Stage
+from tests.contract.kube.lease.bed import Election, ExitedError
 
 DAY_S = 86400.0
-NOTICE_S = 3.0
-"""Within which a leader renews, and a candidate looks, once more."""
-TAKEN_S = 15 + 2 * NOTICE_S
-"""Within which a lease that nobody renews is taken: one look to see the last change, one to see that it has run out."""
+PERIOD_S = 3.0
+"""Time within which a leader renews and a candidate reads the Lease once."""
+EXPIRY_S = 15 + 2 * PERIOD_S
+"""Time within which an expired lease is acquired: one read observes the last change, one the expiry."""
 
 
 @pytest.fixture
-async def stage(api: ControlPlane, transport: Transport, namespace: str) -> AsyncIterator[Stage]:
-    async with Stage(transport, admin_of(api), namespace) as stage:
-        yield stage
+async def election(api: ControlPlane, transport: Transport, namespace: str) -> AsyncIterator[Election]:
+    async with Election(transport, admin_of(api), namespace) as election:
+        yield election
 
 
-async def test_of_three_one_leads_and_keeps_leading_though_all_clocks_differ(stage: Stage) -> None:
-    for wrong_s in (0.0, DAY_S, -DAY_S):
-        stage.contender(wrong_s=wrong_s).start()
-    leader = await stage.until_led(within_s=NOTICE_S)
-    await stage.pass_time(60)
-    assert stage.leaders == [leader]
-    assert [len(each.terms) for each in stage.contenders if each is not leader] == [0, 0]
-    assert leader.election.epoch == 1
-    spec = await stage.lease()
+async def test_one_of_three_leads_although_all_wall_clocks_differ(election: Election) -> None:
+    for offset_s in (0.0, DAY_S, -DAY_S):
+        election.contender(offset_s=offset_s).start()
+    leader = await election.wait_for_leader(within_s=PERIOD_S)
+    await election.advance(60)
+    assert election.leaders == [leader]
+    assert [len(each.terms) for each in election.contenders if each is not leader] == [0, 0]
+    assert leader.elector.epoch == 1
+    spec = await election.lease()
     assert spec is not None
-    assert (spec["holderIdentity"], spec["leaseTransitions"]) == (leader.election.identity, 1)
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == (leader.elector.identity, 1)
     assert spec["leaseDurationSeconds"] == 15
-    assert all(each.client.sent <= 2 + 60 / 2 for each in stage.contenders)
+    assert all(each.client.sent <= 2 + 60 / 2 for each in election.contenders)
 
 
-async def test_a_leader_that_stops_is_followed_at_once(stage: Stage) -> None:
-    first, second, third = stage.contender(), stage.contender(), stage.contender()
+async def test_a_stopped_leader_is_succeeded_at_once(election: Election) -> None:
+    first, second, third = election.contender(), election.contender(), election.contender()
     first.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     second.start()
     third.start()
-    await stage.pass_time(10)
+    await election.advance(10)
     await first.stop()
-    spec = await stage.lease()
+    spec = await election.lease()
     assert spec is not None
     assert not spec.get("holderIdentity")
-    assert not first.election.is_leader
-    follower = await stage.until_led(within_s=NOTICE_S)
-    assert follower.election.epoch == 2
-    stage.assert_no_two_worked_at_once()
+    assert not first.elector.is_leader
+    successor = await election.wait_for_leader(within_s=PERIOD_S)
+    assert successor.elector.epoch == 2
+    election.assert_terms_do_not_overlap()
 
 
-async def test_a_leader_that_is_cut_off_steps_down_before_another_takes_over(stage: Stage, faults: FaultyApi) -> None:
-    leader = stage.contender(faults.access)
+async def test_a_disconnected_leader_steps_down_before_another_leads(election: Election, faults: FaultyApi) -> None:
+    leader = election.contender(faults.access)
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
-    other = stage.contender()
+    await election.wait_for_leader(within_s=PERIOD_S)
+    other = election.contender()
     other.start()
-    await stage.pass_time(6)
-    assert leader.election.remaining_s > 7
+    await election.advance(6)
+    assert leader.elector.remaining_s > 7
 
     faults.stall()
-    leader.unanswered = True
-    await stage.pass_time(11)
-    assert not leader.election.is_leader
-    assert leader.election.remaining_s == 0
+    leader.stalled = True
+    await election.advance(11)
+    assert not leader.elector.is_leader
+    assert leader.elector.remaining_s == 0
     assert leader.master_status == 0
     (term,) = leader.terms
-    assert term[2] is not None, "its work was ended"
-    assert not other.terms, "a lease lasts, whether its holder still believes in it or not"
-    assert await stage.until_led(within_s=TAKEN_S) is other
-    assert other.election.epoch == 2
+    assert term[2] is not None, "its work was stopped"
+    assert not other.terms, "the lease has not expired yet"
+    assert await election.wait_for_leader(within_s=EXPIRY_S) is other
+    assert other.elector.epoch == 2
 
     faults.flow()
-    leader.unanswered = False
-    await stage.pass_time(30)
-    assert stage.leaders == [other], "what the cut-off leader sent at last came too late"
-    stage.assert_no_two_worked_at_once()
+    leader.stalled = False
+    await election.advance(30)
+    assert election.leaders == [other], "the late requests of the old leader are rejected"
+    election.assert_terms_do_not_overlap()
 
 
-async def test_a_short_cut_costs_no_leadership(stage: Stage, faults: FaultyApi) -> None:
-    leader = stage.contender(faults.access)
+async def test_a_short_interruption_does_not_lose_the_lease(election: Election, faults: FaultyApi) -> None:
+    leader = election.contender(faults.access)
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     faults.stall()
-    leader.unanswered = True
-    await stage.pass_time(6)
+    leader.stalled = True
+    await election.advance(6)
     faults.flow()
-    leader.unanswered = False
-    await stage.pass_time(20)
-    assert stage.leaders == [leader]
+    leader.stalled = False
+    await election.advance(20)
+    assert election.leaders == [leader]
     assert len(leader.terms) == 1
 
 
-async def test_one_connection_that_hangs_leaves_time_for_another(stage: Stage, faults: FaultyApi) -> None:
-    leader = stage.contender(faults.access)
+async def test_a_hanging_connection_leaves_time_for_another(election: Election, faults: FaultyApi) -> None:
+    leader = election.contender(faults.access)
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     faults.silence()
-    leader.unanswered = True
-    await stage.pass_time(7)
-    leader.unanswered = False
-    await stage.pass_time(5)
-    assert stage.leaders == [leader]
+    leader.stalled = True
+    await election.advance(7)
+    leader.stalled = False
+    await election.advance(5)
+    assert election.leaders == [leader]
     assert len(leader.terms) == 1
 
 
-async def test_a_slow_answer_counts_from_when_the_renewal_was_sent(stage: Stage, faults: FaultyApi) -> None:
-    leader = stage.contender(faults.access)
+async def test_a_slow_renewal_counts_from_when_it_was_sent(election: Election, faults: FaultyApi) -> None:
+    leader = election.contender(faults.access)
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     faults.stall()
-    leader.unanswered = True
-    await stage.pass_time(2)
+    leader.stalled = True
+    await election.advance(2)
     sent = leader.client.sent
-    await stage.pass_time(4)
-    assert (leader.client.sent, leader.client.in_flight) == (sent, 1), "the server has not seen it yet"
+    await election.advance(4)
+    assert (leader.client.sent, leader.client.in_flight) == (sent, 1), "the request is still in flight"
     faults.flow()
-    leader.unanswered = False
-    await stage.settle()
-    assert leader.election.remaining_s == 6
+    leader.stalled = False
+    await election.settle()
+    assert leader.elector.remaining_s == 6
 
 
-async def test_a_process_that_was_paused_does_not_believe_that_it_leads(stage: Stage) -> None:
-    leader, other = stage.contender(), stage.contender()
+async def test_a_paused_process_no_longer_leads(election: Election) -> None:
+    leader, other = election.contender(), election.contender()
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     other.start()
-    await stage.pass_time(2)
+    await election.advance(2)
     assert leader.master_status == 1
-    leader.clock.missed_s = 30.0
-    assert not leader.election.is_leader, "before any of its tasks has run"
+    leader.clock.paused_s = 30.0
+    assert not leader.elector.is_leader, "before any of its tasks has run"
     assert leader.master_status == 0
-    await stage.pass_time(NOTICE_S)
-    assert leader.terms[0][2] is not None, "its work was ended"
-    assert [term[0] for term in leader.terms] == [1, 2], "nobody else can have led yet, so it leads again"
-    stage.assert_no_two_worked_at_once()
+    await election.advance(PERIOD_S)
+    assert leader.terms[0][2] is not None, "its work was stopped"
+    assert [term[0] for term in leader.terms] == [1, 2], "no other candidate could acquire it meanwhile"
+    election.assert_terms_do_not_overlap()
 
 
-async def test_while_the_store_stands_nobody_leads_and_afterwards_one_does(
+async def test_without_etcd_there_is_no_leader_until_it_resumes(
     start_api: StartControlPlane, transport: Transport
 ) -> None:
     plane = await start_api()
-    async with Stage(transport, admin_of(plane), "default") as stage:
+    async with Election(transport, admin_of(plane), "default") as election:
         for _ in range(3):
-            stage.contender().start()
-        leader = await stage.until_led(within_s=NOTICE_S)
-        await stage.pass_time(4)
+            election.contender().start()
+        leader = await election.wait_for_leader(within_s=PERIOD_S)
+        await election.advance(4)
         await plane.etcd.pause()
-        await stage.pass_time(40, answered=False)
-        assert stage.leaders == []
+        await election.advance(40, settle=False)
+        assert election.leaders == []
         assert leader.terms[0][2] is not None
         plane.etcd.resume()
 
-        async def is_led() -> bool:
-            await stage.pass_time(1)
-            return bool(stage.leaders)
+        async def has_leader() -> bool:
+            await election.advance(1)
+            return bool(election.leaders)
 
-        await until(is_led)  # the server needs its own time to come to itself
-        stage.assert_no_two_worked_at_once()
+        await until(has_leader)  # the server recovers in real time
+        election.assert_terms_do_not_overlap()
 
 
-async def test_a_leader_keeps_a_lease_that_somebody_labels(stage: Stage) -> None:
-    leader, other = stage.contender(), stage.contender()
+async def test_a_leader_keeps_and_restores_an_edited_lease(election: Election) -> None:
+    leader, other = election.contender(), election.contender()
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     other.start()
-    await stage.pass_time(4)
-    await stage.edit(metadata={"labels": {"team": "shop"}}, spec={"leaseDurationSeconds": 1, "leaseTransitions": 0})
-    await stage.pass_time(20)
-    assert stage.leaders == [leader]
-    assert (len(leader.terms), leader.election.epoch) == (1, 1)
-    spec = await stage.lease()
+    await election.advance(4)
+    await election.edit(metadata={"labels": {"team": "shop"}}, spec={"leaseDurationSeconds": 1, "leaseTransitions": 0})
+    await election.advance(20)
+    assert election.leaders == [leader]
+    assert (len(leader.terms), leader.elector.epoch) == (1, 1)
+    spec = await election.lease()
     assert spec is not None
     assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (15, 1)
 
 
-@pytest.mark.parametrize("holder", ["somebody", "", None])
-async def test_a_leader_whose_name_somebody_takes_out_steps_down_before_another_leads(
-    stage: Stage, holder: str | None
+@pytest.mark.parametrize("holder", ["other", "", None])
+async def test_a_leader_whose_identity_is_removed_steps_down_before_another_leads(
+    election: Election, holder: str | None
 ) -> None:
-    first, second = stage.contender(), stage.contender()
+    first, second = election.contender(), election.contender()
     first.start()
-    leader = await stage.until_led(within_s=NOTICE_S)
+    leader = await election.wait_for_leader(within_s=PERIOD_S)
     second.start()
-    await stage.pass_time(4)
-    await stage.edit(spec={"holderIdentity": holder})
-    await stage.pass_time(NOTICE_S)
-    assert stage.leaders == []
+    await election.advance(4)
+    await election.edit(spec={"holderIdentity": holder})
+    await election.advance(PERIOD_S)
+    assert election.leaders == []
     assert leader.terms[0][2] is not None
-    await stage.pass_time(10)
-    assert stage.leaders == [], "nobody knows whether somebody leads"
-    follower = await stage.until_led(within_s=TAKEN_S)
-    assert follower.election.epoch == 2
-    stage.assert_no_two_worked_at_once()
+    await election.advance(10)
+    assert election.leaders == [], "the removed holder may still lead"
+    successor = await election.wait_for_leader(within_s=EXPIRY_S)
+    assert successor.elector.epoch == 2
+    election.assert_terms_do_not_overlap()
 
 
-async def test_a_lease_that_somebody_deletes_makes_no_two_leaders(stage: Stage) -> None:
+async def test_deleting_the_lease_does_not_lead_to_two_leaders(election: Election) -> None:
     for _ in range(3):
-        stage.contender().start()
-    leader = await stage.until_led(within_s=NOTICE_S)
-    await stage.pass_time(5)
-    await stage.delete()
-    await stage.pass_time(5)
-    assert stage.leaders == [leader], "it alone knows that nobody else can lead"
-    assert leader.election.epoch == 2
+        election.contender().start()
+    leader = await election.wait_for_leader(within_s=PERIOD_S)
+    await election.advance(5)
+    await election.delete()
+    await election.advance(5)
+    assert election.leaders == [leader], "the others wait for the deleted lease to expire"
+    assert leader.elector.epoch == 2
     assert [term[0] for term in leader.terms] == [1, 2]
-    stage.assert_no_two_worked_at_once()
+    election.assert_terms_do_not_overlap()
 
 
 @pytest.mark.parametrize(
-    ("spec", "free_after_s"),
+    ("spec", "held_s"),
     [
         ({}, 15),
         ({"holderIdentity": "x"}, 15),
@@ -229,98 +229,98 @@ async def test_a_lease_that_somebody_deletes_makes_no_two_leaders(stage: Stage) 
         ({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 7}, 0),
     ],
 )
-async def test_a_lease_with_nonsense_in_it_is_left_alone_for_its_duration(
-    stage: Stage, spec: Object, free_after_s: float
+async def test_a_lease_with_invalid_content_counts_as_held_for_its_duration(
+    election: Election, spec: Object, held_s: float
 ) -> None:
-    await stage.put(spec)
-    contender = stage.contender()
+    await election.create(spec)
+    contender = election.contender()
     contender.start()
-    await stage.settle()
-    await stage.pass_time(max(0.0, free_after_s - 1))
-    assert bool(stage.leaders) is (free_after_s == 0)
-    await stage.until_led(within_s=4)
-    assert contender.election.epoch == spec.get("leaseTransitions", 0) + 1
+    await election.settle()
+    await election.advance(max(0.0, held_s - 1))
+    assert bool(election.leaders) is (held_s == 0)
+    await election.wait_for_leader(within_s=4)
+    assert contender.elector.epoch == spec.get("leaseTransitions", 0) + 1
 
 
-async def test_a_namespace_that_comes_later_is_waited_for(stage: Stage, client: Client) -> None:
-    stage.namespace = f"{stage.namespace}-later"
-    contender = stage.contender()
+async def test_a_missing_namespace_is_waited_for(election: Election, client: Client) -> None:
+    election.namespace = f"{election.namespace}-later"
+    contender = election.contender()
     contender.start()
-    await stage.pass_time(10)
-    assert stage.leaders == []
-    manifest: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}}
+    await election.advance(10)
+    assert election.leaders == []
+    manifest: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": election.namespace}}
     await client.create(NAMESPACES, manifest, manager="tests")
-    assert await stage.until_led(within_s=NOTICE_S) is contender
+    assert await election.wait_for_leader(within_s=PERIOD_S) is contender
 
 
-async def test_work_that_ends_by_itself_ends_the_election_and_frees_the_lease(stage: Stage) -> None:
-    contender, done = stage.contender(), asyncio.Event()
+async def test_finished_work_ends_the_elector_and_releases_the_lease(election: Election) -> None:
+    contender, done = election.contender(), asyncio.Event()
 
     async def work() -> None:
         await done.wait()
 
     contender.work = work
     contender.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     done.set()
-    await stage.settle()
+    await election.settle()
     assert contender.running is not None
     assert contender.running.done()
     assert contender.running.exception() is None
-    other = stage.contender()
+    other = election.contender()
     other.start()
-    assert await stage.until_led(within_s=NOTICE_S) is other
+    assert await election.wait_for_leader(within_s=PERIOD_S) is other
 
 
-async def test_work_that_fails_ends_the_election_with_its_error_and_frees_the_lease(stage: Stage) -> None:
-    contender = stage.contender()
+async def test_failed_work_ends_the_elector_with_its_error_and_releases_the_lease(election: Election) -> None:
+    contender = election.contender()
 
     async def work() -> None:
         raise ZeroDivisionError
 
     contender.work = work
     contender.start()
-    await stage.settle()
+    await election.settle()
     assert contender.running is not None
     assert isinstance(contender.running.exception(), ZeroDivisionError)
-    spec = await stage.lease()
+    spec = await election.lease()
     assert spec is not None
     assert not spec.get("holderIdentity")
 
 
-async def test_work_that_goes_on_after_its_leadership_ends_the_program(stage: Stage) -> None:
-    contender, let_go = stage.contender(), asyncio.Event()
+async def test_work_that_ignores_cancellation_exits_the_process(election: Election) -> None:
+    contender, finish = election.contender(), asyncio.Event()
     cancelled: list[float] = []
 
     async def work() -> None:
-        while not let_go.is_set():
+        while not finish.is_set():
             try:
-                await let_go.wait()
+                await finish.wait()
             except asyncio.CancelledError:
-                cancelled.append(stage.clock.monotonic())
+                cancelled.append(election.clock.monotonic())
 
     contender.work = work
     contender.start()
-    await stage.until_led(within_s=NOTICE_S)
-    await stage.pass_time(4)
-    renewed_s = stage.clock.monotonic()
-    await stage.edit(spec={"holderIdentity": "somebody"})
-    await stage.pass_time(NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
+    await election.advance(4)
+    renewed_s = election.clock.monotonic()
+    await election.edit(spec={"holderIdentity": "other"})
+    await election.advance(PERIOD_S)
     assert len(cancelled) == 1
     assert contender.running is not None
     assert not contender.running.done()
-    await stage.pass_time(10)
+    await election.advance(10)
     assert contender.running.done()
     error = contender.running.exception()
-    assert isinstance(error, GoneError)
+    assert isinstance(error, ExitedError)
     assert error.args == (EXIT_FAILED,)
-    assert stage.clock.monotonic() < renewed_s + 15, "before another could lead"
-    let_go.set()
+    assert election.clock.monotonic() < renewed_s + 15, "before another could lead"
+    finish.set()
     await asyncio.sleep(0)
 
 
-async def test_work_that_needs_long_to_stop_keeps_the_lease_until_it_has(stage: Stage) -> None:
-    leader, other = stage.contender(), stage.contender()
+async def test_the_lease_is_held_until_slow_work_has_stopped(election: Election) -> None:
+    leader, other = election.contender(), election.contender()
 
     async def work() -> None:
         try:
@@ -330,21 +330,21 @@ async def test_work_that_needs_long_to_stop_keeps_the_lease_until_it_has(stage: 
 
     leader.work = work
     leader.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     other.start()
-    await stage.pass_time(4)
+    await election.advance(4)
     assert leader.running is not None
     leader.running.cancel()
-    await stage.pass_time(29)
-    assert stage.leaders == [leader]
-    await stage.pass_time(2)
+    await election.advance(29)
+    assert election.leaders == [leader]
+    await election.advance(2)
     assert leader.running.cancelled()
-    assert await stage.until_led(within_s=NOTICE_S) is other
-    stage.assert_no_two_worked_at_once()
+    assert await election.wait_for_leader(within_s=PERIOD_S) is other
+    election.assert_terms_do_not_overlap()
 
 
-async def test_an_error_while_the_work_is_stopped_is_not_lost(stage: Stage) -> None:
-    contender = stage.contender()
+async def test_an_error_while_stopping_is_raised(election: Election) -> None:
+    contender = election.contender()
 
     async def work() -> None:
         try:
@@ -354,7 +354,7 @@ async def test_an_error_while_the_work_is_stopped_is_not_lost(stage: Stage) -> N
 
     contender.work = work
     contender.start()
-    await stage.until_led(within_s=NOTICE_S)
+    await election.wait_for_leader(within_s=PERIOD_S)
     await contender.stop()
     assert contender.running is not None
     assert isinstance(contender.running.exception(), ZeroDivisionError)

@@ -1,4 +1,4 @@
-"""A leader whose process is stopped for a while, and does not know it when it goes on."""
+"""A leader whose process is stopped by a signal and continues later."""
 
 import asyncio
 import os
@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from governor.kube.client import Client, Transport
-from governor.kube.lease.candidate import Timing
-from governor.kube.lease.elector import LIMITS, Election, master_status
+from governor.kube.lease import LIMITS, LeaderElector, Timing, master_status_gauge
 from governor.process.clock import SystemClock
 from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
@@ -18,37 +17,36 @@ from testbed.waiting import until
 from tests.contract.kube.bed import admin_of
 
 WITHIN_S = 120.0
-TIMING = Timing(lease_s=10, renew_deadline_s=8.0, retry_s=0.5)
+TIMING = Timing(lease_duration_s=10, renew_deadline_s=8.0, retry_period_s=0.5)
 CANDIDATE = """
 import asyncio, pathlib, sys
 from governor.process.telemetry.instruments import Registry
 from governor.kube.config import kubeconfig
 from governor.kube.client import Client, Transport
-from governor.kube.lease.candidate import Timing
-from governor.kube.lease.elector import LIMITS, Election, master_status
+from governor.kube.lease import LIMITS, LeaderElector, Timing, master_status_gauge
 from governor.process.telemetry import logging
 from governor.process.clock import SystemClock
 
 async def main(file, namespace):
     async with Transport() as transport:
-        election = Election(
+        elector = LeaderElector(
             Client(transport, kubeconfig.load(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
-            clock=SystemClock(), status=master_status(Registry()), timing=Timing(10, 8.0, 0.5),
+            clock=SystemClock(), status=master_status_gauge(Registry()), timing=Timing(10, 8.0, 0.5),
         )
 
         async def lead():
-            # Asked before anything else of this process can run.
-            asyncio.get_running_loop().add_reader(0, lambda: (sys.stdin.readline(), say(election.is_leader)))
-            say("leading")
+            # A reader callback runs before any task of this process.
+            asyncio.get_running_loop().add_reader(0, lambda: (sys.stdin.readline(), report(elector.is_leader)))
+            report("leading")
             try:
                 await asyncio.Event().wait()
             finally:
-                say("ended")
+                report("ended")
 
-        await election.run(lead)
+        await elector.run(lead)
 
-def say(what):
-    print(what, flush=True)
+def report(state):
+    print(state, flush=True)
 
 logging.configure("candidate")
 asyncio.run(main(*sys.argv[1:]))
@@ -74,26 +72,26 @@ async def _line(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
-def _ask(process: asyncio.subprocess.Process) -> None:
+def _query(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
-    process.stdin.write(b"do you lead?\n")
+    process.stdin.write(b"is leader?\n")
 
 
-async def _for_ever() -> None:
+async def _forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_process_that_was_stopped_says_no_as_soon_as_it_goes_on(
+async def test_a_stopped_process_is_not_leader_when_it_continues(
     api: ControlPlane, transport: Transport, namespace: str, tmp_path: Path, server_logs: list[Path]
 ) -> None:
     server_logs.append(tmp_path / "child.log")
-    rival = Election(
+    rival = LeaderElector(
         Client(transport, admin_of(api), LIMITS),
         namespace,
         "leader",
         "rival",
         clock=SystemClock(),
-        status=master_status(Registry()),
+        status=master_status_gauge(Registry()),
         timing=TIMING,
     )
 
@@ -102,15 +100,15 @@ async def test_a_process_that_was_stopped_says_no_as_soon_as_it_goes_on(
 
     async with _child(api, namespace, tmp_path / "child.log") as child:
         assert await _line(child) == "leading"
-        _ask(child)
+        _query(child)
         assert await _line(child) == "True"
-        running = asyncio.create_task(rival.run(_for_ever))
+        running = asyncio.create_task(rival.run(_forever))
         os.kill(child.pid, signal.SIGSTOP)
         await until(rival_leads, within_s=WITHIN_S)
-        _ask(child)
+        _query(child)
         os.kill(child.pid, signal.SIGCONT)
         assert sorted([await _line(child), await _line(child)]) == ["False", "ended"]
         assert rival.epoch == 2
         running.cancel()
         await asyncio.wait({running})
-        assert await _line(child) == "leading", "the rival gave the lease back"
+        assert await _line(child) == "leading", "the rival released the lease"

@@ -1,4 +1,4 @@
-"""What of two states of an object counts, and what of it may be shown."""
+"""Differences between two states of an object: server fields, Secret masking, ignored fields."""
 
 import copy
 from typing import Any
@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError
-from governor.kube.applyset.diff import Ignored, comparable, differences, patterns_for, with_live, without
+from governor.kube.applyset.diff import (
+    IgnoredFields,
+    comparable,
+    differences,
+    patterns_for,
+    with_live_values,
+    without_fields,
+)
 from governor.kube.objects import Object, ObjectRef
 from governor.values.paths import parse
 from tests.unit.values.strategies import brief, scalars, trees_of
@@ -23,7 +30,7 @@ def secret(value: str, copied: str = "") -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **values}
 
 
-def test_what_the_server_keeps_does_not_count() -> None:
+def test_fields_set_by_the_server_are_not_differences() -> None:
     before: Object = {"kind": "X", "metadata": {"name": "a", "resourceVersion": "1", "uid": "1"}, "status": {"a": 1}}
     after: Object = {"kind": "X", "metadata": {"name": "a", "generation": 2, "managedFields": []}, "status": {"a": 2}}
     assert differences(before, after) == ()
@@ -32,7 +39,7 @@ def test_what_the_server_keeps_does_not_count() -> None:
 
 @brief
 @given(st.text(), st.text())
-def test_a_secret_that_changed_is_seen_to_and_its_values_are_not(old: str, new: str) -> None:
+def test_a_changed_secret_is_a_difference_with_masked_values(old: str, new: str) -> None:
     found = differences(secret(CANARY + old, CANARY), secret(CANARY + new, CANARY + "2"))
     assert CANARY not in repr(found)
     assert {each.path for each in found} == ({"data.a", "stringData.b"} if old != new else set()) | {
@@ -40,7 +47,7 @@ def test_a_secret_that_changed_is_seen_to_and_its_values_are_not(old: str, new: 
     }
 
 
-def test_a_secret_in_the_making_shows_no_values_either() -> None:
+def test_a_new_secret_is_masked() -> None:
     found = differences({**secret(CANARY), "data": None, "stringData": None}, secret(CANARY))
     assert CANARY not in repr(found)
     assert found
@@ -60,41 +67,41 @@ POD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (Ignored(("spec.a",)), True),
-        (Ignored(("spec.a",), kind="Deployment"), True),
-        (Ignored(("spec.a",), kind="Deploy*", name="or*rs"), True),
-        (Ignored(("spec.a",), group="apps", namespace="shop", name="orders"), True),
-        (Ignored(("spec.a",), group=""), False),
-        (Ignored(("spec.a",), kind="StatefulSet"), False),
-        (Ignored(("spec.a",), namespace="sho"), False),
-        (Ignored(("spec.a",), name="o.ders"), False),
+        (IgnoredFields(("spec.a",)), True),
+        (IgnoredFields(("spec.a",), kind="Deployment"), True),
+        (IgnoredFields(("spec.a",), kind="Deploy*", name="or*rs"), True),
+        (IgnoredFields(("spec.a",), group="apps", namespace="shop", name="orders"), True),
+        (IgnoredFields(("spec.a",), group=""), False),
+        (IgnoredFields(("spec.a",), kind="StatefulSet"), False),
+        (IgnoredFields(("spec.a",), namespace="sho"), False),
+        (IgnoredFields(("spec.a",), name="o.ders"), False),
     ],
 )
-def test_a_rule_concerns_the_objects_that_it_names(rule: Ignored, expected: bool) -> None:
-    assert rule.concerns(REF) is expected
+def test_a_rule_matches_the_objects_that_it_names(rule: IgnoredFields, expected: bool) -> None:
+    assert rule.matches(REF) is expected
     assert bool(patterns_for(REF, [rule])) is expected
 
 
-def test_an_unreadable_path_is_refused() -> None:
+def test_an_invalid_path_is_rejected() -> None:
     with pytest.raises(GovernorError, match="not a path"):
-        patterns_for(REF, [Ignored(("spec..a",))])
+        patterns_for(REF, [IgnoredFields(("spec..a",))])
 
 
 @pytest.mark.parametrize(
     "path", ["", "kind", "metadata", "metadata.name", 'metadata["*"]', '["*"].x', "[0]", "apiVersion"]
 )
-def test_what_says_which_object_it_is_cannot_be_ignored(path: str) -> None:
+def test_identity_fields_cannot_be_ignored(path: str) -> None:
     with pytest.raises(GovernorError, match="cannot be ignored"):
-        patterns_for(REF, [Ignored((path,))])
+        patterns_for(REF, [IgnoredFields((path,))])
 
 
 @pytest.mark.parametrize("path", ["spec", "status.x", "data", "metadata.annotations", 'metadata.labels["a/*"]'])
-def test_everything_else_can_be_ignored(path: str) -> None:
-    assert patterns_for(REF, [Ignored((path,))]) == (parse(path),)
+def test_all_other_fields_can_be_ignored(path: str) -> None:
+    assert patterns_for(REF, [IgnoredFields((path,))]) == (parse(path),)
 
 
 @pytest.mark.parametrize(
-    ("path", "gone"),
+    ("path", "removed"),
     [
         ("spec.containers[main].image", ["spec", "containers", 0, "image"]),
         ("spec.containers[0].image", ["spec", "containers", 0, "image"]),
@@ -103,17 +110,17 @@ def test_everything_else_can_be_ignored(path: str) -> None:
         ("metadata.annotations.other", ["metadata", "annotations", "other"]),
     ],
 )
-def test_a_path_covers_one_place_and_what_is_below(path: str, gone: list[str | int]) -> None:
+def test_a_path_covers_one_field_and_everything_below(path: str, removed: list[str | int]) -> None:
     expected: Any = copy.deepcopy(POD)
-    place = expected
-    for step in gone[:-1]:
-        place = place[step]
-    del place[gone[-1]]
-    assert without(POD, [parse(path)]) == expected
+    parent = expected
+    for step in removed[:-1]:
+        parent = parent[step]
+    del parent[removed[-1]]
+    assert without_fields(POD, [parse(path)]) == expected
 
 
 @pytest.mark.parametrize(
-    ("path", "left"),
+    ("path", "remaining"),
     [
         ('metadata.annotations["example.com/*"]', {"annotations": {"other": "3"}}),
         ('metadata.annotations["*"]', {"annotations": {}}),
@@ -121,19 +128,22 @@ def test_a_path_covers_one_place_and_what_is_below(path: str, gone: list[str | i
         ('metadata["ann*"]', {}),
     ],
 )
-def test_a_star_stands_for_any_text_in_a_name(path: str, left: dict[str, Any]) -> None:
-    assert without(POD, [parse(path)])["metadata"] == left
+def test_a_star_matches_any_text_in_a_name(path: str, remaining: dict[str, Any]) -> None:
+    assert without_fields(POD, [parse(path)])["metadata"] == remaining
 
 
-def test_a_star_stands_for_any_item() -> None:
-    by_name = without(POD, [parse('spec.containers[name="*"].image')])
+def test_a_star_matches_any_item() -> None:
+    by_name = without_fields(POD, [parse('spec.containers[name="*"].image')])
     assert by_name["spec"]["containers"] == [{"name": "main", "args": ["a"]}, {"name": "side"}]
-    assert without(POD, [parse('spec.containers[name="s*"]')])["spec"]["containers"] == POD["spec"]["containers"][:1]
-    anywhere = without(POD, [parse('spec.ports["*"].nodePort')])
+    assert (
+        without_fields(POD, [parse('spec.containers[name="s*"]')])["spec"]["containers"]
+        == POD["spec"]["containers"][:1]
+    )
+    anywhere = without_fields(POD, [parse('spec.ports["*"].nodePort')])
     assert anywhere["spec"]["ports"] == [{"port": 80}, {"port": 81}]
 
 
-def test_live_values_take_the_place_of_ignored_ones() -> None:
+def test_ignored_fields_get_their_live_values() -> None:
     live = copy.deepcopy(POD)
     live["spec"]["containers"].reverse()
     live["spec"]["containers"][1]["image"] = "live"
@@ -141,11 +151,11 @@ def test_live_values_take_the_place_of_ignored_ones() -> None:
     del live["metadata"]["annotations"]["other"]
     paths = ("spec.containers[main].image", "spec.ports[0].nodePort", "metadata.annotations.other")
     patterns = [parse(path) for path in paths]
-    merged = with_live(POD, live, patterns)
+    merged = with_live_values(POD, live, patterns)
     expected = copy.deepcopy(POD)
     expected["spec"]["containers"][0]["image"] = "live"
     expected["spec"]["ports"][0]["nodePort"] = 7
-    del expected["metadata"]["annotations"]["other"]  # there is none, so none is asked for
+    del expected["metadata"]["annotations"]["other"]  # absent in the live object
     assert merged == expected
 
 
@@ -154,15 +164,15 @@ maps = st.dictionaries(st.text(min_size=1), trees_of(scalars), max_size=4)
 
 @brief
 @given(maps, maps)
-def test_without_patterns_nothing_is_taken_or_left_out(wanted: dict[str, Any], live: dict[str, Any]) -> None:
-    assert without(wanted, []) == wanted
-    assert with_live(wanted, live, []) == wanted
+def test_without_patterns_nothing_changes(desired: dict[str, Any], live: dict[str, Any]) -> None:
+    assert without_fields(desired, []) == desired
+    assert with_live_values(desired, live, []) == desired
 
 
 @brief
 @given(maps, maps)
-def test_what_is_covered_is_never_asked_for_with_another_value(wanted: dict[str, Any], live: dict[str, Any]) -> None:
+def test_covered_fields_only_get_live_values(desired: dict[str, Any], live: dict[str, Any]) -> None:
     everything = [parse('["*"]')]
-    assert without(wanted, everything) == {}
-    merged = with_live(wanted, live, everything)
-    assert merged == {key: live[key] for key in wanted if key in live}
+    assert without_fields(desired, everything) == {}
+    merged = with_live_values(desired, live, everything)
+    assert merged == {key: live[key] for key in desired if key in live}

@@ -1,4 +1,4 @@
-"""The order of writing."""
+"""Apply order and bounded concurrency."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.kube.applyset.order import Stage, in_stages, side_by_side, stage_of
+from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.objects import ObjectRef
 from tests.unit.values.strategies import brief
 
@@ -36,25 +36,25 @@ def ref(group: str, kind: str) -> ObjectRef:
     return ObjectRef(group, kind, "", "x")
 
 
-def test_each_kind_comes_after_what_it_needs() -> None:
+def test_each_kind_follows_its_prerequisites() -> None:
     shuffled = [ref(*kind) for kind in ORDERED]
     random.Random(0).shuffle(shuffled)
-    stages = in_stages(shuffled, lambda each: each)
+    stages = group_by_stage(shuffled, lambda each: each)
     assert [(each.group, each.kind) for stage in stages for each in stage] == ORDERED
     assert [len(stage) for stage in stages] == [1] * len(ORDERED)
 
 
-def test_a_kind_of_another_group_is_not_mistaken() -> None:
+def test_the_stage_depends_on_the_group() -> None:
     assert stage_of(ref("", "Service")) is Stage.SERVICES
     assert stage_of(ref("serving.knative.dev", "Service")) is Stage.OTHERS
     assert stage_of(ref("example.com", "Namespace")) is Stage.OTHERS
-    assert stage_of(ref("apiregistration.k8s.io", "APIService")) is Stage.GATES
+    assert stage_of(ref("apiregistration.k8s.io", "APIService")) is Stage.ADMISSION
 
 
 @brief
 @given(st.lists(refs))
-def test_nothing_is_lost_and_each_stage_keeps_the_order_that_was_given(items: list[ObjectRef]) -> None:
-    stages = in_stages(items, lambda each: each)
+def test_stages_keep_all_items_in_their_order(items: list[ObjectRef]) -> None:
+    stages = group_by_stage(items, lambda each: each)
     assert sorted(each for stage in stages for each in stage) == sorted(items)
     assert all(stages)
     for stage in stages:
@@ -63,47 +63,47 @@ def test_nothing_is_lost_and_each_stage_keeps_the_order_that_was_given(items: li
     assert [stage_of(stage[0]) for stage in stages] == sorted({stage_of(each) for each in items})
 
 
-async def test_at_most_so_many_run_and_results_keep_their_order() -> None:
+async def test_concurrency_is_bounded_and_results_keep_their_order() -> None:
     running: set[int] = set()
-    most = 0
+    peak = 0
 
-    async def act(number: int) -> int:
-        nonlocal most
+    async def call(number: int) -> int:
+        nonlocal peak
         running.add(number)
-        most = max(most, len(running))
+        peak = max(peak, len(running))
         for _ in range(10 - number):
             await asyncio.sleep(0)
         running.remove(number)
         return number * number
 
-    assert await side_by_side(range(10), act, 3) == [number * number for number in range(10)]
-    assert most == 3
+    assert await gather_bounded(range(10), call, 3) == [number * number for number in range(10)]
+    assert peak == 3
 
 
-async def test_the_first_error_ends_the_others_and_comes_out_as_it_is() -> None:
-    ended = []
+async def test_the_first_error_cancels_the_others_and_is_raised() -> None:
+    cancelled = []
 
-    async def act(number: int) -> None:
+    async def call(number: int) -> None:
         if number == 1:
             raise LookupError(number)
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append(number)
+            cancelled.append(number)
 
     with pytest.raises(LookupError):
-        await side_by_side([0, 1, 2], act, 3)
-    assert sorted(ended) == [0, 2]
+        await gather_bounded([0, 1, 2], call, 3)
+    assert sorted(cancelled) == [0, 2]
 
 
-async def test_cancelling_ends_them_all() -> None:
+async def test_cancellation_cancels_all_calls() -> None:
     started = asyncio.Event()
 
-    async def act(_: int) -> None:
+    async def call(_: int) -> None:
         started.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(side_by_side([0, 1], act, 2))
+    task = asyncio.create_task(gather_bounded([0, 1], call, 2))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

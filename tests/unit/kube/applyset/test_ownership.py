@@ -1,17 +1,17 @@
-"""Who manages which fields, and how fields move."""
+"""Field managers of live objects, and adoption of their fields."""
 
 from typing import Any
 
 import pytest
 
-from governor.kube.applyset.ownership import applies, fields_of, holders, managers_of, moved
+from governor.kube.applyset.ownership import adopt_fields, applied_fields, has_applied, managers_of, other_managers
 from governor.kube.objects import Object
 from governor.values.paths import parse
 
 
 def entry(manager: str, operation: str, fields: dict[str, Any], time: str = "1", subresource: str = "") -> Object:
-    made = {"manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsV1": fields}
-    return made | ({"subresource": subresource} if subresource else {})
+    fields_entry = {"manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsV1": fields}
+    return fields_entry | ({"subresource": subresource} if subresource else {})
 
 
 def live(*entries: Object) -> Object:
@@ -25,35 +25,35 @@ OTHER = entry("other", "Update", {"f:data": {"f:d": {}}})
 STATUS = entry("helm", "Update", {"f:status": {}}, subresource="status")
 
 
-def test_named_managers_fields_become_ours_and_nobody_else_loses_any() -> None:
-    fields = moved(live(KUBECTL, HELM, OURS, OTHER, STATUS), {"kubectl", "helm"}, "ours")
-    united: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b": {}, "f:c": {}}}
-    assert fields == [OURS | {"fieldsV1": united}, OTHER, STATUS]
+def test_fields_of_adopted_managers_are_merged_and_others_stay() -> None:
+    fields = adopt_fields(live(KUBECTL, HELM, OURS, OTHER, STATUS), {"kubectl", "helm"}, "ours")
+    merged: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b": {}, "f:c": {}}}
+    assert fields == [OURS | {"fieldsV1": merged}, OTHER, STATUS]
 
 
-def test_without_fields_of_our_own_theirs_become_the_first() -> None:
-    fields = moved(live(KUBECTL, OTHER), {"kubectl"}, "ours")
+def test_without_an_applied_entry_the_adopted_one_is_converted() -> None:
+    fields = adopt_fields(live(KUBECTL, OTHER), {"kubectl"}, "ours")
     assert fields == [KUBECTL | {"manager": "ours", "operation": "Apply"}, OTHER]
 
 
-def test_an_update_entry_of_our_own_is_not_mistaken_for_an_applied_one() -> None:
+def test_an_update_entry_does_not_count_as_applied() -> None:
     own = entry("ours", "Update", {"f:data": {"f:x": {}}})
-    fields = moved(live(own, KUBECTL), {"kubectl", "ours"}, "ours")
+    fields = adopt_fields(live(own, KUBECTL), {"kubectl", "ours"}, "ours")
     assert fields == [KUBECTL | {"manager": "ours", "operation": "Apply"}, own]
-    assert not applies(live(own), "ours")
+    assert not has_applied(live(own), "ours")
 
 
-@pytest.mark.parametrize("there", [live(), live(OURS, OTHER), live(STATUS), {"metadata": {}}])
-def test_nothing_moves_where_nobody_named_has_fields(there: Object) -> None:
-    assert moved(there, {"kubectl", "helm"}, "ours") is None
+@pytest.mark.parametrize("existing", [live(), live(OURS, OTHER), live(STATUS), {"metadata": {}}])
+def test_nothing_is_adopted_if_no_adopted_manager_has_fields(existing: Object) -> None:
+    assert adopt_fields(existing, {"kubectl", "helm"}, "ours") is None
 
 
-def test_managers_of_a_subresource_do_not_count_as_managers_of_the_object() -> None:
+def test_subresource_managers_are_not_managers_of_the_object() -> None:
     assert managers_of(live(KUBECTL, STATUS, OURS)) == {"kubectl", "ours"}
-    assert applies(live(OURS), "ours")
-    assert not applies(live(KUBECTL), "kubectl")
-    assert fields_of(live(KUBECTL, OURS), "ours") == OURS["fieldsV1"]
-    assert fields_of(live(KUBECTL), "ours") == {}
+    assert has_applied(live(OURS), "ours")
+    assert not has_applied(live(KUBECTL), "kubectl")
+    assert applied_fields(live(KUBECTL, OURS), "ours") == OURS["fieldsV1"]
+    assert applied_fields(live(KUBECTL), "ours") == {}
 
 
 SPEC = {
@@ -68,7 +68,7 @@ SPEC = {
 
 
 @pytest.mark.parametrize(
-    ("path", "held"),
+    ("path", "managed"),
     [
         ("spec.replicas", True),
         ("spec.containers[main].image", True),
@@ -83,12 +83,12 @@ SPEC = {
         ("spec.ports[0]", False),
     ],
 )
-def test_holders_are_those_with_the_field_something_in_it_or_all_around_it(path: str, held: bool) -> None:
-    found = holders(live(entry("them", "Update", SPEC)), parse(path), "ours")
-    assert found == (("them",) if held else ())
+def test_other_managers_include_those_of_parents_and_children(path: str, managed: bool) -> None:
+    found = other_managers(live(entry("them", "Update", SPEC)), parse(path), "ours")
+    assert found == (("them",) if managed else ())
 
 
-def test_the_latest_holder_comes_first_and_we_are_none() -> None:
+def test_the_latest_manager_comes_first_and_our_own_is_excluded() -> None:
     fields: dict[str, Any] = {"f:data": {"f:a": {}}}
     entries = [
         entry("old", "Update", fields, "2026-01-01T00:00:00Z"),
@@ -96,4 +96,4 @@ def test_the_latest_holder_comes_first_and_we_are_none() -> None:
         entry("scaler", "Update", fields, "2026-01-02T00:00:00Z", subresource="scale"),
         entry("old", "Apply", fields, "2026-01-01T00:00:00Z"),
     ]
-    assert holders(live(*entries), parse("data.a"), "ours") == ("scaler", "old")
+    assert other_managers(live(*entries), parse("data.a"), "ours") == ("scaler", "old")

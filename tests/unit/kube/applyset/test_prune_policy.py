@@ -1,4 +1,4 @@
-"""What may be removed."""
+"""Which objects may be pruned."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.kube.applyset.entries import Entry
-from governor.kube.applyset.prune_policy import Content, held, judge, others, out_of_bounds
-from governor.kube.applyset.results import Removal
+from governor.kube.applyset.prune_policy import Content, decide, foreign_contents, held, is_out_of_scope
+from governor.kube.applyset.results import PruneOutcome
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object, ObjectRef
 from tests.unit.values.strategies import brief
 
-SETTINGS = Settings("ours", "x.example", keep={"keep": "yes"})
+SETTINGS = Settings("ours", "x.example", keep_annotations={"keep": "yes"})
 OWNER = Owner("me", "home", "inventory")
 REF = ObjectRef("", "ConfigMap", "shop", "a")
 APPLIED = {"manager": "ours", "operation": "Apply"}
@@ -25,29 +25,31 @@ def live(uid: str = "1", **metadata: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("uid", "there", "outcome"),
+    ("uid", "existing", "outcome"),
     [
-        ("1", None, Removal.ABSENT),
-        ("", None, Removal.ABSENT),
-        ("1", live(labels=MINE), Removal.REMOVED),
-        ("", live(labels=MINE), Removal.REMOVED),
-        ("1", live("2", labels=MINE), Removal.FOREIGN),
-        ("1", live("2"), Removal.FOREIGN),
-        ("1", live(), Removal.FOREIGN),
-        ("", live(), Removal.FOREIGN),
-        ("1", live(labels={"x.example/owner": "you"}, managedFields=[APPLIED]), Removal.FOREIGN),
-        ("1", live(managedFields=[APPLIED]), Removal.RELEASED),
-        ("", live(managedFields=[APPLIED]), Removal.RELEASED),
-        ("1", live(managedFields=[{"manager": "ours", "operation": "Update"}]), Removal.FOREIGN),
-        ("1", live(labels=MINE, annotations={"keep": "yes"}), Removal.KEPT),
-        ("1", live(labels=MINE, annotations={"keep": "no"}), Removal.REMOVED),
-        ("1", live("2", labels=MINE, annotations={"keep": "yes"}), Removal.FOREIGN),
-        ("1", live(labels=MINE, deletionTimestamp="now", finalizers=["f"]), Removal.TERMINATING),
-        ("1", live(labels=None, annotations=None), Removal.FOREIGN),
+        ("1", None, PruneOutcome.ABSENT),
+        ("", None, PruneOutcome.ABSENT),
+        ("1", live(labels=MINE), PruneOutcome.REMOVED),
+        ("", live(labels=MINE), PruneOutcome.REMOVED),
+        ("1", live("2", labels=MINE), PruneOutcome.FOREIGN),
+        ("1", live("2"), PruneOutcome.FOREIGN),
+        ("1", live(), PruneOutcome.FOREIGN),
+        ("", live(), PruneOutcome.FOREIGN),
+        ("1", live(labels={"x.example/owner": "you"}, managedFields=[APPLIED]), PruneOutcome.FOREIGN),
+        ("1", live(managedFields=[APPLIED]), PruneOutcome.RELEASED),
+        ("", live(managedFields=[APPLIED]), PruneOutcome.RELEASED),
+        ("1", live(managedFields=[{"manager": "ours", "operation": "Update"}]), PruneOutcome.FOREIGN),
+        ("1", live(labels=MINE, annotations={"keep": "yes"}), PruneOutcome.KEPT),
+        ("1", live(labels=MINE, annotations={"keep": "no"}), PruneOutcome.REMOVED),
+        ("1", live("2", labels=MINE, annotations={"keep": "yes"}), PruneOutcome.FOREIGN),
+        ("1", live(labels=MINE, deletionTimestamp="now", finalizers=["f"]), PruneOutcome.TERMINATING),
+        ("1", live(labels=None, annotations=None), PruneOutcome.FOREIGN),
     ],
 )
-def test_only_what_carries_our_label_and_our_uid_is_removed(uid: str, there: Object | None, outcome: Removal) -> None:
-    assert judge(Entry(REF, uid), there, OWNER, SETTINGS).outcome is outcome
+def test_only_objects_with_our_label_and_uid_are_removed(
+    uid: str, existing: Object | None, outcome: PruneOutcome
+) -> None:
+    assert decide(Entry(REF, uid), existing, OWNER, SETTINGS).outcome is outcome
 
 
 @brief
@@ -59,16 +61,16 @@ def test_only_what_carries_our_label_and_our_uid_is_removed(uid: str, there: Obj
     st.booleans(),
     st.booleans(),
 )
-def test_no_mixture_of_circumstances_removes_what_is_not_ours(
-    uid: str, there: str, owner: str, applied: bool, kept: bool, going: bool
+def test_no_combination_removes_an_object_that_is_not_ours(
+    uid: str, live_uid: str, owner: str, applied: bool, kept: bool, terminating: bool
 ) -> None:
     metadata: dict[str, Any] = {"labels": {"x.example/owner": owner} if owner else {}}
     metadata |= {"managedFields": [APPLIED]} if applied else {}
     metadata |= {"annotations": {"keep": "yes"}} if kept else {}
-    metadata |= {"deletionTimestamp": "now"} if going else {}
-    outcome = judge(Entry(REF, uid), live(there, **metadata), OWNER, SETTINGS).outcome
-    ours = owner == "me" and uid in ("", there) and not kept
-    assert (outcome in (Removal.REMOVED, Removal.TERMINATING)) is ours
+    metadata |= {"deletionTimestamp": "now"} if terminating else {}
+    outcome = decide(Entry(REF, uid), live(live_uid, **metadata), OWNER, SETTINGS).outcome
+    ours = owner == "me" and uid in ("", live_uid) and not kept
+    assert (outcome in (PruneOutcome.REMOVED, PruneOutcome.TERMINATING)) is ours
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,12 @@ def test_no_mixture_of_circumstances_removes_what_is_not_ours(
         ("", frozenset({"shop"}), True),
     ],
 )
-def test_bounds_hold_for_removal_too(namespace: str, allowed: frozenset[str] | None, outside: bool) -> None:
+def test_allowed_namespaces_apply_to_pruning_too(namespace: str, allowed: frozenset[str] | None, outside: bool) -> None:
     settings = Settings("ours", "x.example", allowed_namespaces=allowed)
-    assert out_of_bounds(ObjectRef("", "ConfigMap", namespace, "a"), settings) is outside
+    assert is_out_of_scope(ObjectRef("", "ConfigMap", namespace, "a"), settings) is outside
 
 
-def content(kind: str, name: str, uid: str, *owners: str, group: str = "", terminating: bool = False) -> Content:
+def make_content(kind: str, name: str, uid: str, *owners: str, group: str = "", terminating: bool = False) -> Content:
     return Content(ObjectRef(group, kind, "shop", name), uid, frozenset(owners), terminating)
 
 
@@ -95,54 +97,58 @@ OURS = {ObjectRef("apps", "Deployment", "shop", "d"): "d", ObjectRef("", "Servic
 
 
 @pytest.mark.parametrize(
-    "made",
+    "content",
     [
-        content("ServiceAccount", "default", "1"),
-        content("ConfigMap", "kube-root-ca.crt", "1"),
-        content("Event", "x", "1"),
-        content("Event", "x", "1", group="events.k8s.io"),
-        content("Deployment", "d", "d", group="apps"),
-        content("ReplicaSet", "d-1", "1", "d", group="apps"),
-        content("EndpointSlice", "s-1", "1", "s", group="discovery.k8s.io"),
-        content("Endpoints", "s", "1"),
-        content("Pod", "theirs", "1", terminating=True),
+        make_content("ServiceAccount", "default", "1"),
+        make_content("ConfigMap", "kube-root-ca.crt", "1"),
+        make_content("Event", "x", "1"),
+        make_content("Event", "x", "1", group="events.k8s.io"),
+        make_content("Deployment", "d", "d", group="apps"),
+        make_content("ReplicaSet", "d-1", "1", "d", group="apps"),
+        make_content("EndpointSlice", "s-1", "1", "s", group="discovery.k8s.io"),
+        make_content("Endpoints", "s", "1"),
+        make_content("Pod", "theirs", "1", terminating=True),
     ],
 )
-def test_what_is_ours_or_made_for_everybody_holds_nothing(made: Content) -> None:
-    assert others([made], OURS) == ()
+def test_own_and_default_objects_do_not_hold_a_namespace(content: Content) -> None:
+    assert foreign_contents([content], OURS) == ()
 
 
 @pytest.mark.parametrize(
-    "theirs",
+    "foreign",
     [
-        content("ServiceAccount", "robot", "1"),
-        content("ConfigMap", "a", "1"),
-        content("Secret", "default", "1"),
-        content("Deployment", "d", "another", group="apps"),
-        content("ReplicaSet", "x", "1", "stranger", group="apps"),
-        content("Pod", "two-owners", "1", "d", "stranger"),
-        content("Endpoints", "other", "1"),
-        content("Service", "s", "another"),
-        content("Lease", "leader", "1", group="coordination.k8s.io"),
-        content("PersistentVolumeClaim", "data", "1"),
+        make_content("ServiceAccount", "robot", "1"),
+        make_content("ConfigMap", "a", "1"),
+        make_content("Secret", "default", "1"),
+        make_content("Deployment", "d", "another", group="apps"),
+        make_content("ReplicaSet", "x", "1", "foreign", group="apps"),
+        make_content("Pod", "two-owners", "1", "d", "foreign"),
+        make_content("Endpoints", "other", "1"),
+        make_content("Service", "s", "another"),
+        make_content("Lease", "leader", "1", group="coordination.k8s.io"),
+        make_content("PersistentVolumeClaim", "data", "1"),
     ],
 )
-def test_anything_else_holds(theirs: Content) -> None:
-    assert others([theirs], OURS) == (theirs.ref,)
+def test_all_other_objects_hold_a_namespace(foreign: Content) -> None:
+    assert foreign_contents([foreign], OURS) == (foreign.ref,)
 
 
-def test_what_is_made_by_what_we_made_is_ours_however_deep() -> None:
-    chain = [content("Pod", "p", "3", "2"), content("ReplicaSet", "r", "2", "d"), content("Log", "l", "4", "3")]
-    assert others(chain, OURS) == ()
-    assert [ref.name for ref in others(chain, {})] == ["l", "p", "r"]
+def test_dependents_at_any_depth_are_ours() -> None:
+    chain = [
+        make_content("Pod", "p", "3", "2"),
+        make_content("ReplicaSet", "r", "2", "d"),
+        make_content("Log", "l", "4", "3"),
+    ]
+    assert foreign_contents(chain, OURS) == ()
+    assert [ref.name for ref in foreign_contents(chain, {})] == ["l", "p", "r"]
 
 
-def test_two_that_own_each_other_are_not_ours() -> None:
-    circle = [content("A", "a", "1", "2"), content("A", "b", "2", "1")]
-    assert len(others(circle, OURS)) == 2
+def test_objects_that_own_each_other_are_not_ours() -> None:
+    cycle = [make_content("A", "a", "1", "2"), make_content("A", "b", "2", "1")]
+    assert len(foreign_contents(cycle, OURS)) == 2
 
 
-def test_examples_are_few() -> None:
+def test_only_five_examples_are_listed() -> None:
     result = held(REF, tuple(ObjectRef("", "Pod", "shop", str(number)) for number in range(9)))
-    assert len(result.holds) == 5
+    assert len(result.blockers) == 5
     assert result.reason.endswith("and 4 more")

@@ -1,17 +1,17 @@
-"""Reading refusals of the server."""
+"""Server errors as results."""
 
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.results import FieldConflict, Outcome, conflicts_of, failure_of, outdated
+from governor.kube.applyset.results import FieldConflict, Outcome, apply_failure, conflicts_of, is_stale
 from governor.kube.errors import ApiError, Cause, Status, StatusDetails
 from governor.kube.objects import ObjectRef
 
 REF = ObjectRef("", "ConfigMap", "shop", "a")
 
 
-def refusal(code: int, reason: str, *causes: Cause) -> ApiError:
-    return ApiError("PATCH /x", code, Status("told", reason, code, StatusDetails(causes)))
+def api_error(code: int, reason: str, *causes: Cause) -> ApiError:
+    return ApiError("PATCH /x", code, Status("message", reason, code, StatusDetails(causes)))
 
 
 @pytest.mark.parametrize(
@@ -25,24 +25,26 @@ def refusal(code: int, reason: str, *causes: Cause) -> ApiError:
     ],
 )
 def test_a_conflict_names_field_and_manager(message: str, manager: str) -> None:
-    error = refusal(409, "Conflict", Cause("FieldManagerConflict", message, ".spec.replicas"))
+    error = api_error(409, "Conflict", Cause("FieldManagerConflict", message, ".spec.replicas"))
     assert conflicts_of(error) == (FieldConflict("spec.replicas", manager),)
-    assert not outdated(error)
-    assert failure_of(REF, error).outcome is Outcome.CONFLICT
+    assert not is_stale(error)
+    assert apply_failure(REF, error).outcome is Outcome.CONFLICT
 
 
-def test_an_object_that_was_replaced_is_to_be_looked_at_again() -> None:
-    assert outdated(refusal(409, "Conflict"))
-    assert outdated(refusal(422, "Invalid", Cause("FieldValueInvalid", "immutable", "metadata.uid")))
-    assert not outdated(refusal(422, "Invalid", Cause("FieldValueInvalid", "immutable", "spec.x")))
-    assert not outdated(GovernorError(Kind.CONFLICT, "x", "x"))
+def test_a_replaced_object_makes_the_write_stale() -> None:
+    assert is_stale(api_error(409, "Conflict"))
+    assert is_stale(api_error(422, "Invalid", Cause("FieldValueInvalid", "immutable", "metadata.uid")))
+    assert not is_stale(api_error(422, "Invalid", Cause("FieldValueInvalid", "immutable", "spec.x")))
+    assert not is_stale(GovernorError(Kind.CONFLICT, "x", "x"))
 
 
-def test_what_does_not_fit_its_schema_is_refused_although_the_server_calls_it_its_own_error() -> None:
+def test_a_schema_error_is_refused_although_its_status_is_500() -> None:
     text = "failed to create typed patch object (a/b; /v1, Kind=ConfigMap): .spec: field not declared in schema"
     error = ApiError("PATCH /x", 500, Status(text, "", 500))
-    assert failure_of(REF, error).outcome is Outcome.REFUSED
-    assert failure_of(REF, ApiError("PATCH /x", 500, Status("etcd is away", "", 500))).outcome is Outcome.FAILED
+    assert apply_failure(REF, error).outcome is Outcome.REFUSED
+    assert (
+        apply_failure(REF, ApiError("PATCH /x", 500, Status("etcd is unavailable", "", 500))).outcome is Outcome.FAILED
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,6 @@ def test_what_does_not_fit_its_schema_is_refused_although_the_server_calls_it_it
     + [(kind, Outcome.FAILED) for kind in (Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.EXHAUSTED)]
     + [(Kind.UNAUTHENTICATED, Outcome.FAILED), (Kind.CONFLICT, Outcome.CONFLICT)],
 )
-def test_what_may_pass_is_failed_and_what_will_not_is_refused(kind: Kind, outcome: Outcome) -> None:
-    result = failure_of(REF, GovernorError(kind, "x", "why"))
+def test_retryable_errors_are_failed_and_others_refused(kind: Kind, outcome: Outcome) -> None:
+    result = apply_failure(REF, GovernorError(kind, "x", "why"))
     assert (result.outcome, result.error) == (outcome, "why")

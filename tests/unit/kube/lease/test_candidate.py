@@ -1,154 +1,158 @@
-"""The decisions of a candidate, one by one."""
+"""Decisions of a candidate."""
 
 import datetime
 
 import msgspec
 import pytest
 
-from governor.kube.lease.candidate import RELEASED_S, Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.candidate import RELEASED_DURATION_S, Candidate, Lease, LeaseSpec, Moment, Step, Timing
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-OTHERS = Spec("other", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", 4)
+HELD_BY_OTHER = LeaseSpec("other", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", 4)
 
 
-def _at(steady: float, wall_s: float | None = None) -> Moment:
-    return Moment(steady, START + datetime.timedelta(seconds=steady if wall_s is None else wall_s))
+def _at(monotonic: float, wall_s: float | None = None) -> Moment:
+    return Moment(monotonic, START + datetime.timedelta(seconds=monotonic if wall_s is None else wall_s))
 
 
-def _lease(version: int, spec: Spec) -> Lease:
+def _lease(version: int, spec: LeaseSpec) -> Lease:
     return Lease(str(version), spec, {})
 
 
 def _leader(now: Moment) -> Candidate:
-    """A candidate that took a Lease that was not there."""
-    me = Candidate("me").saw(None, now)
-    claim = me.claim(now)
-    return me.sends(claim).wrote(_lease(1, claim), now)
+    """Return a candidate that created the Lease."""
+    candidate = Candidate("me").observed(None, now)
+    claim = candidate.acquire_spec(now)
+    return candidate.sending(claim).written(_lease(1, claim), now)
 
 
 @pytest.mark.parametrize(
     "timing",
     [
-        {"lease_s": 10},
+        {"lease_duration_s": 10},
         {"renew_deadline_s": 15.0},
         {"renew_deadline_s": 3.9},
-        {"retry_s": 0.0},
-        {"retry_s": -1.0},
-        {"retry_s": 5.1},
+        {"retry_period_s": 0.0},
+        {"retry_period_s": -1.0},
+        {"retry_period_s": 5.1},
     ],
 )
-def test_durations_that_leave_no_time_to_step_down_are_refused(timing: dict[str, float]) -> None:
-    with pytest.raises(msgspec.ValidationError, match="2 \\* retry_s <= renew_deadline_s < lease_s, not"):
+def test_timings_that_leave_no_time_to_step_down_are_rejected(timing: dict[str, float]) -> None:
+    with pytest.raises(
+        msgspec.ValidationError, match="2 \\* retry_period_s <= renew_deadline_s < lease_duration_s, not"
+    ):
         msgspec.convert(timing, Timing)
 
 
-def test_a_lease_that_is_not_there_is_taken_at_once() -> None:
-    me = Candidate("me").saw(None, _at(0))
-    assert me.step(_at(0)) is Step.TAKE
-    assert me.claim(_at(0)) == Spec("me", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", 1)
+def test_a_missing_lease_is_acquired_at_once() -> None:
+    candidate = Candidate("me").observed(None, _at(0))
+    assert candidate.next_step(_at(0)) is Step.ACQUIRE
+    assert candidate.acquire_spec(_at(0)) == LeaseSpec(
+        "me", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", 1
+    )
 
 
-def test_another_holder_is_waited_for_from_the_last_change_that_was_seen() -> None:
-    me = Candidate("me").saw(_lease(1, OTHERS), _at(100))
-    assert me.step(_at(114.9)) is Step.WAIT
-    unchanged = me.saw(_lease(1, OTHERS), _at(110))
-    assert unchanged.step(_at(115)) is Step.TAKE
-    changed = me.saw(_lease(2, OTHERS), _at(110))
-    assert changed.step(_at(124.9)) is Step.WAIT
-    assert changed.step(_at(125)) is Step.TAKE
+def test_the_wait_for_another_holder_starts_at_the_last_observed_change() -> None:
+    candidate = Candidate("me").observed(_lease(1, HELD_BY_OTHER), _at(100))
+    assert candidate.next_step(_at(114.9)) is Step.WAIT
+    unchanged = candidate.observed(_lease(1, HELD_BY_OTHER), _at(110))
+    assert unchanged.next_step(_at(115)) is Step.ACQUIRE
+    changed = candidate.observed(_lease(2, HELD_BY_OTHER), _at(110))
+    assert changed.next_step(_at(124.9)) is Step.WAIT
+    assert changed.next_step(_at(125)) is Step.ACQUIRE
 
 
 @pytest.mark.parametrize(
-    ("spec", "free_after_s"),
+    ("spec", "held_s"),
     [
-        (Spec("other", 60, lease_transitions=4), 60),
-        (Spec("other", 1), 15),
-        (Spec("other"), 15),
-        (Spec("other", -7, "nonsense", "nonsense", -3), 15),
-        (Spec(), 15),
-        (Spec("", 15), 15),
-        (Spec("me", 15), 15),
-        (Spec(None, RELEASED_S), 0),
-        (Spec("", RELEASED_S), 0),
+        (LeaseSpec("other", 60, lease_transitions=4), 60),
+        (LeaseSpec("other", 1), 15),
+        (LeaseSpec("other"), 15),
+        (LeaseSpec("other", -7, "nonsense", "nonsense", -3), 15),
+        (LeaseSpec(), 15),
+        (LeaseSpec("", 15), 15),
+        (LeaseSpec("me", 15), 15),
+        (LeaseSpec(None, RELEASED_DURATION_S), 0),
+        (LeaseSpec("", RELEASED_DURATION_S), 0),
     ],
 )
-def test_how_long_a_lease_is_left_alone(spec: Spec, free_after_s: float) -> None:
-    """Whoever shortens it, or writes somebody else's name into it, does not make two leaders."""
-    me = Candidate("me").saw(_lease(1, spec), _at(0))
-    assert me.step(_at(free_after_s)) is Step.TAKE
-    assert free_after_s == 0 or me.step(_at(free_after_s - 0.1)) is Step.WAIT
+def test_how_long_a_lease_counts_as_held(spec: LeaseSpec, held_s: float) -> None:
+    """A shortened duration or another holder written by a user does not lead to two leaders."""
+    candidate = Candidate("me").observed(_lease(1, spec), _at(0))
+    assert candidate.next_step(_at(held_s)) is Step.ACQUIRE
+    assert held_s == 0 or candidate.next_step(_at(held_s - 0.1)) is Step.WAIT
 
 
-def test_a_lease_that_vanishes_does_not_end_what_its_holder_believes() -> None:
-    me = Candidate("me").saw(_lease(1, OTHERS), _at(0)).saw(None, _at(1))
-    assert me.step(_at(14.9)) is Step.WAIT
-    assert me.step(_at(15)) is Step.TAKE
+def test_a_deleted_lease_still_counts_as_held() -> None:
+    candidate = Candidate("me").observed(_lease(1, HELD_BY_OTHER), _at(0)).observed(None, _at(1))
+    assert candidate.next_step(_at(14.9)) is Step.WAIT
+    assert candidate.next_step(_at(15)) is Step.ACQUIRE
 
 
-def test_each_term_has_a_higher_number_also_when_the_lease_forgot_it() -> None:
-    me = Candidate("me").saw(_lease(1, OTHERS), _at(0)).saw(None, _at(1))
-    assert me.claim(_at(15)).lease_transitions == 5
-    restarted = Candidate("new").saw(_lease(7, Spec("me", lease_transitions=0)), _at(0))
-    assert restarted.claim(_at(15)).lease_transitions == 1
+def test_epochs_increase_even_after_the_lease_was_deleted() -> None:
+    candidate = Candidate("me").observed(_lease(1, HELD_BY_OTHER), _at(0)).observed(None, _at(1))
+    assert candidate.acquire_spec(_at(15)).lease_transitions == 5
+    restarted = Candidate("new").observed(_lease(7, LeaseSpec("me", lease_transitions=0)), _at(0))
+    assert restarted.acquire_spec(_at(15)).lease_transitions == 1
 
 
-def test_a_leader_steps_down_at_the_renew_deadline_counted_from_before_it_wrote() -> None:
-    me = _leader(_at(0))
-    assert me.remaining_s(_at(4)) == 6
-    assert me.step(_at(9.9)) is Step.RENEW
-    assert me.step(_at(10)) is Step.STEP_DOWN
-    spec = me.renewal(_at(5))
-    renewed = me.sends(spec).wrote(_lease(2, spec), _at(5))
-    assert renewed.step(_at(14.9)) is Step.RENEW
-    assert renewed.step(_at(15)) is Step.STEP_DOWN
+def test_the_renew_deadline_counts_from_before_the_write_was_sent() -> None:
+    candidate = _leader(_at(0))
+    assert candidate.remaining_s(_at(4)) == 6
+    assert candidate.next_step(_at(9.9)) is Step.RENEW
+    assert candidate.next_step(_at(10)) is Step.STEP_DOWN
+    spec = candidate.renew_spec(_at(5))
+    renewed = candidate.sending(spec).written(_lease(2, spec), _at(5))
+    assert renewed.next_step(_at(14.9)) is Step.RENEW
+    assert renewed.next_step(_at(15)) is Step.STEP_DOWN
     assert renewed.term is not None
     assert renewed.term.epoch == 1
 
 
-def test_a_machine_that_slept_steps_down_though_its_steady_clock_stood_still() -> None:
-    assert _leader(_at(0)).step(_at(1, wall_s=3600)) is Step.STEP_DOWN
+def test_a_leader_on_a_suspended_machine_steps_down() -> None:
+    assert _leader(_at(0)).next_step(_at(1, wall_s=3600)) is Step.STEP_DOWN
 
 
-def test_a_wall_clock_that_is_set_back_prolongs_nothing() -> None:
-    assert _leader(_at(0)).step(_at(10, wall_s=-3600)) is Step.STEP_DOWN
+def test_setting_the_wall_clock_back_does_not_prolong_a_term() -> None:
+    assert _leader(_at(0)).next_step(_at(10, wall_s=-3600)) is Step.STEP_DOWN
 
 
-def test_a_leader_that_sees_another_holder_or_none_steps_down_at_once() -> None:
-    me = _leader(_at(0))
-    assert me.saw(_lease(2, OTHERS), _at(1)).step(_at(1)) is Step.STEP_DOWN
-    assert me.saw(None, _at(1)).step(_at(1)) is Step.STEP_DOWN
+def test_a_leader_that_observes_another_holder_or_none_steps_down() -> None:
+    candidate = _leader(_at(0))
+    assert candidate.observed(_lease(2, HELD_BY_OTHER), _at(1)).next_step(_at(1)) is Step.STEP_DOWN
+    assert candidate.observed(None, _at(1)).next_step(_at(1)) is Step.STEP_DOWN
 
 
-def test_a_leader_keeps_a_lease_that_somebody_touched_and_restores_it() -> None:
-    me = _leader(_at(0))
-    edited = Spec("me", 1, "then", "then", 40)
-    touched = me.saw(_lease(2, edited), _at(1))
-    assert touched.step(_at(1)) is Step.RENEW
-    assert touched.renewal(_at(1)) == Spec("me", 15, "then", "2026-01-01T00:00:01.000000Z", 1)
+def test_a_leader_reverts_changes_by_other_clients() -> None:
+    candidate = _leader(_at(0))
+    edited = LeaseSpec("me", 1, "then", "then", 40)
+    edited_lease = candidate.observed(_lease(2, edited), _at(1))
+    assert edited_lease.next_step(_at(1)) is Step.RENEW
+    assert edited_lease.renew_spec(_at(1)) == LeaseSpec("me", 15, "then", "2026-01-01T00:00:01.000000Z", 1)
 
 
 def test_a_renewal_always_changes_the_lease() -> None:
-    me = _leader(_at(0))
-    assert me.lease is not None
-    assert me.renewal(_at(3, wall_s=0)).renew_time != me.lease.spec.renew_time
+    candidate = _leader(_at(0))
+    assert candidate.lease is not None
+    assert candidate.renew_spec(_at(3, wall_s=0)).renew_time != candidate.lease.spec.renew_time
 
 
-def test_an_own_write_whose_answer_was_lost_is_taken_up_at_once() -> None:
-    me = Candidate("me").saw(None, _at(0))
-    claim = me.claim(_at(0))
-    me = me.sends(claim).saw(_lease(1, claim), _at(5))
-    assert me.step(_at(5)) is Step.TAKE
-    assert me.claim(_at(5)).lease_transitions == 2
+def test_a_write_whose_response_was_lost_is_followed_up_at_once() -> None:
+    candidate = Candidate("me").observed(None, _at(0))
+    claim = candidate.acquire_spec(_at(0))
+    candidate = candidate.sending(claim).observed(_lease(1, claim), _at(5))
+    assert candidate.next_step(_at(5)) is Step.ACQUIRE
+    assert candidate.acquire_spec(_at(5)).lease_transitions == 2
 
 
-def test_what_others_keep_in_a_lease_stays() -> None:
+def test_other_fields_of_a_lease_are_kept() -> None:
     manifest = {
         "metadata": {"name": "x", "resourceVersion": "7", "labels": {"a": "b"}},
         "spec": {"holderIdentity": "other", "leaseDurationSeconds": 15, "strategy": "OldestEmulationVersion"},
     }
-    lease = Lease.of(manifest)
-    assert (lease.version, lease.spec) == ("7", Spec("other", 15))
-    assert lease.with_spec(Spec(None, 1)) == {
+    lease = Lease.from_manifest(manifest)
+    assert (lease.version, lease.spec) == ("7", LeaseSpec("other", 15))
+    assert lease.with_spec(LeaseSpec(None, 1)) == {
         "metadata": manifest["metadata"],
         "spec": {"leaseDurationSeconds": 1, "strategy": "OldestEmulationVersion"},
     }

@@ -1,4 +1,4 @@
-"""Never two leaders, whatever delays, losses, pauses, crashes, clocks and people do: elections in simulated time."""
+"""Simulated leader elections with delays, losses, pauses, crashes, clock errors and edits: never two leaders."""
 
 import datetime
 import heapq
@@ -11,41 +11,41 @@ import msgspec
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
-from governor.kube.lease.candidate import Candidate, Lease, Moment, Spec, Step, Timing
+from governor.kube.lease.candidate import Candidate, Lease, LeaseSpec, Moment, Step, Timing
 
 TIMING = Timing()
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-LASTS_S = 120.0
+FAULTY_S = 120.0
 QUIET_S = 60.0
-"""After which one leads again, when nothing happens any more."""
+"""Time without faults after which there is a leader again."""
 
 
-class Way(NamedTuple):
-    """How one request fares."""
+class Delivery(NamedTuple):
+    """Delays of one request and its response, and whether the response is lost."""
 
-    there_s: float = 0.0
-    back_s: float = 0.0
+    request_s: float = 0.0
+    response_s: float = 0.0
     lost: bool = False
 
 
 class Fault(NamedTuple):
-    """What befalls a machine, or the Lease, at some time."""
+    """A fault of a machine or an edit of the Lease at some time."""
 
     at_s: float
-    what: str
+    kind: str
     machine: int
     seconds: float
 
 
 @dataclass
 class Request:
-    """A look, or with a spec a write that succeeds only on its version."""
+    """A read, or with a spec a write that succeeds only on its version."""
 
     sent: Moment
     version: int
-    spec: Spec | None = None
+    spec: LeaseSpec | None = None
     accepted: bool = False
-    answer: Lease | None = None
+    response: Lease | None = None
 
 
 class Server:
@@ -53,7 +53,7 @@ class Server:
 
     def __init__(self) -> None:
         self.version = 0
-        self.spec: Spec | None = None
+        self.spec: LeaseSpec | None = None
 
     def lease(self) -> Lease | None:
         return None if self.spec is None else Lease(str(self.version), self.spec, {})
@@ -62,202 +62,212 @@ class Server:
         request.accepted = request.spec is None or request.version == self.version
         if request.accepted and request.spec is not None:
             self.store(request.spec)
-        request.answer = self.lease()
+        request.response = self.lease()
 
-    def store(self, spec: Spec) -> None:
-        """What changes nothing makes no new version."""
+    def store(self, spec: LeaseSpec) -> None:
+        """Store the spec; an unchanged one gets no new version."""
         if spec != self.spec:
             self.version += 1
             self.spec = spec
 
 
 class Machine:
-    """Clocks, and a candidate that does what ``election`` does."""
+    """A machine with clocks of its own and a candidate driven as ``elector`` does."""
 
     def __init__(self, world: "World", number: int, rate: float) -> None:
         self.world = world
         self.number = number
         self.rate = rate
         self.wall_s = 0.0
-        self.wall_stands = False
+        self.wall_stopped = False
         self.paused_until_s = 0.0
-        self.cut_off_until_s = 0.0
-        self.lives = 0
-        self.live: Request | None = None
+        self.partitioned_until_s = 0.0
+        self.starts = 0
+        self.pending: Request | None = None
         self.start()
 
     def start(self) -> None:
-        self.lives += 1
-        self.live = None
-        self.me = Candidate(f"candidate-{self.number}-{self.lives}", TIMING)
-        self.later(0.0, self.act)
+        self.starts += 1
+        self.pending = None
+        self.candidate = Candidate(f"candidate-{self.number}-{self.starts}", TIMING)
+        self.call_later(0.0, self.act)
 
     def moment(self) -> Moment:
         own_s = self.world.now_s * self.rate
-        wall_s = self.wall_s if self.wall_stands else self.wall_s + own_s
+        wall_s = self.wall_s if self.wall_stopped else self.wall_s + own_s
         return Moment(self.number * 1000 + own_s, START + datetime.timedelta(seconds=wall_s))
 
-    def later(self, own_s: float, then: Callable[[], None]) -> None:
-        """In so many seconds of its own clock, unless it has been started anew; not while it is paused."""
-        life = self.lives
+    def call_later(self, own_s: float, call: Callable[[], None]) -> None:
+        """Schedule a call in seconds of this machine's clock; a restart cancels it, a pause delays it."""
+        start = self.starts
 
         def wake() -> None:
-            if self.lives != life:
+            if self.starts != start:
                 return
             if self.world.now_s < self.paused_until_s:
                 self.world.at(self.paused_until_s, wake)
             else:
-                then()
+                call()
 
         self.world.at(self.world.now_s + own_s / self.rate, wake)
 
-    def rest(self) -> None:
-        self.live = None
-        self.later(TIMING.retry_s, self.act)
+    def retry_later(self) -> None:
+        self.pending = None
+        self.call_later(TIMING.retry_period_s, self.act)
 
     def act(self) -> None:
-        match self.me.step(self.moment()):
+        match self.candidate.next_step(self.moment()):
             case Step.RENEW:
-                self.write(self.me.renewal(self.moment()))
+                self.write(self.candidate.renew_spec(self.moment()))
             case Step.STEP_DOWN:
-                self.me = self.me.lost()
-                self.rest()
+                self.candidate = self.candidate.lost()
+                self.retry_later()
             case _:
                 self.send(Request(self.moment(), 0))
 
-    def write(self, spec: Spec) -> None:
-        self.me = self.me.sends(spec)
-        version = int(self.me.lease.version) if self.me.lease else 0
+    def write(self, spec: LeaseSpec) -> None:
+        self.candidate = self.candidate.sending(spec)
+        version = int(self.candidate.lease.version) if self.candidate.lease else 0
         self.send(Request(self.moment(), version, spec))
 
     def send(self, request: Request) -> None:
-        self.live = request
-        way = self.world.way()
-        if self.world.now_s >= self.cut_off_until_s:
-            self.world.at(self.world.now_s + way.there_s, lambda: self.world.server.handle(request))
-            if not way.lost:
-                self.later((way.there_s + way.back_s) * self.rate, lambda: self.receive(request))
-        self.later(TIMING.renew_deadline_s / 2, lambda: self.give_up(request))
+        self.pending = request
+        delivery = self.world.next_delivery()
+        if self.world.now_s >= self.partitioned_until_s:
+            self.world.at(self.world.now_s + delivery.request_s, lambda: self.world.server.handle(request))
+            if not delivery.lost:
+                self.call_later((delivery.request_s + delivery.response_s) * self.rate, lambda: self.receive(request))
+        self.call_later(TIMING.renew_deadline_s / 2, lambda: self.time_out(request))
 
-    def give_up(self, request: Request) -> None:
-        """The server may carry it out all the same, now or later."""
-        if self.live is request:
-            self.rest()
+    def time_out(self, request: Request) -> None:
+        """Stop waiting; the server may still process the request."""
+        if self.pending is request:
+            self.retry_later()
 
     def receive(self, request: Request) -> None:
-        if self.live is not request:
+        if self.pending is not request:
             return
-        if request.spec is not None and request.accepted and request.answer is not None:
-            self.wrote(request.answer, request.sent)
-        elif request.spec is not None and self.me.term is not None:
-            self.send(Request(self.moment(), 0))  # refused: see who leads
+        if request.spec is not None and request.accepted and request.response is not None:
+            self.on_written(request.response, request.sent)
+        elif request.spec is not None and self.candidate.term is not None:
+            self.send(Request(self.moment(), 0))  # rejected: read who leads
         elif request.spec is not None:
-            self.rest()
+            self.retry_later()
         else:
-            self.saw(request.answer)
+            self.on_read(request.response)
 
-    def wrote(self, lease: Lease, sent: Moment) -> None:
-        begins = self.me.term is None
-        self.me = self.me.wrote(lease, sent)
-        if begins and self.me.term is not None:
-            self.world.epochs.append(self.me.term.epoch)
-        self.rest()
+    def on_written(self, lease: Lease, sent: Moment) -> None:
+        starts_term = self.candidate.term is None
+        self.candidate = self.candidate.written(lease, sent)
+        if starts_term and self.candidate.term is not None:
+            self.world.epochs.append(self.candidate.term.epoch)
+        self.retry_later()
 
-    def saw(self, lease: Lease | None) -> None:
-        self.me = self.me.saw(lease, self.moment())
-        if self.me.step(self.moment()) is Step.TAKE:
-            self.write(self.me.claim(self.moment()))
+    def on_read(self, lease: Lease | None) -> None:
+        self.candidate = self.candidate.observed(lease, self.moment())
+        if self.candidate.next_step(self.moment()) is Step.ACQUIRE:
+            self.write(self.candidate.acquire_spec(self.moment()))
         else:
-            self.rest()
+            self.retry_later()
 
     def stop(self) -> None:
-        """Give the Lease back and start anew."""
-        if self.me.term is not None:
-            self.me = self.me.lost()
-            self.write(self.me.release(self.moment()))
+        """Release the Lease and restart."""
+        if self.candidate.term is not None:
+            self.candidate = self.candidate.lost()
+            self.write(self.candidate.release_spec(self.moment()))
         self.start()
 
 
 class World:
-    """Three machines, one server, and what happens to them in order of time."""
+    """Three machines, one server, and their events in order of time."""
 
-    def __init__(self, rates: Sequence[float], ways: Sequence[Way]) -> None:
+    def __init__(self, rates: Sequence[float], deliveries: Sequence[Delivery]) -> None:
         self.now_s = 0.0
         self.server = Server()
         self.epochs: list[int] = []
-        self._ways = itertools.cycle(ways)
+        self._deliveries = itertools.cycle(deliveries)
         self._order = itertools.count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.machines = [Machine(self, number, rate) for number, rate in enumerate(rates)]
 
-    def at(self, real_s: float, then: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (real_s, next(self._order), then))
+    def at(self, real_s: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (real_s, next(self._order), call))
 
-    def way(self) -> Way:
-        """How the next request fares; in the end all is well."""
-        way = next(self._ways)
-        return way if self.now_s < LASTS_S else Way()
+    def next_delivery(self) -> Delivery:
+        """Return the delivery of the next request; without faults in the final period."""
+        delivery = next(self._deliveries)
+        return delivery if self.now_s < FAULTY_S else Delivery()
 
     @property
     def leaders(self) -> list[Machine]:
-        return [each for each in self.machines if each.me.remaining_s(each.moment()) > 0]
+        return [each for each in self.machines if each.candidate.remaining_s(each.moment()) > 0]
 
     def run(self) -> None:
-        while self._events[0][0] <= LASTS_S + QUIET_S:
-            self.now_s, _, then = heapq.heappop(self._events)
-            then()
-            assert len(self.leaders) <= 1, f"two lead at {self.now_s} s"
+        while self._events[0][0] <= FAULTY_S + QUIET_S:
+            self.now_s, _, call = heapq.heappop(self._events)
+            call()
+            assert len(self.leaders) <= 1, f"two leaders at {self.now_s} s"
 
-    def befall(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
         machine = self.machines[fault.machine]
-        match fault.what:
+        match fault.kind:
             case "crash":
                 machine.start()
             case "stop":
                 machine.stop()
             case "pause":
                 machine.paused_until_s = self.now_s + fault.seconds
-            case "cut off":
-                machine.cut_off_until_s = self.now_s + fault.seconds
-            case "wall clock stands":
-                machine.wall_stands = True
+            case "partitioned":
+                machine.partitioned_until_s = self.now_s + fault.seconds
+            case "wall clock stopped":
+                machine.wall_stopped = True
             case "wall clock set":
                 machine.wall_s += fault.seconds if fault.at_s % 2 else -fault.seconds
             case "labelled":
                 self.server.version += self.server.spec is not None
             case _ if self.server.spec is not None:
-                holder = "" if fault.what == "emptied" else "nobody"
+                holder = "" if fault.kind == "holder removed" else "unknown"
                 self.server.store(msgspec.structs.replace(self.server.spec, holder_identity=holder))
 
 
 DELAYS = st.just(0.0) | st.floats(min_value=0, max_value=20)
-WAYS = st.just(Way()) | st.just(Way()) | st.builds(Way, DELAYS, DELAYS, st.booleans())
+DELIVERIES = st.just(Delivery()) | st.just(Delivery()) | st.builds(Delivery, DELAYS, DELAYS, st.booleans())
 FAULTS = st.builds(
     Fault,
-    st.floats(min_value=0, max_value=LASTS_S),
+    st.floats(min_value=0, max_value=FAULTY_S),
     st.sampled_from(
-        ["crash", "stop", "pause", "cut off", "wall clock stands", "wall clock set", "labelled", "emptied", "renamed"]
+        [
+            "crash",
+            "stop",
+            "pause",
+            "partitioned",
+            "wall clock stopped",
+            "wall clock set",
+            "labelled",
+            "holder removed",
+            "holder replaced",
+        ]
     ),
     st.integers(min_value=0, max_value=2),
     st.sampled_from([5.0, 15.0, 30.0]) | st.floats(min_value=0, max_value=40),
 )
 RATES = st.sampled_from([0.9, 1.0, 1.34])
-"""Apart by less than the duration of a Lease and its renew deadline are: 15 to 10."""
+"""Their ratios stay below that of lease duration and renew deadline, 15 to 10."""
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     rates=st.tuples(RATES, RATES, RATES),
-    ways=st.lists(WAYS, min_size=1, max_size=40),
+    deliveries=st.lists(DELIVERIES, min_size=1, max_size=40),
     faults=st.lists(FAULTS, max_size=12),
 )
-def test_never_do_two_lead_and_in_the_end_one_does(
-    rates: tuple[float, float, float], ways: list[Way], faults: list[Fault]
+def test_there_are_never_two_leaders_and_finally_one(
+    rates: tuple[float, float, float], deliveries: list[Delivery], faults: list[Fault]
 ) -> None:
-    world = World(rates, ways)
+    world = World(rates, deliveries)
     for fault in faults:
-        world.at(fault.at_s, lambda fault=fault: world.befall(fault))  # type: ignore[misc]
+        world.at(fault.at_s, lambda fault=fault: world.inject(fault))  # type: ignore[misc]
     world.run()
     assert len(world.leaders) == 1
-    assert world.epochs == sorted(set(world.epochs)), "each term has a higher number than those before"
+    assert world.epochs == sorted(set(world.epochs)), "epochs must increase"
     target(float(len(world.epochs)))

@@ -1,13 +1,13 @@
-"""Readiness of objects whose fields are anything at all."""
+"""Readiness of objects with arbitrary field values."""
 
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from governor.kube.readiness.kinds import ALWAYS_READY, RULES_BY_KIND, compute_readiness
 from governor.kube.readiness.rules import Operator, Rule, Rules
-from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
-from governor.kube.readiness.verdict import Readiness, State
+from governor.kube.readiness.state import Readiness, State
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["True", "1" * 5000, "Bound"])
@@ -26,21 +26,21 @@ conditions = st.lists(
     max_size=3,
 )
 parts = trees | st.dictionaries(st.sampled_from(FIELDS), trees | conditions, max_size=4)
-KINDS = sorted({*RULES, *ALWAYS_READY, ("example.dev", "Thing")})
+KINDS = sorted({*RULES_BY_KIND, *ALWAYS_READY, ("example.dev", "Thing")})
 
 
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), parts))
-def test_whatever_an_object_says_there_is_a_verdict(of_kind: tuple[str, str], manifest: dict[str, Any]) -> None:
-    group, kind = of_kind
+def test_arbitrary_objects_have_a_readiness(group_kind: tuple[str, str], manifest: dict[str, Any]) -> None:
+    group, kind = group_kind
     whole = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind} | manifest
     rules = Rules(
         (Rule("status.phase", Operator.EQUALS, "Bound"), Rule("status.conditions[Ready].status", Operator.AT_LEAST, 1))
     )
-    assert isinstance(judge(whole), Readiness)
-    assert isinstance(judge(whole, rules), Readiness)
+    assert isinstance(compute_readiness(whole), Readiness)
+    assert isinstance(compute_readiness(whole, rules), Readiness)
 
 
-def test_a_generation_of_five_thousand_digits_is_unreadable() -> None:
+def test_a_generation_of_five_thousand_digits_is_not_ready() -> None:
     manifest = {"apiVersion": "example.dev/v1", "kind": "Thing", "status": {"observedGeneration": "9" * 5000}}
-    assert judge(manifest).state is not State.READY
+    assert compute_readiness(manifest).state is not State.READY

@@ -1,12 +1,12 @@
-"""Pods say which container holds them up; jobs are ready when they are done."""
+"""Readiness of pods, jobs and cron jobs."""
 
 from typing import Any
 
 import pytest
 
 from governor.kube.objects import Object
-from governor.kube.readiness.table import judge
-from governor.kube.readiness.verdict import State
+from governor.kube.readiness.kinds import compute_readiness
+from governor.kube.readiness.state import State
 
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 NOT_READY = {
@@ -40,7 +40,7 @@ def _waiting(reason: str, message: str = "", *, restarts: int = 0, exit_code: in
 @pytest.mark.parametrize(
     ("manifest", "state", "reason", "message"),
     [
-        (_pod("Succeeded"), State.READY, "Completed", "all containers have ended well"),
+        (_pod("Succeeded"), State.READY, "Completed", "all containers have succeeded"),
         (_pod("Running", conditions=[SCHEDULED, {"type": "Ready", "status": "True"}]), State.READY, "Ready", ""),
         (
             _pod("Running", conditions=[SCHEDULED, NOT_READY]),
@@ -48,7 +48,7 @@ def _waiting(reason: str, message: str = "", *, restarts: int = 0, exit_code: in
             "ContainersNotReady",
             "containers with unready status: [web]",
         ),
-        (_pod("Pending"), State.PROGRESSING, "NotScheduled", "no node has been chosen yet"),
+        (_pod("Pending"), State.PROGRESSING, "NotScheduled", "it is not scheduled to a node yet"),
         (_pod("Pending", conditions=[SCHEDULED]), State.PROGRESSING, "Starting", "its node has not started it yet"),
         (
             _pod(
@@ -118,27 +118,27 @@ def _waiting(reason: str, message: str = "", *, restarts: int = 0, exit_code: in
             "Failed",
             "container web: Error with exit code 3",
         ),
-        (_pod("Unknown"), State.UNKNOWN, "NodeLost", "its node does not say how it is"),
+        (_pod("Unknown"), State.UNKNOWN, "NodeLost", "its node does not report its state"),
         (
             _pod("Running", observedGeneration=0, conditions=[SCHEDULED, {"type": "Ready", "status": "True"}]),
             State.PROGRESSING,
             "StaleStatus",
-            "its controller has seen generation 0, not generation 1",
+            "its controller has observed generation 0, not generation 1",
         ),
         (_pod("Running", conditions="none"), State.UNKNOWN, "Unreadable", None),
     ],
 )
-def test_a_pod_is_ready_or_says_what_holds_it_up(
+def test_a_pod_is_ready_or_reports_what_it_waits_for(
     manifest: Object, state: State, reason: str, message: str | None
 ) -> None:
-    verdict = judge(manifest)
-    assert (verdict.state, verdict.reason) == (state, reason)
-    assert message is None or verdict.message == message
+    readiness = compute_readiness(manifest)
+    assert (readiness.state, readiness.reason) == (state, reason)
+    assert message is None or readiness.message == message
 
 
 def _job(conditions: dict[str, str], *, suspend: bool = False) -> Object:
-    stated = [{"type": name, "status": status, "reason": f"Because{name}"} for name, status in conditions.items()]
-    status = {"active": 1, "failed": 2, "conditions": stated}
+    converted = [{"type": name, "status": status, "reason": f"Because{name}"} for name, status in conditions.items()]
+    status = {"active": 1, "failed": 2, "conditions": converted}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -162,15 +162,17 @@ def _job(conditions: dict[str, str], *, suspend: bool = False) -> Object:
     ],
 )
 def test_a_job_is_ready_when_it_is_complete(manifest: Object, state: State, reason: str) -> None:
-    verdict = judge(manifest)
-    assert (verdict.state, verdict.reason) == (state, reason)
+    readiness = compute_readiness(manifest)
+    assert (readiness.state, readiness.reason) == (state, reason)
 
 
-def test_a_running_job_says_how_far_it_is() -> None:
-    assert judge(_job({})).message == "1 active, 0 succeeded, 2 failed"
+def test_a_running_job_reports_its_progress() -> None:
+    assert compute_readiness(_job({})).message == "1 active, 0 succeeded, 2 failed"
 
 
 @pytest.mark.parametrize(("suspend", "reason"), [(False, "Scheduled"), (True, "Suspended")])
-def test_a_cron_job_is_ready_as_soon_as_it_exists(suspend: bool, reason: str) -> None:
-    verdict = judge({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {}, "spec": {"suspend": suspend}})
-    assert (verdict.state, verdict.reason) == (State.READY, reason)
+def test_a_cron_job_is_always_ready(suspend: bool, reason: str) -> None:
+    readiness = compute_readiness(
+        {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {}, "spec": {"suspend": suspend}}
+    )
+    assert (readiness.state, readiness.reason) == (State.READY, reason)

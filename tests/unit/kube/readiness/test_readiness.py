@@ -1,4 +1,4 @@
-"""Verdicts on kinds other than workloads, on kinds that nobody knows, and on many objects together."""
+"""Readiness of kinds other than workloads, of custom resources, and summaries."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.kube.objects import Object, ObjectRef
-from governor.kube.readiness.table import ALWAYS_READY, RULES, judge
-from governor.kube.readiness.verdict import (
+from governor.kube.readiness.kinds import ALWAYS_READY, RULES_BY_KIND, compute_readiness
+from governor.kube.readiness.state import (
     Readiness,
     State,
     failed,
@@ -196,9 +196,9 @@ CUSTOM = "example.com/v1 Widget"
         (_object("admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration"), State.READY, "Exists"),
     ],
 )
-def test_each_kind_is_judged_by_its_own_rule(manifest: Object, state: State, reason: str) -> None:
-    verdict = judge(manifest)
-    assert (verdict.state, verdict.reason) == (state, reason)
+def test_each_kind_has_its_own_rule(manifest: Object, state: State, reason: str) -> None:
+    readiness = compute_readiness(manifest)
+    assert (readiness.state, readiness.reason) == (state, reason)
 
 
 @pytest.mark.parametrize(
@@ -235,34 +235,36 @@ def test_each_kind_is_judged_by_its_own_rule(manifest: Object, state: State, rea
         ("fine", State.UNKNOWN, "Unreadable"),
     ],
 )
-def test_a_custom_resource_is_judged_by_the_usual_conditions(status: Any, state: State, reason: str) -> None:
-    verdict = judge(_object(CUSTOM, status))
-    assert (verdict.state, verdict.reason) == (state, reason)
+def test_a_custom_resource_follows_the_kstatus_conventions(status: Any, state: State, reason: str) -> None:
+    readiness = compute_readiness(_object(CUSTOM, status))
+    assert (readiness.state, readiness.reason) == (state, reason)
 
 
-def test_a_condition_without_words_is_told_by_its_type() -> None:
-    verdict = judge(_object(CUSTOM, {"conditions": [{"type": "Ready", "status": "False"}]}))
-    assert verdict == progressing("Ready", "Ready is False")
+def test_a_condition_without_reason_is_described_by_its_type() -> None:
+    readiness = compute_readiness(_object(CUSTOM, {"conditions": [{"type": "Ready", "status": "False"}]}))
+    assert readiness == progressing("Ready", "Ready is False")
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "apps/v1 Deployment", CUSTOM])
-def test_a_removal_that_was_asked_for_comes_before_all_else(kind: str) -> None:
+def test_a_requested_deletion_takes_precedence(kind: str) -> None:
     deleted = "2026-01-01T00:00:00Z"
-    held = _object(kind, deletionTimestamp=deleted, finalizers=["example.com/a", "example.com/b"])
-    assert judge(held) == terminating("Finalizers", "waits for its finalizers: example.com/a, example.com/b")
-    assert judge(_object(kind, deletionTimestamp=deleted)) == terminating(
-        "Deleted", f"its removal was asked for at {deleted}"
+    blocked = _object(kind, deletionTimestamp=deleted, finalizers=["example.com/a", "example.com/b"])
+    assert compute_readiness(blocked) == terminating(
+        "Finalizers", "waits for its finalizers: example.com/a, example.com/b"
+    )
+    assert compute_readiness(_object(kind, deletionTimestamp=deleted)) == terminating(
+        "Deleted", f"deletion was requested at {deleted}"
     )
 
 
-def test_a_namespace_that_does_not_end_says_what_keeps_it() -> None:
+def test_a_terminating_namespace_reports_what_blocks_it() -> None:
     status = {"phase": "Terminating"} | _conditions(NamespaceContentRemaining="True", NamespaceDeletionFailure="False")
-    verdict = judge(_object("Namespace", status, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert verdict == terminating("WhyNamespaceContentRemaining", "about NamespaceContentRemaining")
+    readiness = compute_readiness(_object("Namespace", status, deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert readiness == terminating("WhyNamespaceContentRemaining", "about NamespaceContentRemaining")
 
 
 def test_no_kind_is_in_both_tables() -> None:
-    assert not ALWAYS_READY & RULES.keys()
+    assert not ALWAYS_READY & RULES_BY_KIND.keys()
 
 
 JSON = st.recursive(
@@ -277,43 +279,47 @@ PART = st.dictionaries(FIELDS, JSON, max_size=4)
 
 
 @given(
-    of_kind=st.sampled_from([*RULES, *ALWAYS_READY, ("example.com", "Widget")]), spec=PART | JSON, status=PART | JSON
+    group_kind=st.sampled_from([*RULES_BY_KIND, *ALWAYS_READY, ("example.com", "Widget")]),
+    spec=PART | JSON,
+    status=PART | JSON,
 )
-def test_whatever_is_in_an_object_there_is_a_verdict(of_kind: tuple[str, str], spec: Any, status: Any) -> None:
-    group, kind = of_kind
+def test_objects_with_arbitrary_spec_and_status_have_a_readiness(
+    group_kind: tuple[str, str], spec: Any, status: Any
+) -> None:
+    group, kind = group_kind
     manifest = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "spec": spec, "status": status}
-    verdict = judge(manifest)
-    assert verdict.state in State
-    assert verdict.reason
+    readiness = compute_readiness(manifest)
+    assert readiness.state in State
+    assert readiness.reason
 
 
 def _ref(name: str) -> ObjectRef:
     return ObjectRef("", "ConfigMap", "shop", name)
 
 
-def test_of_many_the_worst_gives_state_and_reason_and_is_named_first() -> None:
-    verdicts = {
+def test_a_summary_has_the_worst_state_and_lists_the_worst_object_first() -> None:
+    objects = {
         _ref("a"): ready("Exists"),
         _ref("b"): progressing("RollingOut", "1 of 2 available"),
         _ref("c"): terminating("Deleted"),
         _ref("d"): failed("Lost", "its volume is gone"),
         _ref("e"): unknown("NodeLost"),
     }
-    assert summarise(verdicts) == failed(
+    assert summarise(objects) == failed(
         "Lost",
         "4 of 5 not ready: ConfigMap shop/d failed, Lost: its volume is gone; ConfigMap shop/e unknown, NodeLost; "
         "ConfigMap shop/c terminating, Deleted; ConfigMap shop/b progressing, RollingOut: 1 of 2 available",
     )
 
 
-def test_when_all_are_ready_they_are_only_counted() -> None:
+def test_a_summary_of_ready_objects_only_counts_them() -> None:
     assert summarise({_ref("a"): ready("Exists"), _ref("b"): ready("Exists")}) == ready("AllReady", "all 2 ready")
-    assert summarise({}) == ready("Empty", "there is nothing")
+    assert summarise({}) == ready("Empty", "there are no objects")
 
 
-def test_what_does_not_fit_is_counted() -> None:
-    verdicts = {_ref(f"c{number:03}"): progressing("Pending", "x" * 50) for number in range(200)}
-    message = summarise(verdicts, most_characters=300).message
+def test_objects_that_do_not_fit_are_counted() -> None:
+    objects = {_ref(f"c{number:03}"): progressing("Pending", "x" * 50) for number in range(200)}
+    message = summarise(objects, max_characters=300).message
     assert message.startswith("200 of 200 not ready: ConfigMap shop/c000 progressing, Pending: xx")
     assert message.endswith(f"; and {200 - message.count('ConfigMap')} more")
     assert message.count("ConfigMap") == 2
@@ -321,12 +327,12 @@ def test_what_does_not_fit_is_counted() -> None:
 
 @given(
     messages=st.lists(st.text(max_size=2000), min_size=1, max_size=30),
-    most=st.integers(min_value=100, max_value=2000),
+    limit=st.integers(min_value=100, max_value=2000),
 )
-def test_a_summary_never_grows_beyond_its_bound(messages: list[str], most: int) -> None:
-    verdicts: dict[ObjectRef, Readiness] = {
+def test_a_summary_never_exceeds_its_limit(messages: list[str], limit: int) -> None:
+    objects: dict[ObjectRef, Readiness] = {
         _ref(f"c{number}"): failed("Broken", message) for number, message in enumerate(messages)
     }
-    message = summarise(verdicts, most_characters=most).message
-    assert len(message) <= most
+    message = summarise(objects, max_characters=limit).message
+    assert len(message) <= limit
     assert "ConfigMap shop/c0" in message

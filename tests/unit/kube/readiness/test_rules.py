@@ -1,4 +1,4 @@
-"""Rules of path, operator and value, for kinds that only the caller knows."""
+"""Readiness rules given by the caller."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from governor.kube.objects import Object
+from governor.kube.readiness.kinds import compute_readiness
 from governor.kube.readiness.rules import Operator, Rule, Rules, Scalar
-from governor.kube.readiness.table import judge
-from governor.kube.readiness.verdict import State, failed, progressing, ready
+from governor.kube.readiness.state import State, failed, progressing, ready
 
 WIDGET: Object = {
     "apiVersion": "example.com/v1",
@@ -76,7 +76,7 @@ def test_a_rule_compares_the_field_at_its_path(rule: Rule, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "complaint"),
+    ("rule", "message"),
     [
         ({"path": "", "operator": "Exists"}, "rule on '': the path is empty"),
         ({"path": "status..x", "operator": "Exists"}, "rule on 'status..x': not a path at position 6"),
@@ -93,18 +93,18 @@ def test_a_rule_compares_the_field_at_its_path(rule: Rule, holds: bool) -> None:
         ({"path": "a", "operator": "Equals", "value": {}}, "Expected `"),
     ],
 )
-def test_a_wrong_rule_is_refused_with_what_is_wrong(rule: Object, complaint: str) -> None:
+def test_an_invalid_rule_is_rejected_with_its_problem(rule: Object, message: str) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert([rule], list[Rule])
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_rules_without_one_for_readiness_are_refused() -> None:
+def test_rules_without_a_readiness_rule_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least one rule under ready"):
         Rules(())
 
 
-def test_every_operator_can_be_told() -> None:
+def test_every_operator_is_printable() -> None:
     examples: dict[Operator, Scalar | tuple[Scalar, ...] | None] = {
         Operator.EXISTS: None,
         Operator.DOES_NOT_EXIST: None,
@@ -133,7 +133,7 @@ RULES = Rules(
 
 
 @pytest.mark.parametrize(
-    ("change", "verdict"),
+    ("change", "readiness"),
     [
         ({}, ready("Rules")),
         ({"spec": {"size": 2}}, progressing("ReadinessRule", "waits for: spec.size AtLeast 3 (is 2)")),
@@ -147,30 +147,30 @@ RULES = Rules(
         ),
     ],
 )
-def test_rules_decide_in_place_of_conditions(change: Object, verdict: Any) -> None:
-    assert judge(WIDGET | change, RULES) == verdict
+def test_rules_replace_conditions(change: Object, readiness: Any) -> None:
+    assert compute_readiness(WIDGET | change, RULES) == readiness
 
 
-def test_rules_do_not_excuse_a_stale_status_or_a_removal() -> None:
+def test_stale_status_and_deletion_take_precedence_over_rules() -> None:
     stale = WIDGET | {"status": WIDGET["status"] | {"observedGeneration": 1}}
-    assert judge(stale, RULES).reason == "StaleStatus"
-    removed = WIDGET | {"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert judge(removed, RULES).state is State.TERMINATING
+    assert compute_readiness(stale, RULES).reason == "StaleStatus"
+    deleted = WIDGET | {"metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert compute_readiness(deleted, RULES).state is State.TERMINATING
 
 
-def test_a_rule_may_stand_in_for_the_rule_of_a_known_kind() -> None:
+def test_rules_replace_the_rule_of_a_known_kind() -> None:
     ingress: Object = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}
-    wants_address = Rules((_rule("status.loadBalancer.ingress[0]", "Exists"),))
-    assert judge(ingress).state is State.READY
-    assert judge(ingress, wants_address).state is State.PROGRESSING
+    requires_address = Rules((_rule("status.loadBalancer.ingress[0]", "Exists"),))
+    assert compute_readiness(ingress).state is State.READY
+    assert compute_readiness(ingress, requires_address).state is State.PROGRESSING
 
 
-def test_what_is_in_a_secret_is_not_told() -> None:
+def test_values_of_a_secret_are_hidden() -> None:
     secret: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": "aHVudGVyMg=="}}
-    wrong = judge(secret, Rules((_rule("data.key", "DoesNotExist"), _rule("data.other", "Exists"))))
-    assert wrong.message == "waits for: data.key DoesNotExist (is there); data.other Exists (is absent)"
+    hidden = compute_readiness(secret, Rules((_rule("data.key", "DoesNotExist"), _rule("data.other", "Exists"))))
+    assert hidden.message == "waits for: data.key DoesNotExist (is set); data.other Exists (is absent)"
 
 
-def test_a_long_value_is_cut() -> None:
-    verdict = judge(WIDGET | {"spec": {"size": "x" * 5000}}, RULES)
-    assert len(verdict.message) < 150
+def test_a_long_value_is_truncated() -> None:
+    readiness = compute_readiness(WIDGET | {"spec": {"size": "x" * 5000}}, RULES)
+    assert len(readiness.message) < 150

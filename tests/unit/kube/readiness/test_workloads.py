@@ -1,12 +1,12 @@
-"""Kinds that keep pods are ready when all their pods are, of the latest template; never at the first one."""
+"""Readiness of workload controllers."""
 
 from typing import Any
 
 import pytest
 
 from governor.kube.objects import Object
-from governor.kube.readiness.table import judge
-from governor.kube.readiness.verdict import State
+from governor.kube.readiness.kinds import compute_readiness
+from governor.kube.readiness.state import State
 
 
 def _object(kind: str, spec: Object, status: Object, *, api_version: str = "apps/v1") -> Object:
@@ -44,12 +44,12 @@ ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
         (_deployment(COMPLETE, paused=True), State.READY, "Available", "3 available"),
         (_deployment(COMPLETE | {"availableReplicas": 1}), State.PROGRESSING, "RollingOut", "1 of 3 available"),
         (_deployment(COMPLETE | {"updatedReplicas": 2}), State.PROGRESSING, "RollingOut", "2 of 3 updated"),
-        (_deployment(COMPLETE | {"replicas": 4}), State.PROGRESSING, "RollingOut", "1 old still there"),
+        (_deployment(COMPLETE | {"replicas": 4}), State.PROGRESSING, "RollingOut", "1 old still exist"),
         (
             _deployment(COMPLETE | {"updatedReplicas": 1}, paused=True),
             State.PROGRESSING,
             "Paused",
-            "1 of 3 updated; does not go on until spec.paused is taken away",
+            "1 of 3 updated; paused until spec.paused is removed",
         ),
         (
             _deployment(COMPLETE | {"availableReplicas": 2, "conditions": [DEADLINE]}),
@@ -64,24 +64,24 @@ ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
             "FailedCreate",
             "0 of 3 updated: exceeded quota",
         ),
-        (_deployment({}, replicas=0), State.READY, "ScaledToZero", "no replicas are wanted"),
-        (_deployment({"replicas": 2}, replicas=0), State.PROGRESSING, "RollingOut", "2 old still there"),
+        (_deployment({}, replicas=0), State.READY, "ScaledToZero", "scaled to zero replicas"),
+        (_deployment({"replicas": 2}, replicas=0), State.PROGRESSING, "RollingOut", "2 old still exist"),
         (
             _object("Deployment", {}, COMPLETE),
             State.PROGRESSING,
             "StaleStatus",
-            "its controller has seen none yet, not generation 3",
+            "its controller has observed no generation yet, not generation 3",
         ),
         (
             _deployment(COMPLETE | {"observedGeneration": 2}),
             State.PROGRESSING,
             "StaleStatus",
-            "its controller has seen generation 2, not generation 3",
+            "its controller has observed generation 2, not generation 3",
         ),
         (_stateful_set(COMPLETE), State.READY, "Available", "3 available"),
         (_stateful_set(COMPLETE | {"availableReplicas": 2}), State.PROGRESSING, "RollingOut", "2 of 3 available"),
         (_stateful_set(COMPLETE | {"updatedReplicas": 1}), State.PROGRESSING, "RollingOut", "1 of 3 updated"),
-        (_stateful_set(COMPLETE | {"replicas": 5}), State.PROGRESSING, "RollingOut", "2 surplus still there"),
+        (_stateful_set(COMPLETE | {"replicas": 5}), State.PROGRESSING, "RollingOut", "2 surplus still exist"),
         (
             _stateful_set(COMPLETE | {"updatedReplicas": 1}, updateStrategy={"rollingUpdate": {"partition": 2}}),
             State.READY,
@@ -171,16 +171,16 @@ ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
             "RollingOut",
             "1 of 2 available",
         ),
-        (_daemon_set({"desiredNumberScheduled": 0}), State.READY, "NoNodes", "no node is to have a pod of it"),
+        (_daemon_set({"desiredNumberScheduled": 0}), State.READY, "NoNodes", "no node is eligible for its pods"),
         (_object("DaemonSet", {}, {}), State.PROGRESSING, "StaleStatus", None),
     ],
 )
 def test_a_workload_is_ready_only_with_all_its_pods(
     manifest: Object, state: State, reason: str, message: str | None
 ) -> None:
-    verdict = judge(manifest)
-    assert (verdict.state, verdict.reason) == (state, reason)
-    assert message is None or verdict.message == message
+    readiness = compute_readiness(manifest)
+    assert (readiness.state, readiness.reason) == (state, reason)
+    assert message is None or readiness.message == message
 
 
 @pytest.mark.parametrize(("api_version", "kind"), [("apps/v1", "ReplicaSet"), ("v1", "ReplicationController")])
@@ -193,7 +193,7 @@ def test_a_workload_is_ready_only_with_all_its_pods(
         (
             {"replicas": 3, "fullyLabeledReplicas": 3, "availableReplicas": 3},
             State.PROGRESSING,
-            "1 surplus still there",
+            "1 surplus still exist",
         ),
         ({"conditions": [QUOTA]}, State.PROGRESSING, "0 of 2 labelled: exceeded quota"),
     ],
@@ -202,5 +202,5 @@ def test_a_replica_set_is_ready_only_with_all_its_pods(
     api_version: str, kind: str, status: Object, state: State, message: str
 ) -> None:
     manifest = _object(kind, {"replicas": 2}, {"observedGeneration": 3} | status, api_version=api_version)
-    verdict = judge(manifest)
-    assert (verdict.state, verdict.message) == (state, message)
+    readiness = compute_readiness(manifest)
+    assert (readiness.state, readiness.message) == (state, message)

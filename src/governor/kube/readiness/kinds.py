@@ -1,6 +1,6 @@
-"""Which kind of Kubernetes 1.36 is judged how; each kind that its API server can serve is in one of the two tables.
+"""Readiness rules of the kinds of Kubernetes 1.36; every kind that its API server can serve is in one of the tables.
 
-A kind in neither is a custom resource, judged by the conventions for conditions. Versions of a kind share its rule.
+Other kinds are custom resources, evaluated by the kstatus conventions. All versions of a kind share one rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,16 +10,16 @@ import msgspec
 
 from governor.kube.objects import Object, group_of
 from governor.kube.readiness import cluster, network, pods, storage, workloads
-from governor.kube.readiness.conditions import ANY_KIND, Conditions
-from governor.kube.readiness.fields import Metadata, read, removal, stale
+from governor.kube.readiness.conditions import GENERIC, ConditionRule
+from governor.kube.readiness.fields import Metadata, convert, stale_status, termination
 from governor.kube.readiness.rules import Rules
-from governor.kube.readiness.verdict import Readiness, ready, unknown
+from governor.kube.readiness.state import Readiness, ready, unknown
 from governor.values.trees import leaf_at
 
 GroupKind: TypeAlias = tuple[str, str]
-Judge: TypeAlias = Callable[[Object], Readiness]
+KindRule: TypeAlias = Callable[[Object], Readiness]
 
-RULES: Final[Mapping[GroupKind, Judge]] = {
+RULES_BY_KIND: Final[Mapping[GroupKind, KindRule]] = {
     ("", "Namespace"): cluster.namespace,
     ("", "Node"): cluster.node,
     ("", "PersistentVolume"): storage.persistent_volume,
@@ -29,10 +29,10 @@ RULES: Final[Mapping[GroupKind, Judge]] = {
     ("", "ResourceQuota"): cluster.resource_quota,
     ("", "Service"): network.service,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): cluster.validating_admission_policy,
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): Conditions(
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): ConditionRule(
         required=("NamesAccepted", "KubernetesAPIApprovalPolicyConformant"), ready=("Established",)
     ),
-    ("apiregistration.k8s.io", "APIService"): Conditions(ready=("Available",)),
+    ("apiregistration.k8s.io", "APIService"): ConditionRule(ready=("Available",)),
     ("apps", "DaemonSet"): workloads.daemon_set,
     ("apps", "Deployment"): workloads.deployment,
     ("apps", "ReplicaSet"): workloads.replica_set,
@@ -41,20 +41,22 @@ RULES: Final[Mapping[GroupKind, Judge]] = {
     ("batch", "CronJob"): workloads.cron_job,
     ("batch", "Job"): workloads.job,
     ("certificates.k8s.io", "CertificateSigningRequest"): cluster.certificate_signing_request,
-    ("certificates.k8s.io", "PodCertificateRequest"): Conditions(failed=("Denied", "Failed"), ready=("Issued",)),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Conditions(busy=("Dangling",), silence=ready("InForce")),
+    ("certificates.k8s.io", "PodCertificateRequest"): ConditionRule(failed=("Denied", "Failed"), ready=("Issued",)),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): ConditionRule(in_progress=("Dangling",), default=ready("InForce")),
     ("networking.k8s.io", "Ingress"): network.ingress,
-    ("networking.k8s.io", "ServiceCIDR"): Conditions(ready=("Ready",)),
+    ("networking.k8s.io", "ServiceCIDR"): ConditionRule(ready=("Ready",)),
     ("policy", "PodDisruptionBudget"): cluster.pod_disruption_budget,
-    ("resource.k8s.io", "DeviceTaintRule"): Conditions(busy=("EvictionInProgress",), silence=ready("InForce")),
+    ("resource.k8s.io", "DeviceTaintRule"): ConditionRule(
+        in_progress=("EvictionInProgress",), default=ready("InForce")
+    ),
     ("resource.k8s.io", "ResourceClaim"): storage.resource_claim,
-    ("resource.k8s.io", "ResourcePoolStatusRequest"): Conditions(failed=("Failed",), ready=("Complete",)),
-    ("scheduling.k8s.io", "PodGroup"): Conditions(ready=("PodGroupScheduled",)),
+    ("resource.k8s.io", "ResourcePoolStatusRequest"): ConditionRule(failed=("Failed",), ready=("Complete",)),
+    ("scheduling.k8s.io", "PodGroup"): ConditionRule(ready=("PodGroupScheduled",)),
     ("storage.k8s.io", "VolumeAttachment"): storage.volume_attachment,
-    ("storagemigration.k8s.io", "StorageVersionMigration"): Conditions(failed=("Failed",), ready=("Succeeded",)),
+    ("storagemigration.k8s.io", "StorageVersionMigration"): ConditionRule(failed=("Failed",), ready=("Succeeded",)),
 }
 
-_STORED: Final[Mapping[str, tuple[str, ...]]] = {
+_STATELESS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("ConfigMap", "Endpoints", "LimitRange", "PodTemplate", "Secret", "ServiceAccount"),
     "admissionregistration.k8s.io": (
         "MutatingAdmissionPolicy",
@@ -74,7 +76,7 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
     "scheduling.k8s.io": ("PriorityClass", "Workload"),
     "storage.k8s.io": ("CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttributesClass"),
 }
-"""Settings and templates: there is nothing to wait for once the API server has stored them."""
+"""Configuration and templates: ready once the API server has stored them."""
 
 _RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("ComponentStatus", "Event"),
@@ -82,9 +84,9 @@ _RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "events.k8s.io": ("Event",),
     "internal.apiserver.k8s.io": ("StorageVersion",),
 }
-"""What the cluster's own parts note down; nobody waits for it."""
+"""Records that the components of the cluster write."""
 
-_QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+_REVIEWS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("Binding",),
     "authentication.k8s.io": ("SelfSubjectReview", "TokenReview"),
     "authorization.k8s.io": (
@@ -94,53 +96,52 @@ _QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "SubjectAccessReview",
     ),
 }
-"""Answered when created and never stored."""
+"""Virtual kinds: answered on creation and never stored."""
 
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
 """No generation has more."""
 
 ALWAYS_READY: Final[frozenset[GroupKind]] = frozenset(
-    (group, kind) for table in (_STORED, _RECORDS, _QUESTIONS) for group, kinds in table.items() for kind in kinds
+    (group, kind) for table in (_STATELESS, _RECORDS, _REVIEWS) for group, kinds in table.items() for kind in kinds
 )
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _MetadataOnly(msgspec.Struct, frozen=True):
     metadata: Metadata = Metadata()
 
 
-def judge(manifest: Object, rules: Rules | None = None) -> Readiness:
-    """The readiness of one object as the API server returned it, by the caller's rules if there are any.
+def compute_readiness(manifest: Object, rules: Rules | None = None) -> Readiness:
+    """Return the readiness of one live object, by the caller's rules if given.
 
-    Whatever the rule: a removal that was asked for and a status of another generation come first. A status that cannot
-    be read is UNKNOWN.
+    A requested deletion and a stale status take precedence over any rule. A status that cannot be converted is UNKNOWN.
     """
     api_version, kind = manifest.get("apiVersion"), manifest.get("kind")
-    of_kind = (group_of(api_version), kind) if isinstance(api_version, str) and isinstance(kind, str) else ("", "")
+    group_kind = (group_of(api_version), kind) if isinstance(api_version, str) and isinstance(kind, str) else ("", "")
     try:
-        return _before_all(manifest, of_kind) or (rules or _rule(of_kind))(manifest)
+        return _terminating_or_stale(manifest, group_kind) or (rules or _rule_of(group_kind))(manifest)
     except msgspec.ValidationError as error:
         return unknown("Unreadable", f"its fields are not those of {kind}: {error}")
 
 
-def _before_all(manifest: Object, of_kind: GroupKind) -> Readiness | None:
-    metadata = read(manifest, _Named).metadata
+def _terminating_or_stale(manifest: Object, group_kind: GroupKind) -> Readiness | None:
+    metadata = convert(manifest, _MetadataOnly).metadata
     if metadata.deletion_timestamp:
-        return cluster.namespace(manifest) if of_kind == ("", "Namespace") else removal(metadata)
+        return cluster.namespace(manifest) if group_kind == ("", "Namespace") else termination(metadata)
     observed = _observed_generation(manifest)
-    return None if observed is None else stale(metadata, observed)
+    return None if observed is None else stale_status(metadata, observed)
 
 
 def _observed_generation(manifest: Object) -> int | None:
-    """None if it says none; some custom resources write it as a text."""
+    """Return ``status.observedGeneration``, which some custom resources write as a string, or None."""
     value = leaf_at(manifest, ("status", "observedGeneration"))
     if isinstance(value, str) and value.isdecimal():
-        return int(value[:_MOST_DIGITS])
+        return int(value[:_MAX_DIGITS])
     return value if isinstance(value, int) else None
 
 
-def _rule(of_kind: GroupKind) -> Judge:
-    return _always if of_kind in ALWAYS_READY else RULES.get(of_kind, ANY_KIND)
+def _rule_of(group_kind: GroupKind) -> KindRule:
+    return _exists if group_kind in ALWAYS_READY else RULES_BY_KIND.get(group_kind, GENERIC)
 
 
-def _always(_: Object) -> Readiness:
+def _exists(_: Object) -> Readiness:
     return ready("Exists")
