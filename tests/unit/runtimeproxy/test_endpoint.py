@@ -1,4 +1,4 @@
-"""The socket on which the proxy serves."""
+"""Claiming and removing the proxy's listening socket."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ from governor.errors import GovernorError
 from governor.runtimeproxy.endpoint import claim
 
 
-def test_a_socket_is_removed_by_who_took_it(tmp_path: Path) -> None:
+def test_a_claimed_socket_is_removed(tmp_path: Path) -> None:
     endpoint = claim(tmp_path / "deep" / "down" / "s")
     with endpoint.listener:
         assert endpoint.path.is_socket()
@@ -19,7 +19,7 @@ def test_a_socket_is_removed_by_who_took_it(tmp_path: Path) -> None:
     assert not endpoint.path.exists()
 
 
-def test_a_socket_on_which_somebody_serves_is_left_to_them(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_not_claimed(tmp_path: Path) -> None:
     first = claim(tmp_path / "s")
     with first.listener, pytest.raises(GovernorError, match="another program serves"):
         claim(tmp_path / "s")
@@ -27,7 +27,7 @@ def test_a_socket_on_which_somebody_serves_is_left_to_them(tmp_path: Path) -> No
     assert first.path.is_socket()
 
 
-def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     first = claim(tmp_path / "s")
     first.listener.close()
     second = claim(tmp_path / "s")
@@ -35,7 +35,7 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
         client.connect(str(second.path))
 
 
-def test_a_socket_that_is_somebody_elses_by_now_is_not_removed(tmp_path: Path) -> None:
+def test_a_socket_replaced_by_another_process_is_not_removed(tmp_path: Path) -> None:
     first = claim(tmp_path / "s")
     first.path.unlink()
     second = claim(tmp_path / "s")
@@ -44,6 +44,6 @@ def test_a_socket_that_is_somebody_elses_by_now_is_not_removed(tmp_path: Path) -
         assert second.path.exists()
 
 
-def test_a_path_that_is_too_long_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(GovernorError, match="cannot serve on"):
         claim(tmp_path / ("x" * 120))

@@ -1,4 +1,4 @@
-"""Plugins never use up the time of the runtime."""
+"""Deadlines: the grpc-timeout header, and the time left for plugins and the runtime."""
 
 import pytest
 from hypothesis import given
@@ -22,12 +22,12 @@ times = st.floats(0.001, 1000)
         ("0S", 0.0),
     ],
 )
-def test_a_deadline_is_read_from_its_header(header: str, seconds: float) -> None:
+def test_the_timeout_header_is_parsed(header: str, seconds: float) -> None:
     assert timeout_s(header) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("header", [None, "", "10", "S", "10s", "123456789S", "-1S", "1.5S", " 1S", "1S\n"])
-def test_a_header_that_is_none_sets_no_deadline(header: str | None) -> None:
+def test_an_absent_or_malformed_header_sets_no_deadline(header: str | None) -> None:
     assert timeout_s(header) is None
 
 
@@ -42,27 +42,27 @@ def test_a_header_that_is_none_sets_no_deadline(header: str | None) -> None:
         (1e300, b"99999999H"),
     ],
 )
-def test_a_time_of_ours_is_written_with_the_digits_that_a_header_may_have(seconds: float, header: bytes) -> None:
+def test_the_timeout_header_has_at_most_eight_digits(seconds: float, header: bytes) -> None:
     assert timeout_header(seconds) == header
 
 
-def test_plugins_have_their_own_time_when_there_is_enough() -> None:
+def test_plugins_get_their_own_timeout_if_there_is_enough_time() -> None:
     assert allowance_s(None, [2, 3]) == 2
     assert allowance_s(60, [2, 3]) == 2
     assert allowance_s(5, [2, 3]) == 2
 
 
-def test_too_little_time_is_shared() -> None:
+def test_too_little_time_is_shared_proportionally() -> None:
     assert allowance_s(2.5, [2, 3]) == pytest.approx(1.0)
     assert allowance_s(2.5, [3]) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("left_s", [0, -0.1, -60])
-def test_without_time_nobody_is_asked(left_s: float) -> None:
+def test_without_time_left_no_plugin_is_called(left_s: float) -> None:
     assert allowance_s(left_s, [2, 3]) == 0
 
 
-def test_the_runtime_keeps_what_is_wanted_and_half_of_a_short_call() -> None:
+def test_the_reserve_is_at_most_half_of_the_deadline() -> None:
     assert reserve_s(120, 5) == 5
     assert reserve_s(2, 5) == 1
     assert reserve_s(None, 5) == 0
@@ -70,7 +70,7 @@ def test_the_runtime_keeps_what_is_wanted_and_half_of_a_short_call() -> None:
 
 @brief
 @given(times, times, st.lists(times, min_size=1, max_size=5), st.data())
-def test_whatever_plugins_take_the_reserve_is_left(
+def test_plugins_never_use_up_the_reserve(
     deadline_s: float, wanted_s: float, timeouts_s: list[float], data: st.DataObject
 ) -> None:
     reserve = reserve_s(deadline_s, wanted_s)

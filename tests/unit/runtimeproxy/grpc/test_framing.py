@@ -1,4 +1,4 @@
-"""One gRPC message in one body."""
+"""Framing of the single message in a unary call's body."""
 
 import gzip
 
@@ -17,7 +17,7 @@ def compressed(message: bytes) -> bytes:
 
 @brief
 @given(st.binary(max_size=64))
-def test_a_message_is_found_in_its_body(message: bytes) -> None:
+def test_a_message_round_trips(message: bytes) -> None:
     assert unwrap(wrap(message)) == message
     assert unwrap(wrap(message), "gzip") == message
     assert unwrap(compressed(gzip.compress(message)), "gzip") == message
@@ -25,7 +25,7 @@ def test_a_message_is_found_in_its_body(message: bytes) -> None:
 
 @brief
 @given(st.binary(max_size=64), st.sampled_from(["", "gzip", "zstd"]))
-def test_any_bytes_are_a_message_or_a_clear_refusal(body: bytes, encoding: str) -> None:
+def test_any_bytes_are_a_message_or_a_known_error(body: bytes, encoding: str) -> None:
     try:
         message = unwrap(body, encoding)
     except GovernorError as error:
@@ -35,27 +35,27 @@ def test_any_bytes_are_a_message_or_a_clear_refusal(body: bytes, encoding: str) 
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\0", wrap(b"ab")[:-1], wrap(b"a") + wrap(b"b"), b"\2\0\0\0\0"])
-def test_what_is_not_one_message_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_one_message_is_rejected(body: bytes) -> None:
     with pytest.raises(GovernorError) as caught:
         unwrap(body)
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "grpc-frame")
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", "deflate", "snappy"])
-def test_an_encoding_that_cannot_be_read_is_named(encoding: str) -> None:
+def test_an_unsupported_encoding_is_named_in_the_error(encoding: str) -> None:
     with pytest.raises(GovernorError, match=repr(encoding)) as caught:
         unwrap(compressed(b"ab"), encoding)
     assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "grpc-encoding")
 
 
 @pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b"cut off" * 99, mtime=0)[:-9], b""])
-def test_broken_gzip_is_refused(packed: bytes) -> None:
+def test_invalid_gzip_is_rejected(packed: bytes) -> None:
     with pytest.raises(GovernorError) as caught:
         unwrap(compressed(packed), "gzip")
     assert caught.value.kind is Kind.INVALID
 
 
-def test_a_small_body_cannot_unpack_to_a_huge_message() -> None:
+def test_a_small_body_cannot_decompress_to_a_huge_message() -> None:
     assert len(unwrap(compressed(gzip.compress(bytes(MESSAGE_LIMIT_BYTES))), "gzip")) == MESSAGE_LIMIT_BYTES
     with pytest.raises(GovernorError) as caught:
         unwrap(compressed(gzip.compress(bytes(MESSAGE_LIMIT_BYTES + 1))), "gzip")

@@ -1,4 +1,4 @@
-"""Unary calls against servers of the `h2` library that keep to the rules, and some that do not."""
+"""Unary calls against servers of the `h2` library, some of which violate the protocol."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ OK = [(b"grpc-status", b"0")]
 
 
 class ServerSide(asyncio.Protocol):
-    """One connection, and what was asked on it; ``respond`` answers a request that is complete."""
+    """One server connection and its requests; ``respond`` answers each complete request."""
 
     def __init__(self, respond: "Respond", settings: dict[h2.settings.SettingCodes, int]) -> None:
         self.respond = respond
@@ -40,14 +40,14 @@ class ServerSide(asyncio.Protocol):
         self.fields: dict[int, list[tuple[bytes, bytes]]] = {}
         self.bodies: dict[int, bytes] = {}
         self.resets: list[tuple[int, int]] = []
-        self.pongs: list[bytes] = []
-        self.most_at_once = 0
+        self.ping_acks: list[bytes] = []
+        self.max_concurrent = 0
         self.lost = False
         self._unsent: dict[int, bytes] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        # Whole, since what is set one by one is not sent with the greeting and yet counts as agreed.
+        # Set at once: single settings are not sent with the preface, but count as acknowledged.
         self.connection.local_settings = h2.settings.Settings(client=False, initial_values=self.settings)
         self.connection.initiate_connection()
         self.flush()
@@ -67,14 +67,14 @@ class ServerSide(asyncio.Protocol):
             case h2.events.RequestReceived(stream_id=stream, headers=fields):
                 self.fields[stream] = [(bytes(name), bytes(value)) for name, value in fields]
                 self.bodies[stream] = b""
-                self.most_at_once = max(self.most_at_once, self.connection.open_inbound_streams)
+                self.max_concurrent = max(self.max_concurrent, self.connection.open_inbound_streams)
             case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=size):
                 self.bodies[stream] += data
                 self.connection.acknowledge_received_data(size, stream)
             case h2.events.StreamEnded(stream_id=stream):
                 self.respond(self, stream)
             case h2.events.PingAckReceived(ping_data=data):
-                self.pongs.append(data)
+                self.ping_acks.append(data)
             case h2.events.StreamReset(stream_id=stream, error_code=code):
                 self.resets.append((stream, int(code)))
                 self._unsent.pop(stream, None)
@@ -100,7 +100,7 @@ class ServerSide(asyncio.Protocol):
         self.transport.write(self.connection.data_to_send())
 
     def write(self, data: bytes) -> None:
-        """Bytes beside the library."""
+        """Write raw bytes past the library."""
         self.flush()
         self.transport.write(data)
 
@@ -113,7 +113,7 @@ def echo(side: ServerSide, stream: int) -> None:
 
 
 def hang(side: ServerSide, stream: int) -> None:
-    """Never answers."""
+    """Never answer."""
 
 
 def status(*fields: tuple[bytes, bytes]) -> Respond:
@@ -121,7 +121,7 @@ def status(*fields: tuple[bytes, bytes]) -> Respond:
 
 
 class Bed:
-    """A server, every connection it had, and the client."""
+    """A server, all its connections, and the client."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path / "s")
@@ -152,7 +152,7 @@ class Bed:
     async def call(self, message: bytes = b"ask", *, timeout_s: float = 30.0) -> bytes:
         return await self.client.call(METHOD, message, timeout_s=timeout_s, metadata=[(b"traceparent", b"00-1")])
 
-    async def refused(self, *, timeout_s: float = 30.0) -> GovernorError:
+    async def call_fails(self, *, timeout_s: float = 30.0) -> GovernorError:
         with pytest.raises(GovernorError) as raised:
             await self.call(timeout_s=timeout_s)
         return raised.value
@@ -160,9 +160,9 @@ class Bed:
 
 @pytest.fixture
 async def bed(tmp_path: Path) -> AsyncIterator[Bed]:
-    made = Bed(tmp_path)
-    async with made.serving():
-        yield made
+    bed = Bed(tmp_path)
+    async with bed.serving():
+        yield bed
 
 
 async def test_calls_share_a_connection_and_arrive_with_their_metadata(bed: Bed) -> None:
@@ -177,21 +177,21 @@ async def test_calls_share_a_connection_and_arrive_with_their_metadata(bed: Bed)
     assert bed.client.connected
 
 
-async def test_a_server_that_only_asks_whether_anybody_is_there_is_answered(bed: Bed) -> None:
+async def test_pings_of_an_idle_server_are_acknowledged(bed: Bed) -> None:
     await bed.call()
     [side] = bed.sides
     for number in range(3):
         side.connection.ping(b"number %d" % number)
         side.flush()
 
-        async def is_answered(asked: int = number) -> bool:
-            return side.pongs == [b"number %d" % each for each in range(asked + 1)]
+        async def is_acknowledged(sent: int = number) -> bool:
+            return side.ping_acks == [b"number %d" % each for each in range(sent + 1)]
 
-        await until(is_answered)
+        await until(is_acknowledged)
 
 
 @pytest.mark.parametrize(("window", "size"), [(1000, 300_000), (65_535, 5_000_000), (1_000_000, 3_000_000)])
-async def test_messages_larger_than_windows_pass_both_ways(bed: Bed, window: int, size: int) -> None:
+async def test_messages_larger_than_windows_are_sent_both_ways(bed: Bed, window: int, size: int) -> None:
     bed.settings = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window}
     message = os.urandom(size)
 
@@ -199,27 +199,27 @@ async def test_messages_larger_than_windows_pass_both_ways(bed: Bed, window: int
     assert await bed.call(message[:10]) == message[:10]
 
 
-async def test_calls_at_once_share_windows_and_get_their_own_answers(bed: Bed) -> None:
+async def test_concurrent_calls_share_windows_and_get_their_own_answers(bed: Bed) -> None:
     messages = [bytes([number]) * 100_000 for number in range(20)]
 
     assert await asyncio.gather(*map(bed.call, messages)) == messages
 
 
-async def test_no_more_calls_are_made_at_once_than_the_server_takes(bed: Bed) -> None:
+async def test_concurrent_calls_respect_the_servers_limit(bed: Bed) -> None:
     bed.settings = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 2}
     messages = [b"%d" % number for number in range(30)]
 
     assert await asyncio.gather(*map(bed.call, messages)) == messages
-    assert bed.sides[0].most_at_once == 2
+    assert bed.sides[0].max_concurrent == 2
 
 
-async def test_a_call_whose_turn_does_not_come_in_time_is_never_made(bed: Bed) -> None:
+async def test_a_call_that_times_out_in_the_queue_is_never_sent(bed: Bed) -> None:
     bed.settings = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 1}
     bed.respond = hang
     first = asyncio.create_task(bed.call())
     await until(lambda: _has(bed, requests=1))
 
-    assert (await bed.refused(timeout_s=0.05)).kind is Kind.DEADLINE
+    assert (await bed.call_fails(timeout_s=0.05)).kind is Kind.DEADLINE
     bed.sides[0].answer(1, wrap(b"late"))
 
     assert await first == b"late"
@@ -228,10 +228,10 @@ async def test_a_call_whose_turn_does_not_come_in_time_is_never_made(bed: Bed) -
     assert list(bed.sides[0].fields) == [1, 3]
 
 
-async def test_a_call_that_is_given_up_is_taken_back(bed: Bed) -> None:
+async def test_a_call_that_times_out_is_reset(bed: Bed) -> None:
     bed.respond = hang
 
-    error = await bed.refused(timeout_s=2.0)
+    error = await bed.call_fails(timeout_s=2.0)
 
     assert error.kind is Kind.DEADLINE
     assert "the plugin did not answer within 2 s" in error.message
@@ -240,12 +240,12 @@ async def test_a_call_that_is_given_up_is_taken_back(bed: Bed) -> None:
     assert bed.sides[0].resets == [(1, h2.errors.ErrorCodes.CANCEL)]
 
 
-async def test_an_answer_to_a_call_that_was_given_up_disturbs_nobody(bed: Bed) -> None:
+async def test_a_late_answer_to_a_reset_call_is_ignored(bed: Bed) -> None:
     late: list[ServerSide] = []
     bed.respond = lambda side, stream: late.append(side)
-    await bed.refused(timeout_s=2.0)
+    await bed.call_fails(timeout_s=2.0)
     bed.respond = echo
-    # The server has not heard of the reset: a response, DATA and trailers for stream 1 from another encoder's table.
+    # The server has not received the reset: a response, DATA and trailers for stream 1 from another encoder's table.
     late[0].write(bytes.fromhex("000001010400000001880000050000000000010000000000"))
 
     assert await bed.call(b"next") == b"next"
@@ -259,12 +259,12 @@ async def test_an_answer_to_a_call_that_was_given_up_disturbs_nobody(bed: Bed) -
         ([(b"grpc-status", b"123456789")], Kind.INTERNAL, "gRPC status 123456789"),
     ],
 )
-async def test_a_status_is_told_with_its_message(
+async def test_an_error_status_is_raised_with_its_message(
     bed: Bed, trailers: list[tuple[bytes, bytes]], kind: Kind, message: str
 ) -> None:
     bed.respond = status(*trailers)
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code, error.message) == (kind, "grpc-status", message)
 
@@ -272,29 +272,29 @@ async def test_a_status_is_told_with_its_message(
 @pytest.mark.parametrize(
     "trailer", [(b"other", b"1"), (b"grpc-status", b""), (b"grpc-status", b"-1"), (b"grpc-status", b"9" * 5000)]
 )
-async def test_an_answer_without_a_status_that_can_be_read_is_none(bed: Bed, trailer: tuple[bytes, bytes]) -> None:
+async def test_an_answer_without_a_valid_status_is_an_internal_error(bed: Bed, trailer: tuple[bytes, bytes]) -> None:
     bed.respond = status(trailer)
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code) == (Kind.INTERNAL, "no-status")
 
 
-async def test_an_answer_of_headers_alone_is_a_status(bed: Bed) -> None:
+async def test_a_trailers_only_response_is_a_status(bed: Bed) -> None:
     bed.respond = lambda side, stream: side.connection.send_headers(
         stream, [*ANSWER, (b"grpc-status", b"5")], end_stream=True
     )
 
-    assert (await bed.refused()).kind is Kind.NOT_FOUND
+    assert (await bed.call_fails()).kind is Kind.NOT_FOUND
 
 
-async def test_another_http_status_is_no_answer(bed: Bed) -> None:
+async def test_an_http_error_status_is_raised(bed: Bed) -> None:
     bed.respond = lambda side, stream: side.connection.send_headers(stream, [(b":status", b"503")], end_stream=True)
 
-    assert "HTTP status 503" in (await bed.refused()).message
+    assert "HTTP status 503" in (await bed.call_fails()).message
 
 
-async def test_an_interim_response_is_none(bed: Bed) -> None:
+async def test_interim_responses_are_skipped(bed: Bed) -> None:
     def respond(side: ServerSide, stream: int) -> None:
         side.connection.send_headers(stream, [(b":status", b"103")])
         echo(side, stream)
@@ -304,7 +304,7 @@ async def test_an_interim_response_is_none(bed: Bed) -> None:
     assert await bed.call(b"after all") == b"after all"
 
 
-async def test_a_compressed_answer_is_unpacked(bed: Bed) -> None:
+async def test_a_compressed_answer_is_decompressed(bed: Bed) -> None:
     packed = gzip.compress(b"long " * 100)
 
     def respond(side: ServerSide, stream: int) -> None:
@@ -317,24 +317,24 @@ async def test_a_compressed_answer_is_unpacked(bed: Bed) -> None:
     assert await bed.call() == b"long " * 100
 
 
-async def test_an_answer_that_is_too_large_is_refused_and_others_go_on(bed: Bed) -> None:
+async def test_an_oversized_answer_is_rejected_and_other_calls_continue(bed: Bed) -> None:
     bed.respond = lambda side, stream: side.answer(stream, bytes(MESSAGE_LIMIT_BYTES + 3_000_000))
 
-    assert (await bed.refused()).code == "answer-size"
+    assert (await bed.call_fails()).code == "answer-size"
     bed.respond = echo
     assert await bed.call(b"next") == b"next"
     assert bed.sides[0].resets == [(1, h2.errors.ErrorCodes.CANCEL)]
 
 
-async def test_nothing_is_kept_of_answers_that_are_too_large(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_answers_are_not_kept_in_memory(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unary, "_BODY_LIMIT_BYTES", 1_000_000)
     bed.respond = lambda side, stream: side.answer(stream, bytes(1_500_000))
-    await bed.refused()
+    await bed.call_fails()
     gc.disable()
     tracemalloc.start()
     try:
         for _ in range(4):
-            assert (await bed.refused()).code == "answer-size"
+            assert (await bed.call_fails()).code == "answer-size"
         kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, unary.__file__)])
     finally:
         tracemalloc.stop()
@@ -343,7 +343,7 @@ async def test_nothing_is_kept_of_answers_that_are_too_large(bed: Bed, monkeypat
     assert sum(each.size for each in kept.traces) < 1_000_000
 
 
-async def test_an_answer_before_the_question_is_complete_counts(bed: Bed) -> None:
+async def test_an_answer_before_the_request_is_complete_counts(bed: Bed) -> None:
     bed.settings = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0}
     call = asyncio.create_task(bed.call())
     await until(lambda: _has(bed, requests=1))
@@ -354,26 +354,26 @@ async def test_an_answer_before_the_question_is_complete_counts(bed: Bed) -> Non
 
 
 @pytest.mark.parametrize(
-    "farewell",
+    "trailing",
     [
-        pytest.param(frame(RST_STREAM, 0, 1, bytes(4)), id="a reset, as it needs no more of the question"),
-        pytest.param(frame(GOAWAY, 0, 0, bytes(8)), id="its own leave"),
-        pytest.param(frame(GOAWAY, 0, 1, bytes(8)), id="what is no frame"),
+        pytest.param(frame(RST_STREAM, 0, 1, bytes(4)), id="reset"),
+        pytest.param(frame(GOAWAY, 0, 0, bytes(8)), id="goaway"),
+        pytest.param(frame(GOAWAY, 0, 1, bytes(8)), id="invalid frame"),
     ],
 )
-async def test_a_whole_answer_counts_whatever_the_server_says_right_behind_it(bed: Bed, farewell: bytes) -> None:
+async def test_a_complete_answer_counts_whatever_frame_follows_it(bed: Bed, trailing: bytes) -> None:
     def answer(side: ServerSide, stream: int) -> None:
         side.connection.send_headers(stream, ANSWER)
         side.connection.send_data(stream, wrap(b"whole"))
         side.connection.send_headers(stream, OK, end_stream=True)
-        side.transport.write(side.connection.data_to_send() + farewell)
+        side.transport.write(side.connection.data_to_send() + trailing)
 
     bed.respond = answer
     async with bed.serving():
         assert await bed.call() == b"whole"
 
 
-async def test_a_server_that_was_restarted_is_asked_at_once(bed: Bed) -> None:
+async def test_the_client_reconnects_at_once_to_a_restarted_server(bed: Bed) -> None:
     await bed.call()
     bed.sides[0].transport.abort()
 
@@ -381,26 +381,26 @@ async def test_a_server_that_was_restarted_is_asked_at_once(bed: Bed) -> None:
     assert len(bed.sides) == 2
 
 
-async def test_a_server_that_ends_each_connection_is_tried_once(bed: Bed) -> None:
+async def test_a_new_connection_that_is_closed_is_not_retried(bed: Bed) -> None:
     bed.respond = lambda side, stream: side.transport.abort()
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "connection-lost")
     assert len(bed.sides) == 1
 
 
-async def test_nobody_at_the_socket_is_said_so(tmp_path: Path) -> None:
-    error = await Bed(tmp_path).refused()
+async def test_a_missing_server_is_unreachable(tmp_path: Path) -> None:
+    error = await Bed(tmp_path).call_fails()
 
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "unreachable")
 
 
-async def test_a_server_that_goes_away_ends_what_it_began_and_gets_nothing_new(bed: Bed) -> None:
+async def test_after_goaway_open_calls_complete_and_new_ones_use_another_connection(bed: Bed) -> None:
     bed.respond = hang
     begun = asyncio.create_task(bed.call())
     await until(lambda: _has(bed, requests=1))
-    # Written beside the library, which would take it for the end of all streams: the last one is 1.
+    # Raw GOAWAY with last stream id 1: the library would close all streams.
     bed.sides[0].write(bytes.fromhex("0000080700000000000000000100000000"))
     await until(lambda: _is(not bed.client.connected))
     bed.respond = echo
@@ -412,7 +412,7 @@ async def test_a_server_that_goes_away_ends_what_it_began_and_gets_nothing_new(b
     await until(lambda: _is(bed.sides[0].lost))
 
 
-async def test_a_call_whose_turn_does_not_come_at_a_leaving_server_is_made_elsewhere(bed: Bed) -> None:
+async def test_a_queued_call_is_retried_on_another_connection_after_goaway(bed: Bed) -> None:
     bed.settings = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 1}
     await bed.call()
     bed.respond = hang
@@ -421,7 +421,7 @@ async def test_a_call_whose_turn_does_not_come_at_a_leaving_server_is_made_elsew
     waiting = asyncio.create_task(bed.call(b"waiting"))
     await asyncio.sleep(0)
     bed.respond = echo
-    # The last one is 3.
+    # GOAWAY with last stream id 3.
     bed.sides[0].write(bytes.fromhex("0000080700000000000000000300000000"))
 
     assert await waiting == b"waiting"
@@ -430,7 +430,7 @@ async def test_a_call_whose_turn_does_not_come_at_a_leaving_server_is_made_elsew
     assert [list(side.fields) for side in bed.sides] == [[1, 3], [1]]
 
 
-async def test_a_call_that_a_leaving_server_did_not_begin_is_made_elsewhere(bed: Bed) -> None:
+async def test_a_call_after_the_last_stream_id_is_retried_on_another_connection(bed: Bed) -> None:
     await bed.call()
 
     def leave(side: ServerSide, _stream: int) -> None:
@@ -443,7 +443,7 @@ async def test_a_call_that_a_leaving_server_did_not_begin_is_made_elsewhere(bed:
     assert [list(side.fields) for side in bed.sides] == [[1, 3], [1]]
 
 
-async def test_a_call_that_is_refused_unseen_is_made_again(bed: Bed) -> None:
+async def test_a_refused_stream_is_retried(bed: Bed) -> None:
     await bed.call()
 
     def refuse(side: ServerSide, stream: int) -> None:
@@ -456,21 +456,21 @@ async def test_a_call_that_is_refused_unseen_is_made_again(bed: Bed) -> None:
     assert bed.sides[0].fields.keys() == {1, 3, 5}
 
 
-async def test_a_server_that_takes_no_call_is_not_asked_again_and_again(bed: Bed) -> None:
+async def test_a_stream_refused_twice_is_not_retried_again(bed: Bed) -> None:
     await bed.call()
     bed.respond = lambda side, stream: side.connection.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "connection-lost")
     assert bed.sides[0].fields.keys() == {1, 3, 5}
 
 
-async def test_a_call_that_is_broken_off_is_not_made_again(bed: Bed) -> None:
+async def test_a_reset_call_is_not_retried(bed: Bed) -> None:
     await bed.call()
     bed.respond = lambda side, stream: side.connection.reset_stream(stream, h2.errors.ErrorCodes.INTERNAL_ERROR)
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "call-reset")
     assert bed.sides[0].fields.keys() == {1, 3}
@@ -480,18 +480,18 @@ async def test_a_call_that_is_broken_off_is_not_made_again(bed: Bed) -> None:
     "frames",
     [
         pytest.param("000001000000000001ff", id="data-before-headers"),
-        pytest.param("00000101040000000188 000001010400000001 88", id="headers-within-a-message"),
-        pytest.param("000001010400000001ff", id="headers-that-cannot-be-decoded"),
-        pytest.param("ffffff000000000001", id="a-frame-beyond-all-limits"),
-        pytest.param("000004080000000000 7fffffff", id="a-window-beyond-all-limits"),
+        pytest.param("00000101040000000188 000001010400000001 88", id="trailers-without-end-stream"),
+        pytest.param("000001010400000001ff", id="undecodable-headers"),
+        pytest.param("ffffff000000000001", id="oversized-frame"),
+        pytest.param("000004080000000000 7fffffff", id="window-beyond-the-maximum"),
         pytest.param("000005050400000001 0000000288", id="push"),
         pytest.param("485454502f312e3120343030204261642052657175657374", id="http1"),
     ],
 )
-async def test_a_server_that_breaks_rules_is_told_of(bed: Bed, frames: str) -> None:
+async def test_a_servers_protocol_error_is_raised(bed: Bed, frames: str) -> None:
     bed.respond = lambda side, stream: side.write(bytes.fromhex(frames))
 
-    error = await bed.refused()
+    error = await bed.call_fails()
 
     assert (error.kind, error.code) == (Kind.INTERNAL, "http2")
     assert "the plugin does not speak HTTP/2: " in error.message
@@ -501,7 +501,7 @@ async def test_a_server_that_breaks_rules_is_told_of(bed: Bed, frames: str) -> N
 
 async def test_calls_fail_when_the_client_is_closed(bed: Bed) -> None:
     bed.respond = hang
-    call = asyncio.create_task(bed.refused())
+    call = asyncio.create_task(bed.call_fails())
     await until(lambda: _has(bed, requests=1))
     bed.client.close()
 

@@ -1,4 +1,4 @@
-"""Two endpoints of the `h2` library with a relay between them, all in memory: a caller, a runtime and what they saw."""
+"""A relay between in-memory endpoints of the `h2` library: a caller, a runtime, and what they received."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,7 @@ def request_fields(path: bytes, *more: tuple[bytes, bytes]) -> Fields:
 
 
 class Message:
-    """One direction of a stream at one endpoint: what was read of it, and what is still to be sent."""
+    """A stream at one endpoint: what was received, and what is still to be sent."""
 
     def __init__(self, stream: int) -> None:
         self.stream_id = stream
@@ -62,7 +62,7 @@ class Message:
 
 
 class Endpoint:
-    """An `h2` connection that reads everything, gives credit for it, and sends as much as it may."""
+    """An `h2` connection that reads and acknowledges all DATA and sends as much as its windows allow."""
 
     def __init__(self, *, client: bool, rng: random.Random | None = None) -> None:
         config = h2.config.H2Configuration(client_side=client, header_encoding=None)
@@ -79,13 +79,13 @@ class Endpoint:
         self.connection.initiate_connection()
 
     def change(self, settings: dict[h2.settings.SettingCodes, int]) -> None:
-        """New settings, unless some wait to be acknowledged: the library takes one acknowledgement for all of them."""
+        """Send SETTINGS unless some are unacknowledged: the library applies all of them on one ACK."""
         if not self._changing:
             self._changing = True
             self.connection.update_settings({int(code): value for code, value in settings.items()})
 
     def open(self, fields: Fields, body: bytes = b"", *, trailers: Fields | None = None, ends: bool = True) -> Message:
-        """A new request."""
+        """Send a new request."""
         message = Message(self.connection.get_next_available_stream_id())
         self.messages[message.stream_id] = message
         self.send(message, fields, body, trailers=trailers, ends=ends)
@@ -110,7 +110,7 @@ class Endpoint:
             message.reset = code
 
     def pump(self, message: Message) -> None:
-        """Send what the windows allow, in frames of random sizes."""
+        """Send as much as the windows allow, in frames of random sizes."""
         while message.unsent and message.reset is None and not self._send_some(message):
             pass
         if not message.unsent and message.sends_end and not message.sent_end and message.reset is None:
@@ -121,7 +121,7 @@ class Endpoint:
                 self.connection.end_stream(message.stream_id)
 
     def _send_some(self, message: Message) -> bool:
-        """Whether the windows are used up."""
+        """Send one frame; return True if the windows are exhausted."""
         pad = self.rng.randrange(255) if self.padded else None
         extra = 0 if pad is None else pad + 1
         most = min(
@@ -138,9 +138,9 @@ class Endpoint:
         return False
 
     def receive(self, data: bytes) -> None:
-        """Frame by frame: the library applies its acknowledged settings only to the next chunk that it gets."""
+        """Pass frames one by one: the library applies acknowledged settings only to the next chunk."""
         for part in whole_frames(data):
-            if part[3] == GOAWAY:  # for the library it would be the end of all streams
+            if part[3] == GOAWAY:  # the library would close all streams
                 self.goaway_received = goaway_in(part[HEADER_SIZE:])
                 continue
             for event in self.connection.receive_data(part):
@@ -174,7 +174,7 @@ class Endpoint:
                 self._changing = False
 
     def resume_reading(self) -> None:
-        """Give credit for what was received, unless this endpoint does not read."""
+        """Acknowledge received DATA while ``reading`` is set."""
         if not self.reading:
             return
         unread, self._unread = self._unread, []
@@ -184,7 +184,7 @@ class Endpoint:
 
 
 class Bed:
-    """A caller, one or two upstreams and the relay; ``settle`` moves bytes until nothing moves any more."""
+    """A caller, one or two upstreams and the relay; ``settle`` moves bytes until none are left."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Bed:
         return self.upstreams[Peer.RUNTIME]
 
     def settle(self) -> list[RelayEvent]:
-        """Everything that was told meanwhile."""
+        """Move all bytes and return the events emitted meanwhile."""
         before = len(self.events)
         while self._move():
             pass
@@ -241,9 +241,6 @@ class Bed:
         cuts = sorted(self.rng.randrange(len(data) + 1) for _ in range(self.rng.randrange(4)))
         return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
 
-    def told(self, kind: type[RelayEvent]) -> list[RelayEvent]:
-        return [event for event in self.events if isinstance(event, kind)]
-
     def held_requests(self) -> list[RequestHeld]:
         return [event for event in self.events if isinstance(event, RequestHeld)]
 
@@ -257,7 +254,7 @@ class Bed:
         return [event for event in self.events if isinstance(event, UpstreamNeeded)]
 
     def check_balanced(self) -> None:
-        """Nothing is under way: every window and count is what it was at the start, on both sides of each wire."""
+        """Assert that every window and count has its initial value at both ends of each connection."""
         assert self.relay.streams == 0
         assert self.relay.held_bytes == 0
         endpoints = {Peer.CLIENT: self.caller, **self.upstreams}
@@ -272,7 +269,7 @@ class Bed:
 
 
 def whole_frames(data: bytes) -> Iterator[bytes]:
-    """A connection's beginning with its first frame, and every other frame by itself."""
+    """Yield frames one by one, the first with the connection preface if present."""
     at = 0
     begin = len(PREFACE) if data.startswith(PREFACE) else 0
     while at < len(data):
@@ -282,7 +279,7 @@ def whole_frames(data: bytes) -> Iterator[bytes]:
 
 
 def answer_all(endpoint: Endpoint, body: bytes = b"answer", trailers: Fields | None = None) -> None:
-    """Let an upstream answer each request when it is complete."""
+    """Make an upstream respond to each request once it is complete."""
     endpoint.on_complete = lambda message: endpoint.send(message, ANSWER, body, trailers=trailers or OK)
 
 
@@ -291,10 +288,10 @@ def never_indexed(name: bytes, value: bytes) -> NeverIndexedHeaderTuple:
 
 
 def grpc_status(message: Message) -> bytes:
-    """The status that a caller was told."""
+    """Return the gRPC status that a caller received."""
     return dict(message.trailers or message.fields).get(b"grpc-status", b"none")
 
 
 def outcomes(bed: Bed) -> list[Outcome]:
-    """How the streams ended so far."""
+    """Return the outcomes of the closed streams."""
     return [event.outcome for event in bed.closed_streams()]

@@ -1,4 +1,4 @@
-"""Peers that mostly keep to HTTP/2 and often do not, and a caller that decides at random: one sequence per seed."""
+"""Random sequences of mostly valid frames and random commands against a relay: one sequence per seed."""
 
 import random
 from collections.abc import Callable
@@ -24,13 +24,13 @@ LIMITS = Limits(
     max_interim_responses=2,
 )
 MAX_BUFFERED = 8 * 2 * (1000 + 65_535) + 4000
-"""Bytes of DATA that can wait: what eight streams may send both ways before their windows' size is agreed."""
+"""Bytes of DATA that can be buffered: eight streams in both directions before SETTINGS are acknowledged."""
 
 PATHS = (PLAIN, HOOKED, HOOKED, IMAGES)
 
 
 class FuzzPeer:
-    """Writes the frames of one peer, as rng has it, for streams that the relay has open."""
+    """Generator of one peer's random frames for the relay's open streams."""
 
     def __init__(self, rng: random.Random, *, client: bool) -> None:
         self.rng = rng
@@ -38,16 +38,16 @@ class FuzzPeer:
         self.encoder = Encoder()
         self.next = 1
 
-    def greeting(self) -> bytes:
+    def preface(self) -> bytes:
         return (frames.PREFACE if self.client else b"") + self._settings(0) + frames.SETTINGS_ACK
 
     def frame(self, known: list[int]) -> bytes:
-        """Something that a peer of this peer may well say."""
-        of_streams = (self._headers, self._headers, self._data, self._data, self._end)
-        of_any_time = (self._settings, self._control)
+        """Return a random frame that this peer may send."""
+        on_stream = (self._headers, self._headers, self._data, self._data, self._end)
+        at_any_time = (self._settings, self._control)
         if not known:
-            return self.rng.choice((self._headers, *of_any_time) if self.client else of_any_time)(0)
-        return self.rng.choice((*of_streams, *of_streams, *of_any_time))(self.rng.choice(known))
+            return self.rng.choice((self._headers, *at_any_time) if self.client else at_any_time)(0)
+        return self.rng.choice((*on_stream, *on_stream, *at_any_time))(self.rng.choice(known))
 
     def _settings(self, _stream: int) -> bytes:
         rng = self.rng
@@ -103,7 +103,7 @@ class FuzzPeer:
         )
 
     def mutated(self, data: bytes) -> bytes:
-        """The same with something wrong."""
+        """Return the frame corrupted."""
         rng = self.rng
         if not data:
             return data
@@ -126,7 +126,7 @@ class FuzzPeer:
 
 
 class Sequence:
-    """One relay and what is done to it."""
+    """One relay and its random peers."""
 
     def __init__(self, seed: int, *, steps: int) -> None:
         self.rng = random.Random(seed)
@@ -142,13 +142,15 @@ class Sequence:
         if self.rng.random() < 0.5:
             self.relay.attach(Peer.IMAGES)
         for peer in self.peers:
-            self._send(peer, self.peers[peer].greeting())
+            self._send(peer, self.peers[peer].preface())
         for _ in range(self.steps):
-            self.rng.choices((self._speak, self._decide, self._take, self._intervene), weights=(20, 4, 4, 0.1))[0]()
+            self.rng.choices(
+                (self._receive_frame, self._decide, self._drain_output, self._intervene), weights=(20, 4, 4, 0.1)
+            )[0]()
             self.check()
         self._end()
 
-    def _speak(self) -> None:
+    def _receive_frame(self) -> None:
         peer = self.rng.choices(tuple(Peer), weights=(6, 4, 1))[0]
         sender = self.peers[peer]
         connection = self.relay._exchanges.connection(peer)
@@ -175,7 +177,7 @@ class Sequence:
         )
         act()
 
-    def _take(self) -> None:
+    def _drain_output(self) -> None:
         for peer in Peer:
             self.taken += len(self.relay.data_to_send(peer))
 
@@ -191,7 +193,7 @@ class Sequence:
         act()
 
     def check(self) -> None:
-        """Nothing is counted twice or forgotten, and nothing grows beyond its limit."""
+        """Assert that all counts agree and stay within their limits."""
         exchanges = self.relay._exchanges
         streams: list[Stream] = [
             stream for exchange in exchanges.by_id.values() for stream in (exchange.client, exchange.upstream)
@@ -208,7 +210,7 @@ class Sequence:
             assert connection.writer.backlog <= 3 * LIMITS.max_backlog + LIMITS.max_streams * 4 * LIMITS.max_header_list
 
     def _end(self) -> None:
-        """When everybody is gone nothing is left."""
+        """Disconnect all peers and assert that nothing is left."""
         for peer in Peer:
             self.relay.connection_lost(peer)
         assert self.relay.streams == 0

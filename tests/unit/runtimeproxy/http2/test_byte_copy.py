@@ -1,4 +1,4 @@
-"""The byte copy: identical bytes, and its retirement while calls are under way, between two endpoints of `h2`."""
+"""The byte copy between two `h2` endpoints: identical bytes, and draining while calls are in flight."""
 
 import random
 
@@ -14,7 +14,7 @@ from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, PLAIN, Endpoint, Messa
 
 
 class CopyBed:
-    """A caller and a runtime; each ``move`` takes up to ``most`` bytes of each, so that frames are cut anywhere."""
+    """A caller and a runtime; each ``move`` copies up to ``most`` bytes from each, splitting frames anywhere."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.copy = ByteCopy()
@@ -35,7 +35,7 @@ class CopyBed:
             pass
 
     def move(self, most: int | None = None) -> bool:
-        """Whether anything moved."""
+        """Copy once in each direction; return whether anything moved."""
         moved = False
         for peer, endpoint in self.endpoints.items():
             self._waiting[peer] += endpoint.connection.data_to_send()
@@ -53,7 +53,7 @@ class CopyBed:
         return moved
 
     def _deliver(self, endpoint: Endpoint, peer: Peer, data: bytes) -> None:
-        """Whole frames, which is what the endpoints here take."""
+        """Pass whole frames, as the endpoints require."""
         data = self._unparsed[peer] + data
         at = len(PREFACE) if peer is Peer.RUNTIME and data.startswith(PREFACE) else 0
         begin = 0
@@ -85,7 +85,7 @@ def test_bytes_are_identical_in_both_directions(seed: int) -> None:
 
 
 def open_calls(bed: CopyBed, count: int) -> tuple[list[Message], list[Message]]:
-    """Calls that the runtime has seen and not answered."""
+    """Open calls that the runtime received and did not answer."""
     seen: list[Message] = []
     bed.runtime.on_complete = seen.append
     calls = [bed.caller.open(fields(number), b"request") for number in range(count)]
@@ -94,7 +94,7 @@ def open_calls(bed: CopyBed, count: int) -> tuple[list[Message], list[Message]]:
     return calls, seen
 
 
-def test_an_idle_connection_is_retired_at_once() -> None:
+def test_an_idle_connection_drains_at_once() -> None:
     bed = CopyBed()
     bed.settle()
     bed.copy.drain()
@@ -104,7 +104,7 @@ def test_an_idle_connection_is_retired_at_once() -> None:
     assert bed.copy.should_close(Peer.RUNTIME)
 
 
-def test_a_retired_connection_ends_when_its_last_call_does() -> None:
+def test_a_draining_connection_closes_after_its_last_call() -> None:
     bed = CopyBed()
     (first, second), seen = open_calls(bed, 2)
     bed.copy.drain()
@@ -121,7 +121,7 @@ def test_a_retired_connection_ends_when_its_last_call_does() -> None:
     assert bed.copy.should_close(Peer.CLIENT)
 
 
-def test_a_call_cancelled_by_the_client_counts_no_more() -> None:
+def test_a_call_cancelled_by_the_client_is_no_longer_open() -> None:
     bed = CopyBed()
     (call,), _ = open_calls(bed, 1)
     bed.copy.drain()
@@ -131,8 +131,8 @@ def test_a_call_cancelled_by_the_client_counts_no_more() -> None:
     assert bed.copy.should_close(Peer.RUNTIME)
 
 
-def test_streams_that_come_too_late_are_refused_and_cost_the_client_nothing() -> None:
-    """They were under way when the client was told; the runtime never hears of them."""
+def test_streams_opened_while_draining_are_refused_and_their_data_credited() -> None:
+    """They were in flight when GOAWAY was sent; the runtime does not receive them."""
     bed = CopyBed()
     _, seen = open_calls(bed, 1)
     bed.copy.drain()
@@ -163,7 +163,7 @@ RESPONSE = frames.headers(1, b"\x88", end_stream=False, max_frame_size=100) + fr
 
 
 @pytest.mark.parametrize("cut", range(1, len(RESPONSE)))
-def test_the_client_is_told_between_two_frames_wherever_the_runtime_was_interrupted(cut: int) -> None:
+def test_goaway_is_inserted_between_frames_wherever_the_responses_were_cut(cut: int) -> None:
     copy = raw_copy(requests=REQUEST)
     copy.receive(Peer.RUNTIME, RESPONSE[:cut])
     copy.drain()
@@ -175,7 +175,7 @@ def test_the_client_is_told_between_two_frames_wherever_the_runtime_was_interrup
     assert copy.should_close(Peer.CLIENT)
 
 
-def test_the_client_is_not_told_within_a_header_block() -> None:
+def test_goaway_is_not_inserted_within_a_header_block() -> None:
     copy = raw_copy(requests=REQUEST)
     begin = frames.frame(frames.HEADERS, frames.END_STREAM, 1, b"\x88")
     end = frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")
@@ -187,7 +187,7 @@ def test_the_client_is_not_told_within_a_header_block() -> None:
     assert copy.data_to_send(Peer.CLIENT) == end + GOAWAY
 
 
-def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
+def test_goaway_is_not_sent_before_the_runtimes_settings() -> None:
     copy = ByteCopy()
     copy.drain()
     copy.receive(Peer.CLIENT, PREFACE[:10])
@@ -200,7 +200,7 @@ def test_the_client_is_not_told_before_the_runtime_spoke() -> None:
     assert copy.data_to_send(Peer.RUNTIME) == PREFACE + frames.settings([])
 
 
-def test_a_client_that_has_not_spoken_is_waited_for() -> None:
+def test_the_client_preface_is_awaited_before_closing() -> None:
     copy = ByteCopy()
     copy.receive(Peer.RUNTIME, frames.settings([]))
     copy.drain()
@@ -211,7 +211,7 @@ def test_a_client_that_has_not_spoken_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> None:
+def test_a_stream_whose_first_bytes_were_copied_is_still_accepted(cut: int) -> None:
     copy = raw_copy()
     copy.receive(Peer.CLIENT, REQUEST[:cut])
     copy.drain()
@@ -223,7 +223,7 @@ def test_a_stream_whose_first_bytes_were_passed_on_is_still_taken(cut: int) -> N
 
 
 @pytest.mark.parametrize("cut", range(9, 50))
-def test_frames_of_older_streams_pass_whole_and_newer_ones_not_at_all(cut: int) -> None:
+def test_while_draining_only_frames_of_older_streams_are_forwarded(cut: int) -> None:
     copy = raw_copy(requests=REQUEST)
     body = frames.frame(frames.DATA, 0, 1, b"0123456789")
     newer = frames.headers(3, b"\x83", end_stream=False, max_frame_size=100) + frames.frame(frames.DATA, 1, 3, b"late")
@@ -238,7 +238,7 @@ def test_frames_of_older_streams_pass_whole_and_newer_ones_not_at_all(cut: int) 
     )
 
 
-def test_trailers_that_the_runtime_could_not_decode_end_their_stream() -> None:
+def test_request_trailers_that_the_runtime_could_not_decode_reset_their_stream() -> None:
     copy = raw_copy(requests=REQUEST)
     copy.drain()
     copy.receive(Peer.CLIENT, frames.headers(3, b"\x83", end_stream=True, max_frame_size=100))
@@ -248,14 +248,14 @@ def test_trailers_that_the_runtime_could_not_decode_end_their_stream() -> None:
     assert copy.should_close(Peer.CLIENT)
 
 
-def test_a_runtime_that_goes_away_too_names_no_later_stream_than_we_did() -> None:
+def test_the_runtimes_goaway_is_limited_to_our_last_stream_id() -> None:
     copy = raw_copy(requests=REQUEST)
     copy.drain()
     copy.receive(Peer.RUNTIME, frames.goaway(2**31 - 1, 0, "shutdown") + frames.goaway(0, 2))
     assert copy.data_to_send(Peer.CLIENT) == GOAWAY + frames.goaway(1, 0, "shutdown") + frames.goaway(0, 2)
 
 
-def test_who_remains_gets_what_it_was_sent_when_the_other_is_lost() -> None:
+def test_the_remaining_peer_gets_what_was_sent_before_the_other_disconnected() -> None:
     copy = raw_copy(requests=REQUEST)
     copy.receive(Peer.RUNTIME, RESPONSE)
     copy.connection_lost(Peer.RUNTIME)

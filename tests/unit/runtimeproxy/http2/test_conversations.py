@@ -1,6 +1,6 @@
-"""Random conversations through the relay: calls held, rewritten, refused, cancelled and reset in any order and at once,
-while peers change their settings and stop reading. Whatever is not touched arrives as it was sent, nobody sees a
-protocol error, and in the end every window and every count is what it was at the start."""
+"""Random conversations through the relay: concurrent calls are held, rewritten, refused, cancelled and reset, while
+peers change their settings and stop reading. What is not changed arrives as it was sent, no peer sees a protocol error,
+and in the end every window and count has its initial value."""
 
 import random
 from collections.abc import Callable
@@ -26,13 +26,13 @@ _CONSUME = WindowManager.window_consumed
 
 
 def _consume(windows: WindowManager, size: int) -> None:
-    """The library refuses empty DATA on a stream whose window SETTINGS made negative; RFC 9113 allows it."""
+    """Allow empty DATA on a stream with a negative window, as RFC 9113 does and the library does not."""
     if size:
         _CONSUME(windows, size)
 
 
 class Call:
-    """What one call is to be, and what became of it."""
+    """One call: its random plan and its result."""
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self.path = rng.choice((PLAIN, HOOKED, HOOKED, IMAGES))
@@ -54,7 +54,7 @@ class Call:
         return self.path == HOOKED
 
     def check(self) -> None:
-        """That each peer got what the other sent."""
+        """Assert that each peer received what the other sent."""
         assert self.message is not None
         if self.cancelled:
             return
@@ -87,7 +87,7 @@ class Call:
 
 
 class Conversation:
-    """Calls between one caller and two upstreams, driven by one source of rng."""
+    """Calls between one caller and two upstreams, driven by one rng."""
 
     def __init__(self, seed: int, calls: int) -> None:
         self.rng = random.Random(seed)
@@ -114,7 +114,7 @@ class Conversation:
         self.finish()
 
     def finish(self) -> None:
-        """Everybody reads again. Windows become larger: the library gives no credit that falls due when they shrink."""
+        """Let all endpoints read, with larger windows: the library withholds credit that falls due when they shrink."""
         for endpoint in self.endpoints:
             endpoint.reading = True
             endpoint.change({Code.MAX_CONCURRENT_STREAMS: 100, Code.INITIAL_WINDOW_SIZE: 2_000_000})
@@ -136,7 +136,7 @@ class Conversation:
             self.bed.caller.finish(call.message)
 
     def _see(self, endpoint: Endpoint) -> Callable[[Message], None]:
-        """A runtime may answer before it has read the request, and say that it will not read it, as gRPC servers do."""
+        """Return a handler that may respond before the request is complete and reset it, as gRPC servers do."""
 
         def see(message: Message) -> None:
             call = self.by_number[dict(message.fields)[b"number"]]
@@ -169,7 +169,7 @@ class Conversation:
                 endpoint.send(message, ANSWER, call.answer, trailers=None if manner == "plain" else OK)
 
     def decide(self) -> bool:
-        """Do with one held message what is to be done with it."""
+        """Release or refuse one held message as planned; return False if there is none."""
         held = [event for event in self.bed.events if isinstance(event, RequestHeld | ResponseHeld)]
         undecided = [event for event in held if (event.stream_id, type(event)) not in self.decided]
         if not undecided:
@@ -196,7 +196,9 @@ class Conversation:
 
     def cancel(self) -> None:
         open_calls = [call for call in self.calls if call.message is not None and not call.message.over]
-        open_calls = [call for call in open_calls if call.manner != "interim"]  # the library fails on a late one
+        open_calls = [
+            call for call in open_calls if call.manner != "interim"
+        ]  # the library fails on a late interim response
         if open_calls and self.rng.random() < 0.3:
             call = self.rng.choice(open_calls)
             assert call.message is not None
@@ -237,12 +239,12 @@ def converse(seed: int, calls: int) -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), calls=st.integers(1, 30))
-def test_what_is_not_touched_arrives_and_nothing_is_owed_in_the_end(seed: int, calls: int) -> None:
+def test_unchanged_messages_arrive_and_all_windows_are_restored(seed: int, calls: int) -> None:
     converse(seed, calls)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_ten_thousand_conversations_leave_nothing_owed() -> None:
+def test_ten_thousand_conversations_restore_all_windows() -> None:
     for seed in range(10_000):
         converse(seed, 1 + seed % 30)

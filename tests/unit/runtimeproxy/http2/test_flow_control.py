@@ -1,4 +1,4 @@
-"""The windows-control accounts, held against a model that knows only what both peers said."""
+"""Flow control, checked against a model of what both peers sent."""
 
 import pytest
 from hypothesis import settings
@@ -13,7 +13,7 @@ SIZES = st.one_of(st.integers(0, 20), st.integers(0, 70_000))
 
 
 class SenderAndReceiver(RuleBasedStateMachine):
-    """A sender's flow_control and a receiver's, with settings and credit under way between them.
+    """The flow control of a sender and a receiver, with SETTINGS, DATA and credit in flight.
 
     The receiver's answer to DATA, SETTINGS and acknowledgements travel in order, in queues that a rule moves on.
     """
@@ -48,7 +48,7 @@ class SenderAndReceiver(RuleBasedStateMachine):
 
     @precondition(lambda self: self.to_receiver)
     @rule()
-    def arrive(self) -> None:
+    def deliver_to_receiver(self) -> None:
         what, stream, size = self.to_receiver.pop(0)
         if what == "ack":
             self.receiver.settings_acknowledged()
@@ -61,7 +61,7 @@ class SenderAndReceiver(RuleBasedStateMachine):
             self.unread[stream] += size
 
     @rule(stream=STREAMS, part=st.floats(0, 1))
-    def pass_on(self, stream: int, part: float) -> None:
+    def consume(self, stream: int, part: float) -> None:
         windows = self.receiver.streams.get(stream)
         if windows is None:
             return
@@ -76,7 +76,7 @@ class SenderAndReceiver(RuleBasedStateMachine):
 
     @precondition(lambda self: self.to_sender)
     @rule()
-    def hear(self) -> None:
+    def deliver_to_sender(self) -> None:
         what, stream, value = self.to_sender.pop(0)
         if what == "settings":
             self.sender.set_initial_send_window(value)
@@ -98,24 +98,24 @@ class SenderAndReceiver(RuleBasedStateMachine):
             self.close_at_receiver(stream)
 
     @invariant()
-    def nothing_is_granted_twice_or_lost(self) -> None:
-        under_way = sum(size for _, _, size in self.to_receiver)
+    def no_credit_is_lost_or_granted_twice(self) -> None:
+        in_flight = sum(size for _, _, size in self.to_receiver)
         granted = sum(size for what, stream, size in self.to_sender if what == "credit" and not stream)
-        assert self.sender.send_window + under_way + granted == self.receiver.receive_window
+        assert self.sender.send_window + in_flight + granted == self.receiver.receive_window
         assert self.receiver.receive_window + self.receiver.credit_due == 100_000
         assert self.receiver.unread_bytes == sum(self.unread.values())
         for stream, windows in self.receiver.streams.items():
             assert windows.unread_bytes == self.unread[stream]
 
     def teardown(self) -> None:
-        """When all arrived and was passed on, every window is whole again."""
+        """Deliver and consume everything, then assert that every window is full."""
         while self.to_receiver or self.to_sender:
             while self.to_sender:
-                self.hear()
+                self.deliver_to_sender()
             while self.to_receiver:
-                self.arrive()
+                self.deliver_to_receiver()
         for stream in list(self.receiver.streams):
-            self.pass_on(stream, 1.0)
+            self.consume(stream, 1.0)
         assert self.receiver.is_full
         for stream, windows in self.receiver.streams.items():
             credit = sum(size for _, waits, size in self.to_sender if waits == stream)
@@ -133,7 +133,7 @@ def flow_control() -> FlowControl:
     return flow_control
 
 
-def test_settings_can_make_a_stream_window_negative_and_credit_mends_it(flow_control: FlowControl) -> None:
+def test_settings_can_make_a_stream_window_negative_and_credit_restores_it(flow_control: FlowControl) -> None:
     windows = flow_control.open_stream(1)
     flow_control.data_sent(windows, 60_000)
     flow_control.set_initial_send_window(10_000)
@@ -147,7 +147,7 @@ def test_settings_do_not_change_the_connection_window(flow_control: FlowControl)
     assert flow_control.send_window == DEFAULT_WINDOW
 
 
-def test_the_smaller_of_both_windows_counts(flow_control: FlowControl) -> None:
+def test_the_smaller_window_limits_what_can_be_sent(flow_control: FlowControl) -> None:
     first, second = flow_control.open_stream(1), flow_control.open_stream(3)
     flow_control.data_sent(first, 65_000)
     assert (flow_control.sendable(first), flow_control.sendable(second)) == (535, 535)
@@ -155,7 +155,7 @@ def test_the_smaller_of_both_windows_counts(flow_control: FlowControl) -> None:
     assert (flow_control.sendable(first), flow_control.sendable(second)) == (535, 545)
 
 
-def test_a_window_beyond_the_largest_is_a_fault_of_the_stream_or_of_the_connection(flow_control: FlowControl) -> None:
+def test_a_window_beyond_the_maximum_is_a_stream_or_connection_error(flow_control: FlowControl) -> None:
     flow_control.open_stream(1)
     with pytest.raises(Http2StreamError) as of_stream:
         flow_control.stream_window_update(1, MAX_WINDOW)
@@ -164,7 +164,7 @@ def test_a_window_beyond_the_largest_is_a_fault_of_the_stream_or_of_the_connecti
     assert of_stream.value.code is of_connection.value.code is ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_settings_that_open_a_window_beyond_the_largest_are_a_fault(flow_control: FlowControl) -> None:
+def test_settings_that_raise_a_window_beyond_the_maximum_are_an_error(flow_control: FlowControl) -> None:
     flow_control.open_stream(1)
     flow_control.stream_window_update(1, 1)
     with pytest.raises(Http2ConnectionError) as caught:
@@ -174,14 +174,14 @@ def test_settings_that_open_a_window_beyond_the_largest_are_a_fault(flow_control
         flow_control.set_initial_send_window(MAX_WINDOW + 1)
 
 
-def test_credit_of_nothing_is_a_fault(flow_control: FlowControl) -> None:
+def test_a_zero_increment_is_an_error(flow_control: FlowControl) -> None:
     with pytest.raises(Http2ConnectionError):
         flow_control.window_update(0)
     with pytest.raises(Http2StreamError):
         flow_control.stream_window_update(1, 0)
 
 
-def test_more_than_was_granted_is_a_fault(flow_control: FlowControl) -> None:
+def test_data_beyond_the_window_is_an_error(flow_control: FlowControl) -> None:
     windows = flow_control.open_stream(1)
     flow_control.stream_data_received(windows, 1000)
     with pytest.raises(Http2ConnectionError) as of_stream:
@@ -191,14 +191,14 @@ def test_more_than_was_granted_is_a_fault(flow_control: FlowControl) -> None:
     assert of_stream.value.code is of_connection.value.code is ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_nothing_at_all_is_always_allowed(flow_control: FlowControl) -> None:
+def test_empty_data_is_allowed_with_an_exhausted_window(flow_control: FlowControl) -> None:
     windows = flow_control.open_stream(1)
     flow_control.stream_data_received(windows, 1000)
     flow_control.stream_data_received(windows, 0)
     assert windows.receive_window == 0
 
 
-def test_credit_is_given_in_batches_of_half_a_window(flow_control: FlowControl) -> None:
+def test_credit_is_granted_in_batches_of_half_a_window(flow_control: FlowControl) -> None:
     windows = flow_control.open_stream(1)
     flow_control.stream_data_received(windows, 1000)
     flow_control.data_consumed(windows, 499)
@@ -209,7 +209,7 @@ def test_credit_is_given_in_batches_of_half_a_window(flow_control: FlowControl) 
     assert (windows.receive_window, windows.unread_bytes) == (500, 500)
 
 
-def test_a_stream_that_is_over_owes_nothing(flow_control: FlowControl) -> None:
+def test_closing_a_stream_drops_its_unread_bytes(flow_control: FlowControl) -> None:
     flow_control.stream_data_received(flow_control.open_stream(1), 700)
     assert flow_control.unread_bytes == 700
     flow_control.close_stream(1)
@@ -218,7 +218,7 @@ def test_a_stream_that_is_over_owes_nothing(flow_control: FlowControl) -> None:
     assert flow_control.is_full
 
 
-def test_an_empty_frame_needs_no_window() -> None:
+def test_empty_data_is_allowed_with_a_negative_window() -> None:
     flow_control = FlowControl(connection_window=65_535, stream_window=100)
     windows = flow_control.open_stream(1)
     flow_control.stream_data_received(windows, 60_000)

@@ -1,4 +1,4 @@
-"""Frames: cut from chunks of any size, checked, and written as RFC 9113 has them."""
+"""Frames: split from chunks of any size, checked, and built as RFC 9113 specifies."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("written", "expected"), WRITTEN)
-def test_frames_are_written_byte_for_byte_as_specified(written: bytes, expected: str) -> None:
+def test_frames_are_built_as_specified(written: bytes, expected: str) -> None:
     assert written == bytes.fromhex(expected)
 
 
@@ -44,34 +44,32 @@ some_frames = st.lists(
 
 
 @given(expected=some_frames, preface=st.booleans(), data=st.data())
-def test_frames_are_the_same_however_their_bytes_arrive(
-    expected: list[Frame], preface: bool, data: st.DataObject
-) -> None:
+def test_frames_do_not_depend_on_chunk_boundaries(expected: list[Frame], preface: bool, data: st.DataObject) -> None:
     wire = (PREFACE if preface else b"") + b"".join(frames.frame(*each) for each in expected)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=20)))
     chunks = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
     assert read(FrameReader(preface=preface), *chunks) == expected
 
 
-def test_single_bytes_make_frames() -> None:
+def test_frames_are_read_from_single_bytes() -> None:
     wire = PREFACE + frames.frame(frames.DATA, 0, 1, b"abc") + frames.SETTINGS_ACK
     reader = FrameReader(preface=True)
     assert read(reader, *(bytes([byte]) for byte in wire)) == [(0, 0, 1, b"abc"), (4, 1, 0, b"")]
 
 
-def test_the_highest_bit_of_a_stream_means_nothing() -> None:
+def test_the_reserved_bit_of_a_stream_id_is_ignored() -> None:
     assert read(FrameReader(preface=False), frames.frame_header(frames.PING, 0, 2**31 + 5, 0)) == [(6, 0, 5, b"")]
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n\r\n.........", b"PRI * HTTP/2.0\r\n\r\nXX", b"X"])
-def test_what_does_not_begin_as_http2_is_refused_at_the_first_wrong_byte(start: bytes) -> None:
+def test_an_invalid_preface_is_rejected_at_the_first_wrong_byte(start: bytes) -> None:
     reader = FrameReader(preface=True)
     assert read(reader, start, frames.SETTINGS_ACK) == []
     assert reader.error is not None
     assert reader.error.code is ErrorCode.PROTOCOL_ERROR
 
 
-def test_a_frame_that_is_too_large_is_refused_by_its_head_alone() -> None:
+def test_an_oversized_frame_is_rejected_by_its_header() -> None:
     reader = FrameReader(preface=False)
     too_large = frames.frame_header(frames.DATA, 0, 1, 16_385)
     assert read(reader, frames.SETTINGS_ACK + too_large, frames.SETTINGS_ACK) == [(4, 1, 0, b"")]
@@ -82,12 +80,12 @@ def test_a_frame_that_is_too_large_is_refused_by_its_head_alone() -> None:
 @pytest.mark.parametrize(
     ("payload", "content"), [(b"\x00", b""), (b"\x00ab", b"ab"), (b"\x02ab\x00\x00", b"ab"), (b"\x03\x00\x00\x00", b"")]
 )
-def test_padding_is_taken_off(payload: bytes, content: bytes) -> None:
+def test_padding_is_stripped(payload: bytes, content: bytes) -> None:
     assert frames.strip_padding(payload) == content
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x01", b"\x03ab"])
-def test_more_padding_than_payload_is_a_fault(payload: bytes) -> None:
+def test_padding_beyond_the_payload_is_an_error(payload: bytes) -> None:
     with pytest.raises(Http2ConnectionError) as caught:
         frames.strip_padding(payload)
     assert caught.value.code is ErrorCode.PROTOCOL_ERROR
@@ -96,7 +94,7 @@ def test_more_padding_than_payload_is_a_fault(payload: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "size"), [(frames.PRIORITY, 5), (frames.RST_STREAM, 4), (frames.PING, 8), (frames.WINDOW_UPDATE, 4)]
 )
-def test_frames_of_a_fixed_size_have_no_other(kind: int, size: int) -> None:
+def test_frames_of_fixed_size_are_checked(kind: int, size: int) -> None:
     frames.check_size(kind, bytes(size))
     for wrong in (0, size - 1, size + 1):
         with pytest.raises(Http2ConnectionError) as caught:
@@ -104,15 +102,15 @@ def test_frames_of_a_fixed_size_have_no_other(kind: int, size: int) -> None:
         assert caught.value.code is ErrorCode.FRAME_SIZE_ERROR
 
 
-def test_settings_and_goaway_are_read_as_they_were_written() -> None:
+def test_settings_and_goaway_round_trip() -> None:
     values = [(frames.INITIAL_WINDOW_SIZE, 2**31), (0xFFFF, 2**32 - 1)]
     assert list(frames.settings_in(frames.settings(values)[9:])) == values
     assert frames.goaway_in(frames.goaway(7, 11, "why")[9:]) == (7, 11)
 
 
-@pytest.mark.parametrize("read_it", [frames.settings_in, frames.goaway_in])
-def test_settings_and_goaway_that_are_cut_off_are_faults(read_it: object) -> None:
-    assert callable(read_it)
+@pytest.mark.parametrize("parse", [frames.settings_in, frames.goaway_in])
+def test_truncated_settings_and_goaway_are_errors(parse: object) -> None:
+    assert callable(parse)
     with pytest.raises(Http2ConnectionError) as caught:
-        read_it(bytes(7))
+        parse(bytes(7))
     assert caught.value.code is ErrorCode.FRAME_SIZE_ERROR

@@ -1,4 +1,4 @@
-"""Whatever peers send, the relay raises nothing, loses count of nothing and does not grow."""
+"""Whatever peers send, the engines do not raise, keep their counts consistent, and stay within their limits."""
 
 import os
 import random
@@ -21,22 +21,22 @@ def run_sequences(count: int, capsys: pytest.CaptureFixture[str]) -> None:
         try:
             Sequence(number, steps=60).run()
         except Exception as error:
-            error.add_note(f"FUZZ_SEED={number} begins with this sequence")
+            error.add_note(f"FUZZ_SEED={number} starts with this sequence")
             raise
 
 
-def test_sequences_of_mutated_frames_break_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_relay_survives_sequences_of_mutated_frames(capsys: pytest.CaptureFixture[str]) -> None:
     run_sequences(2000, capsys)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_sequences_of_mutated_frames_break_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_relay_survives_a_hundred_thousand_sequences_of_mutated_frames(capsys: pytest.CaptureFixture[str]) -> None:
     run_sequences(100_000, capsys)
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_random_bytes_end_a_connection_and_nothing_else(seed: int) -> None:
+def test_random_bytes_only_close_the_connection(seed: int) -> None:
     rng = random.Random(seed)
     relay = Relay(lambda path: True)
     relay.attach(Peer.RUNTIME)
@@ -49,7 +49,7 @@ def test_random_bytes_end_a_connection_and_nothing_else(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_random_bytes_are_copied_as_they_are_until_retirement_and_never_fail(seed: int) -> None:
+def test_random_bytes_are_copied_verbatim_until_draining_and_never_raise(seed: int) -> None:
     rng = random.Random(seed)
     copy = ByteCopy()
     sent = dict.fromkeys((Peer.CLIENT, Peer.RUNTIME), b"")

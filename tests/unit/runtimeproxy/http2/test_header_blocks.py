@@ -1,4 +1,4 @@
-"""Header blocks: decoded as another library encodes them, written so that it decodes them, and checked."""
+"""Header blocks: decoded and encoded against the hpack library, and validated."""
 
 import pytest
 from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
@@ -19,13 +19,13 @@ few = st.lists(st.sampled_from([(b"a", b"1"), (b"b", b"2"), (b":status", b"200")
 
 
 @given(lists=st.lists(few, max_size=12))
-def test_the_same_block_is_decoded_anew_when_the_table_has_changed(lists: list[Fields]) -> None:
+def test_a_cached_block_is_decoded_again_after_the_table_changed(lists: list[Fields]) -> None:
     encoder, reader = Encoder(), HeaderDecoder(1 << 20)
     for each in lists:
         assert reader.decode(encoder.encode(each)) == each
 
 
-def test_a_block_means_what_the_table_says_now() -> None:
+def test_a_block_is_decoded_with_the_current_table() -> None:
     reader = HeaderDecoder(1000)
     assert reader.decode(b"\x40\x01a\x011") == reader.decode(b"\xbe") == reader.decode(b"\xbe") == [(b"a", b"1")]
     assert reader.decode(b"\x40\x01b\x012") == reader.decode(b"\xbe") == [(b"b", b"2")]
@@ -34,7 +34,7 @@ def test_a_block_means_what_the_table_says_now() -> None:
         reader.decode(b"\xbe")
 
 
-def test_fields_that_come_again_are_the_same_on_every_connection_and_its_first_block_stays_special() -> None:
+def test_cached_fields_are_encoded_alike_except_in_a_connections_first_block() -> None:
     reader, decoder = HeaderDecoder(1000), Decoder()
     first, second = HeaderEncoder(), HeaderEncoder()
     fields = [reader.decode(b"\x88\x83") for _ in range(3)]
@@ -45,7 +45,7 @@ def test_fields_that_come_again_are_the_same_on_every_connection_and_its_first_b
     assert HeaderEncoder().encode(fields[1]) == b"\x20\x88\x83"
 
 
-def test_fields_that_were_right_in_a_response_are_checked_anew_as_trailers() -> None:
+def test_fields_valid_in_a_response_are_checked_again_as_trailers() -> None:
     reader, rules = HeaderDecoder(1000), FieldValidator()
     reader.decode(b"\x88")
     known = reader.decode(b"\x88")
@@ -68,7 +68,7 @@ def marked(drawn: list[tuple[bytes, bytes, bool]]) -> Fields:
 
 
 @given(lists=st.lists(fields, max_size=5), huffman=st.booleans(), table_size=st.sampled_from([None, 0, 60, 4096]))
-def test_every_block_is_decoded_with_what_earlier_ones_left_in_the_table(
+def test_blocks_are_decoded_with_the_table_left_by_earlier_ones(
     lists: list[list[tuple[bytes, bytes, bool]]], huffman: bool, table_size: int | None
 ) -> None:
     encoder, reader = Encoder(), HeaderDecoder(1 << 20)
@@ -80,7 +80,7 @@ def test_every_block_is_decoded_with_what_earlier_ones_left_in_the_table(
 
 
 @given(lists=st.lists(fields, max_size=5), table_size=st.sampled_from([0, 60, 4096]))
-def test_blocks_are_decoded_by_others_in_any_order_whatever_table_they_have(
+def test_encoded_blocks_can_be_decoded_in_any_order_with_any_table_size(
     lists: list[list[tuple[bytes, bytes, bool]]], table_size: int
 ) -> None:
     writer, decoder = HeaderEncoder(), Decoder(1 << 20)
@@ -97,7 +97,7 @@ def test_blocks_are_decoded_by_others_in_any_order_whatever_table_they_have(
         ]
 
 
-def test_a_field_that_must_never_be_indexed_stays_one_after_the_same_was_written_plainly() -> None:
+def test_a_never_indexed_field_stays_so_after_the_same_field_was_encoded_plainly() -> None:
     writer, decoder = HeaderEncoder(), Decoder()
     secret = NeverIndexedHeaderTuple(b"authorization", b"bearer x")
     decoded = []
@@ -107,7 +107,7 @@ def test_a_field_that_must_never_be_indexed_stays_one_after_the_same_was_written
     assert decoded == [False, True, False]
 
 
-def test_frequent_fields_are_written_from_memory_that_does_not_grow() -> None:
+def test_caches_are_bounded() -> None:
     writer = HeaderEncoder()
     for number in range(5000):
         writer.encode([(b"grpc-timeout", b"%dm" % number), (b"big", bytes(1000))])
@@ -118,7 +118,7 @@ def test_frequent_fields_are_written_from_memory_that_does_not_grow() -> None:
     assert len(rules._valid) <= 512
 
 
-def test_known_fields_are_one_byte() -> None:
+def test_static_table_entries_are_encoded_in_one_byte() -> None:
     assert encode_literal((b":status", b"200")) == b"\x88"
     assert encode_literal((b":method", b"POST")) == b"\x83"
 
@@ -127,7 +127,7 @@ def test_known_fields_are_one_byte() -> None:
     "block",
     [b"\x80", b"\xbe", b"\xff\xff\xff\xff\xff\xff\xff", b"\x40", b"\x00\x05ab", b"\x88\x20", b"\x88\x88\x3f\xe1\x1f"],
 )
-def test_a_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> None:
+def test_an_undecodable_block_is_a_connection_error(block: bytes) -> None:
     with pytest.raises(Http2ConnectionError) as caught:
         HeaderDecoder(1000).decode(block)
     assert caught.value.code is ErrorCode.COMPRESSION_ERROR
@@ -136,13 +136,13 @@ def test_a_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> Non
 @pytest.mark.parametrize(
     "block", [b"\x88" * 30, b"\x88" * 24 + b"\x00\x01a\x01b", Encoder().encode([(b"a", bytes(1000))])]
 )
-def test_a_header_list_that_is_too_large_ends_the_connection(block: bytes) -> None:
+def test_an_oversized_header_list_is_a_connection_error(block: bytes) -> None:
     with pytest.raises(Http2ConnectionError) as caught:
         HeaderDecoder(1000).decode(block)
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_a_small_block_that_repeats_a_large_field_is_stopped() -> None:
+def test_a_small_block_that_repeats_a_large_field_is_a_connection_error() -> None:
     encoder, reader = Encoder(), HeaderDecoder(100_000)
     reader.decode(encoder.encode([(b"bomb", bytes(3000))]))
     with pytest.raises(Http2ConnectionError) as caught:
@@ -150,7 +150,7 @@ def test_a_small_block_that_repeats_a_large_field_is_stopped() -> None:
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
+def test_valid_fields_return_path_length_and_status() -> None:
     rules = FieldValidator()
     assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == (b"/a/B", None)
     assert rules.check_request(request_fields(b"/a/B", (b"content-length", b"12"))) == (b"/a/B", 12)
@@ -176,7 +176,7 @@ def test_the_path_of_a_request_and_the_status_of_a_response_are_found() -> None:
         [*request_fields(b"/a/B"), (b"transfer-encoding", b"chunked")],
     ],
 )
-def test_a_malformed_request_is_a_fault_of_its_stream(wrong: Fields) -> None:
+def test_a_malformed_request_is_a_stream_error(wrong: Fields) -> None:
     rules = FieldValidator()
     for _ in range(2):
         with pytest.raises(Http2StreamError) as caught:
@@ -185,11 +185,11 @@ def test_a_malformed_request_is_a_fault_of_its_stream(wrong: Fields) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], OK, [(b":status", b"20")], [(b":status", b"abc")], [*ANSWER, *ANSWER]])
-def test_a_malformed_response_is_a_fault_of_its_stream(wrong: Fields) -> None:
+def test_a_malformed_response_is_a_stream_error(wrong: Fields) -> None:
     with pytest.raises(Http2StreamError):
         FieldValidator().check_response(wrong)
 
 
-def test_trailers_with_pseudo_header_fields_are_a_fault_of_their_stream() -> None:
+def test_pseudo_header_fields_in_trailers_are_a_stream_error() -> None:
     with pytest.raises(Http2StreamError):
         FieldValidator().check_trailers(ANSWER)

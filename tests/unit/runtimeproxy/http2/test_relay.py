@@ -1,4 +1,4 @@
-"""The relay between two endpoints of the `h2` library: what passes, and how streams share windows and upstreams."""
+"""The relay between `h2` endpoints: what is forwarded, and how streams share windows and upstreams."""
 
 import h2.settings
 import pytest
@@ -32,7 +32,7 @@ def bed() -> Bed:
     return Bed()
 
 
-def test_a_call_passes_with_its_fields_payload_and_trailers(bed: Bed) -> None:
+def test_a_call_is_forwarded_with_fields_payload_and_trailers(bed: Bed) -> None:
     answer_all(bed.runtime, b"the answer")
     fields = request_fields(PLAIN, (b"grpc-timeout", b"2S"), (b"traceparent", b"00-1-2-03"))
     call = bed.caller.open(fields, b"the request")
@@ -44,14 +44,14 @@ def test_a_call_passes_with_its_fields_payload_and_trailers(bed: Bed) -> None:
     bed.check_balanced()
 
 
-def test_a_field_that_must_never_be_indexed_arrives_as_one(bed: Bed) -> None:
+def test_a_never_indexed_field_stays_never_indexed(bed: Bed) -> None:
     bed.caller.open(request_fields(PLAIN, NeverIndexedHeaderTuple(b"authorization", b"bearer secret")))
     bed.settle()
     (seen,) = bed.runtime.messages.values()
     assert isinstance(seen.fields[-1], NeverIndexedHeaderTuple)
 
 
-def test_large_header_lists_pass_in_continuation_frames(bed: Bed) -> None:
+def test_large_header_lists_are_forwarded_in_continuation_frames(bed: Bed) -> None:
     large = [(b"x-%d" % number, bytes([97 + number]) * 9000) for number in range(2)]
     bed.runtime.on_complete = lambda message: bed.runtime.send(message, [*ANSWER, *large], b"x", trailers=[*OK, *large])
     call = bed.caller.open(request_fields(PLAIN, *large), b"x")
@@ -62,7 +62,7 @@ def test_large_header_lists_pass_in_continuation_frames(bed: Bed) -> None:
     assert (call.fields, call.trailers) == ([*ANSWER, *large], [*OK, *large])
 
 
-def test_a_stream_of_responses_passes_as_it_comes(bed: Bed) -> None:
+def test_streamed_responses_are_forwarded_as_they_arrive(bed: Bed) -> None:
     call = bed.caller.open(request_fields(PLAIN), b"events, please")
     bed.settle()
     (served,) = bed.runtime.messages.values()
@@ -80,7 +80,7 @@ def test_a_stream_of_responses_passes_as_it_comes(bed: Bed) -> None:
     bed.check_balanced()
 
 
-def test_requests_and_responses_may_flow_at_once(bed: Bed) -> None:
+def test_a_response_may_end_before_its_request(bed: Bed) -> None:
     call = bed.caller.open(request_fields(PLAIN), b"question", ends=False)
     bed.settle()
     (served,) = bed.runtime.messages.values()
@@ -95,7 +95,7 @@ def test_requests_and_responses_may_flow_at_once(bed: Bed) -> None:
     bed.check_balanced()
 
 
-def test_a_response_without_a_body_passes(bed: Bed) -> None:
+def test_a_trailers_only_response_is_forwarded(bed: Bed) -> None:
     only = [*ANSWER, (b"grpc-status", b"5"), (b"grpc-message", b"no such container")]
     bed.runtime.on_complete = lambda message: bed.runtime.send(message, only)
     call = bed.caller.open(request_fields(PLAIN), b"x")
@@ -104,8 +104,8 @@ def test_a_response_without_a_body_passes(bed: Bed) -> None:
     assert [event.grpc_status for event in bed.closed_streams()] == [b"5"]
 
 
-def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
-    """The slow one fills its own window, not the connection's."""
+def test_a_slow_receiver_of_one_stream_does_not_block_others(bed: Bed) -> None:
+    """The slow stream fills its own window, not the connection's."""
     bed.relay.receive(Peer.CLIENT, b"")
     slow = bed.caller.open(request_fields(PLAIN), b"slow")
     bed.settle()
@@ -127,7 +127,7 @@ def test_a_stream_whose_reader_is_slow_keeps_no_other_waiting(bed: Bed) -> None:
     bed.check_balanced()
 
 
-def test_credit_waits_until_bytes_are_passed_on(bed: Bed) -> None:
+def test_credit_is_granted_only_for_forwarded_bytes(bed: Bed) -> None:
     bed.runtime.change({Setting.INITIAL_WINDOW_SIZE: 10})
     bed.settle()
     bed.runtime.change({Setting.INITIAL_WINDOW_SIZE: 10})
@@ -139,7 +139,7 @@ def test_credit_waits_until_bytes_are_passed_on(bed: Bed) -> None:
     assert bed.relay.flow_controls()[Peer.CLIENT].unread_bytes == 65_535 - 10
 
 
-def test_large_bodies_share_a_small_connection_window_in_turns(bed: Bed) -> None:
+def test_large_bodies_share_a_small_connection_window_round_robin(bed: Bed) -> None:
     for _ in range(4):
         bed.caller.open(request_fields(PLAIN), bytes(300_000))
     bed.runtime.reading = False
@@ -153,7 +153,7 @@ def test_large_bodies_share_a_small_connection_window_in_turns(bed: Bed) -> None
     assert [len(message.body) for message in bed.runtime.messages.values()] == [300_000] * 4
 
 
-def test_data_is_cut_to_the_frames_that_the_receiver_takes(bed: Bed) -> None:
+def test_data_frames_respect_the_receivers_max_frame_size(bed: Bed) -> None:
     bed.runtime.change({Setting.MAX_FRAME_SIZE: 40_000})
     bed.settle()
     bed.runtime.change({Setting.MAX_FRAME_SIZE: 40_000})
@@ -176,7 +176,7 @@ def whole(data: bytes) -> list[bytes]:
     return parts
 
 
-def test_streams_wait_for_their_turn_when_the_runtime_takes_few_at_once(bed: Bed) -> None:
+def test_streams_queue_when_the_runtime_limits_concurrent_streams(bed: Bed) -> None:
     bed.settle()
     bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 2})
     bed.settle()
@@ -200,7 +200,7 @@ def test_streams_wait_for_their_turn_when_the_runtime_takes_few_at_once(bed: Bed
     bed.check_balanced()
 
 
-def test_image_calls_go_to_an_image_service_of_their_own() -> None:
+def test_image_calls_go_to_a_separate_image_service() -> None:
     bed = Bed(images=True)
     for endpoint in bed.upstreams.values():
         answer_all(endpoint)
@@ -218,27 +218,27 @@ def test_image_calls_go_to_an_image_service_of_their_own() -> None:
     bed.check_balanced()
 
 
-def test_image_calls_go_to_the_runtime_if_it_has_no_image_service_beside_it(bed: Bed) -> None:
+def test_image_calls_go_to_the_runtime_without_a_separate_image_service(bed: Bed) -> None:
     bed.caller.open(request_fields(IMAGES), b"x")
     bed.settle()
     assert len(bed.runtime.messages) == 1
 
 
-def test_an_upstream_is_asked_for_when_its_first_stream_comes() -> None:
+def test_an_upstream_is_needed_once_its_first_stream_is_opened() -> None:
     bed = Bed(images=True, attach=False)
     calls = [bed.caller.open(request_fields(path), bytes(1000)) for path in (PLAIN, IMAGES, PLAIN)]
     bed.settle()
     assert bed.needed_upstreams() == [UpstreamNeeded(Peer.RUNTIME), UpstreamNeeded(Peer.IMAGES)]
     answer_all(bed.runtime)
     bed.relay.attach(Peer.RUNTIME)
-    bed.relay.connection_lost(Peer.IMAGES, "nobody listens")
+    bed.relay.connection_lost(Peer.IMAGES, "connection refused")
     bed.settle()
     assert [grpc_status(call) for call in calls] == [b"0", b"14", b"0"]
-    assert b"image service is not available: nobody listens" in dict(calls[1].fields)[b"grpc-message"]
+    assert b"image service is not available: connection refused" in dict(calls[1].fields)[b"grpc-message"]
     assert bed.caller.goaway_received == (5, 0)
 
 
-def test_each_peer_is_told_our_windows_and_limits_first() -> None:
+def test_each_peer_first_gets_our_settings_and_window() -> None:
     bed = Bed(limits=Limits(stream_window=100_000, connection_window=200_000, max_streams=7))
     greeting = bed.relay.data_to_send(Peer.CLIENT)
     settings = dict(frames.settings_in(whole(greeting)[0][9:]))
@@ -253,7 +253,7 @@ def test_each_peer_is_told_our_windows_and_limits_first() -> None:
     assert dict(frames.settings_in(whole(to_runtime[24:])[0][9:]))[frames.ENABLE_PUSH] == 0
 
 
-def test_windows_smaller_than_the_default_count_only_when_the_peer_knows_them() -> None:
+def test_windows_below_the_default_apply_only_after_the_settings_ack() -> None:
     bed = Bed(limits=Limits(stream_window=1000, connection_window=65_535))
     bed.caller = Endpoint(client=True)
     call = bed.caller.open(request_fields(HOOKED), bytes(60_000))
@@ -268,7 +268,7 @@ def test_windows_smaller_than_the_default_count_only_when_the_peer_knows_them() 
     bed.check_balanced()
 
 
-def test_a_chunk_that_is_waited_for_does_not_keep_what_came_with_it(bed: Bed) -> None:
+def test_buffered_chunks_do_not_keep_the_read_buffer_alive(bed: Bed) -> None:
     bed.runtime.change({Setting.INITIAL_WINDOW_SIZE: 0})
     bed.settle()
     bed.runtime.change({Setting.INITIAL_WINDOW_SIZE: 0})
@@ -280,7 +280,7 @@ def test_a_chunk_that_is_waited_for_does_not_keep_what_came_with_it(bed: Bed) ->
     assert all(isinstance(part, bytes) for part in exchange.upstream.queued_data)
 
 
-def test_many_small_frames_are_kept_as_few_parts(bed: Bed) -> None:
+def test_many_small_frames_are_merged_into_few_chunks(bed: Bed) -> None:
     bed.caller.open(request_fields(HOOKED), ends=False)
     bed.settle()
     for _ in range(20_000):
@@ -290,13 +290,13 @@ def test_many_small_frames_are_kept_as_few_parts(bed: Bed) -> None:
     assert len(exchange.upstream.queued_data) < 10
 
 
-def test_an_acknowledgement_that_was_not_asked_for_changes_nothing(bed: Bed) -> None:
+def test_an_unsolicited_settings_ack_is_ignored(bed: Bed) -> None:
     bed.settle()
     bed.relay.receive(Peer.CLIENT, SETTINGS_ACK)
     assert bed.relay.flow_controls()[Peer.CLIENT].is_full
 
 
-def test_no_stream_is_opened_at_a_runtime_before_it_has_said_how_many_it_takes() -> None:
+def test_no_upstream_stream_is_opened_before_the_runtimes_settings() -> None:
     relay = Relay(lambda _: False)
     encoder, reader = Encoder(), frames.FrameReader(preface=True)
     relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))

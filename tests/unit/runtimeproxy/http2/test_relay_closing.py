@@ -1,4 +1,4 @@
-"""How relayed streams end before their time: cancelled, reset, or with a peer that is lost or goes away."""
+"""Relayed streams that end early: cancelled, reset, or because a peer disconnects or sends GOAWAY."""
 
 import h2.settings
 import pytest
@@ -32,7 +32,7 @@ def bed() -> Bed:
 
 
 @pytest.mark.parametrize("stage", ["opened", "held", "released", "responding", "response held"])
-def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) -> None:
+def test_a_call_cancelled_by_the_client_is_closed_at_both_peers(bed: Bed, stage: str) -> None:
     hooked = stage in {"held", "released", "response held"}
     if stage == "response held":
         answer_all(bed.runtime)
@@ -57,7 +57,7 @@ def test_a_call_that_the_client_cancels_ends_everywhere(bed: Bed, stage: str) ->
     bed.check_balanced()
 
 
-def test_a_call_that_the_runtime_resets_is_reset_for_the_client(bed: Bed) -> None:
+def test_a_call_reset_by_the_runtime_is_reset_at_the_client(bed: Bed) -> None:
     bed.runtime.on_complete = lambda message: bed.runtime.cancel(message, ErrorCode.ENHANCE_YOUR_CALM)
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
@@ -66,8 +66,8 @@ def test_a_call_that_the_runtime_resets_is_reset_for_the_client(bed: Bed) -> Non
     bed.check_balanced()
 
 
-def test_a_runtime_that_answers_and_reads_no_further_stops_the_client(bed: Bed) -> None:
-    """As gRPC servers do: the whole answer, then RST_STREAM without an error."""
+def test_a_response_followed_by_a_reset_stops_the_request(bed: Bed) -> None:
+    """As gRPC servers do: the complete response, then RST_STREAM with NO_ERROR."""
 
     def answer(message: Message) -> None:
         bed.runtime.send(message, [*ANSWER, (b"grpc-status", b"3")])
@@ -81,7 +81,7 @@ def test_a_runtime_that_answers_and_reads_no_further_stops_the_client(bed: Bed) 
     bed.check_balanced()
 
 
-def test_a_client_that_is_slow_to_read_such_an_answer_can_send_all_of_its_request(bed: Bed) -> None:
+def test_a_client_that_reads_such_a_response_slowly_can_send_its_whole_request(bed: Bed) -> None:
     def answer(message: Message) -> None:
         bed.runtime.send(message, ANSWER, bytes(65_600), trailers=OK)
 
@@ -101,7 +101,7 @@ def test_a_client_that_is_slow_to_read_such_an_answer_can_send_all_of_its_reques
     bed.check_balanced()
 
 
-def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) -> None:
+def test_open_streams_of_a_lost_upstream_end_with_unavailable(bed: Bed) -> None:
     calls = [
         bed.caller.open(request_fields(PLAIN), b"waits for an answer"),
         bed.caller.open(request_fields(HOOKED), b"held"),
@@ -121,7 +121,7 @@ def test_a_lost_upstream_answers_every_open_stream_with_unavailable(bed: Bed) ->
     assert bed.relay.should_close(Peer.CLIENT)
 
 
-def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed) -> None:
+def test_a_complete_response_of_a_lost_upstream_still_reaches_the_client(bed: Bed) -> None:
     answer_all(bed.runtime)
     held = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
@@ -136,9 +136,7 @@ def test_what_a_lost_upstream_answered_in_full_still_reaches_the_client(bed: Bed
 
 
 @pytest.mark.parametrize("goes_away", [True, False])
-def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_is_lost(
-    bed: Bed, goes_away: bool
-) -> None:
+def test_a_queued_refusal_is_not_replaced_when_the_upstream_is_lost(bed: Bed, goes_away: bool) -> None:
     bed.caller.reading = False
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
@@ -157,7 +155,7 @@ def test_an_answer_that_waits_for_the_client_is_not_replaced_when_the_upstream_i
     assert (grpc_status(call), len(call.body), call.reset) == (b"4", 70_000, None)
 
 
-def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
+def test_losing_one_upstream_does_not_affect_streams_of_the_other() -> None:
     bed = Bed(images=True)
     plain, images = bed.caller.open(request_fields(PLAIN), b"x"), bed.caller.open(request_fields(IMAGES), b"x")
     bed.settle()
@@ -175,7 +173,7 @@ def test_one_lost_upstream_leaves_the_streams_of_the_other_alone() -> None:
     assert bed.relay.should_close(Peer.RUNTIME)
 
 
-def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_the_rest(bed: Bed) -> None:
+def test_streams_after_an_upstreams_goaway_are_refused_and_earlier_ones_complete(bed: Bed) -> None:
     calls = [bed.caller.open(request_fields(path), b"x") for path in (PLAIN, PLAIN, HOOKED)]
     bed.settle()
     bed.relay.receive(Peer.RUNTIME, frames.goaway(1, 0))
@@ -191,7 +189,7 @@ def test_an_upstream_that_goes_away_ends_what_it_took_and_the_client_may_retry_t
     assert bed.relay.should_close(Peer.CLIENT)
 
 
-def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_retried_at_once(bed: Bed) -> None:
+def test_a_queued_stream_is_refused_on_an_upstreams_goaway(bed: Bed) -> None:
     bed.settle()
     bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 1})
     bed.settle()
@@ -202,7 +200,7 @@ def test_a_stream_that_waits_for_its_turn_at_an_upstream_that_goes_away_can_be_r
     assert [call.reset for call in calls] == [None, ErrorCode.REFUSED_STREAM]
 
 
-def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
+def test_the_calls_of_a_lost_client_are_cancelled(bed: Bed) -> None:
     for path in (PLAIN, HOOKED, PLAIN):
         bed.caller.open(request_fields(path), b"x")
     bed.settle()
@@ -214,7 +212,7 @@ def test_a_client_that_is_lost_cancels_its_calls(bed: Bed) -> None:
     assert bed.relay.streams == bed.relay.held_bytes == 0
 
 
-def test_a_client_that_goes_away_gets_its_last_answers(bed: Bed) -> None:
+def test_a_client_that_sent_goaway_gets_its_last_responses(bed: Bed) -> None:
     call = bed.caller.open(request_fields(PLAIN), b"x")
     bed.settle()
     bed.relay.receive(Peer.CLIENT, frames.goaway(0, 0))
@@ -227,7 +225,7 @@ def test_a_client_that_goes_away_gets_its_last_answers(bed: Bed) -> None:
     assert bed.relay.should_close(Peer.RUNTIME)
 
 
-def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> None:
+def test_a_draining_relay_refuses_streams_and_closes_after_its_last(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
     bed.relay.drain()
@@ -243,7 +241,7 @@ def test_a_retired_relay_takes_no_streams_and_ends_with_its_last(bed: Bed) -> No
     assert bed.relay.should_close(Peer.CLIENT)
 
 
-def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(bed: Bed) -> None:
+def test_the_client_preface_is_awaited_before_a_draining_relay_closes(bed: Bed) -> None:
     bed.relay.drain()
     greeting = bed.caller.connection.data_to_send()
     bed.relay.data_to_send(Peer.CLIENT)
@@ -254,7 +252,7 @@ def test_a_client_that_has_not_spoken_when_its_relay_is_retired_is_waited_for(be
 
 
 @pytest.mark.parametrize("path", [PLAIN, HOOKED])
-def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits(path: bytes) -> None:
+def test_an_end_in_an_empty_data_frame_is_forwarded_as_one_after_queueing(path: bytes) -> None:
     relay = Relay(lambda path: path == HOOKED)
     block = Encoder().encode(request_fields(path))
     relay.receive(Peer.CLIENT, frames.PREFACE + frames.settings([]))
@@ -269,7 +267,7 @@ def test_an_end_that_comes_as_empty_data_stays_one_however_long_the_stream_waits
     assert of_stream == [(frames.HEADERS, frames.END_HEADERS), (frames.DATA, frames.END_STREAM)]
 
 
-def test_an_answer_of_headers_and_empty_data_does_not_become_one_of_trailers_only(bed: Bed) -> None:
+def test_a_response_ended_by_empty_data_does_not_become_trailers_only(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
     bed.relay.release(call.stream_id, hold_response=True)

@@ -1,4 +1,4 @@
-"""What is owed while streams are open, and what becomes of them when a peer is lost before both directions ended."""
+"""Credit while streams are open, and streams that wait for a window when a peer is lost."""
 
 import random
 
@@ -8,8 +8,8 @@ from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, OK, PLAIN, Bed, answer_all, request_fields
 
 
-def check_nothing_is_owed(bed: Bed, streams: int) -> None:
-    """Streams are open at both peers, and each may send on them and on the connection what it could at first."""
+def check_windows_full(bed: Bed, streams: int) -> None:
+    """Assert that the streams are open at both peers, and that all windows are full."""
     endpoints = {Peer.CLIENT: bed.caller, Peer.RUNTIME: bed.runtime}
     for peer, flow_control in bed.relay.flow_controls().items():
         assert len(flow_control.streams) == streams
@@ -21,7 +21,7 @@ def check_nothing_is_owed(bed: Bed, streams: int) -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_an_open_stream_owes_nothing_for_what_was_passed_on(padded: bool) -> None:
+def test_forwarded_bytes_are_fully_credited_on_open_streams(padded: bool) -> None:
     bed = Bed(rng=random.Random(1))
     bed.caller.padded = bed.runtime.padded = padded
     bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, bytes(300_000), ends=False)
@@ -29,11 +29,11 @@ def test_an_open_stream_owes_nothing_for_what_was_passed_on(padded: bool) -> Non
     bed.settle()
     assert [len(call.body) for call in calls] == [300_000, 300_000]
     assert [len(message.body) for message in bed.runtime.messages.values()] == [200_000, 200_000]
-    check_nothing_is_owed(bed, 2)
+    check_windows_full(bed, 2)
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_request_that_is_held_and_not_complete_owes_nothing(padded: bool) -> None:
+def test_an_incomplete_held_request_is_fully_credited(padded: bool) -> None:
     bed = Bed(rng=random.Random(1))
     bed.caller.padded = padded
     bed.caller.open(request_fields(HOOKED), bytes(300_000), ends=False)
@@ -44,7 +44,7 @@ def test_a_request_that_is_held_and_not_complete_owes_nothing(padded: bool) -> N
     assert flow_control.is_full
 
 
-def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost() -> None:
+def test_a_complete_response_to_an_open_request_survives_the_loss_of_its_upstream() -> None:
     bed = Bed()
     bed.caller.reading = False
     bed.runtime.on_request = lambda message: bed.runtime.send(message, ANSWER, bytes(90_000), trailers=OK)
@@ -59,7 +59,7 @@ def test_a_whole_answer_to_an_unfinished_request_stays_when_its_upstream_is_lost
     assert [(event.outcome, event.grpc_status) for event in bed.closed_streams()] == [(Outcome.COMPLETED, b"0")]
 
 
-def test_a_held_response_waits_for_its_release_whatever_the_client_grants() -> None:
+def test_window_updates_do_not_release_a_held_response() -> None:
     bed = Bed()
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"x")
@@ -75,7 +75,7 @@ def test_a_held_response_waits_for_its_release_whatever_the_client_grants() -> N
     assert (bytes(call.body), call.trailers) == (b"answer", OK)
 
 
-def test_a_stream_that_is_over_does_not_wait_for_the_connection_any_more() -> None:
+def test_a_closed_stream_is_not_blocked_on_the_connection_window() -> None:
     bed = Bed()
     answer_all(bed.runtime, bytes(70_000))
     bed.caller.reading = False

@@ -1,4 +1,4 @@
-"""Requests and responses that the relay holds: released, rewritten, refused, and bounded together."""
+"""Requests and responses held by the relay: released, rewritten, refused, and limited in total."""
 
 import h2.settings
 import pytest
@@ -26,7 +26,7 @@ def bed() -> Bed:
     return Bed()
 
 
-def test_a_held_request_is_unknown_to_the_runtime_until_it_is_released(bed: Bed) -> None:
+def test_a_held_request_is_not_forwarded_until_it_is_released(bed: Bed) -> None:
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"held")
     bed.settle()
@@ -42,7 +42,7 @@ def test_a_held_request_is_unknown_to_the_runtime_until_it_is_released(bed: Bed)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 65_535, 1_000_000])
-def test_a_held_request_can_become_longer_or_shorter(bed: Bed, size: int) -> None:
+def test_a_held_request_can_be_released_with_a_body_of_any_size(bed: Bed, size: int) -> None:
     answer_all(bed.runtime)
     call = bed.caller.open(request_fields(HOOKED), b"x" * 70_000)
     bed.settle()
@@ -71,7 +71,7 @@ def test_a_held_response_reaches_the_client_when_it_is_released(bed: Bed) -> Non
     bed.check_balanced()
 
 
-def test_a_refused_request_is_answered_with_the_status_and_never_seen_by_the_runtime(bed: Bed) -> None:
+def test_a_refused_request_ends_with_the_status_and_is_not_forwarded(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"held")
     bed.settle()
     assert bed.relay.refuse(1, 9, "plugin «a» says: 100% no", b"\x00\x01")
@@ -89,7 +89,7 @@ def test_a_refused_request_is_answered_with_the_status_and_never_seen_by_the_run
     bed.check_balanced()
 
 
-def test_a_released_request_with_a_declared_length_declares_the_new_one(bed: Bed) -> None:
+def test_a_replaced_body_replaces_the_content_length(bed: Bed) -> None:
     bed.caller.open(request_fields(HOOKED, (b"content-length", b"3")), b"old")
     bed.settle()
     bed.relay.release(1, b"other")
@@ -98,7 +98,7 @@ def test_a_released_request_with_a_declared_length_declares_the_new_one(bed: Bed
     assert (dict(seen.fields)[b"content-length"], bytes(seen.body)) == (b"5", b"other")
 
 
-def test_a_held_message_of_16_mib_passes_both_ways_through_small_windows(bed: Bed) -> None:
+def test_held_messages_of_16_mib_are_forwarded_through_small_windows(bed: Bed) -> None:
     body, longer = bytes(16 << 20), bytes(17 << 20)
     answer_all(bed.runtime, body)
     call = bed.caller.open(request_fields(HOOKED), body)
@@ -114,7 +114,7 @@ def test_a_held_message_of_16_mib_passes_both_ways_through_small_windows(bed: Be
 
 
 @pytest.mark.parametrize("held", ["request", "response"])
-def test_a_message_that_is_too_large_to_be_held_is_refused(held: str) -> None:
+def test_a_message_too_large_to_be_held_is_refused(held: str) -> None:
     bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000))
     answer_all(bed.runtime, bytes(1001 if held == "response" else 5))
     call = bed.caller.open(request_fields(HOOKED), bytes(1001 if held == "request" else 5))
@@ -127,7 +127,7 @@ def test_a_message_that_is_too_large_to_be_held_is_refused(held: str) -> None:
     bed.check_balanced()
 
 
-def test_all_held_messages_together_have_a_limit() -> None:
+def test_the_total_size_of_held_messages_is_limited() -> None:
     bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000))
     calls = [bed.caller.open(request_fields(HOOKED), bytes(400)) for _ in range(3)]
     bed.settle()
@@ -137,7 +137,7 @@ def test_all_held_messages_together_have_a_limit() -> None:
     assert bed.relay.held_bytes == 400
 
 
-def test_relays_share_what_may_be_held_and_none_is_left_without_its_part() -> None:
+def test_relays_share_the_limit_and_each_keeps_its_equal_part() -> None:
     limits = Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000)
     beds: list[Bed] = []
 
@@ -156,7 +156,7 @@ def test_relays_share_what_may_be_held_and_none_is_left_without_its_part() -> No
     assert (greedy.relay.held_bytes, modest.relay.held_bytes) == (900, 450)
 
 
-def test_a_held_stream_keeps_no_other_waiting(bed: Bed) -> None:
+def test_held_streams_do_not_block_others(bed: Bed) -> None:
     answer_all(bed.runtime, bytes(100_000))
     held = [bed.caller.open(request_fields(HOOKED), bytes(100_000)) for _ in range(20)]
     others = [bed.caller.open(request_fields(PLAIN), bytes(100_000)) for _ in range(5)]
@@ -175,7 +175,7 @@ def test_a_held_stream_keeps_no_other_waiting(bed: Bed) -> None:
     bed.check_balanced()
 
 
-def test_a_held_response_keeps_no_place_at_the_runtime(bed: Bed) -> None:
+def test_a_held_response_does_not_count_as_an_open_upstream_stream(bed: Bed) -> None:
     bed.settle()
     bed.runtime.change({Setting.MAX_CONCURRENT_STREAMS: 1})
     bed.settle()
@@ -189,7 +189,7 @@ def test_a_held_response_keeps_no_place_at_the_runtime(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_request_can_be_refused_before_and_after_it_is_complete(bed: Bed, complete: bool) -> None:
+def test_a_request_can_be_refused_before_or_after_it_is_complete(bed: Bed, complete: bool) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x", ends=complete)
     bed.settle()
     assert bed.relay.refuse(1, 4, "too late")
@@ -207,7 +207,7 @@ def test_an_incomplete_request_cannot_be_released(bed: Bed) -> None:
     assert not bed.relay.release(1)
 
 
-def test_a_released_call_can_still_be_refused_and_is_cancelled_at_the_runtime(bed: Bed) -> None:
+def test_refusing_a_released_call_cancels_it_at_the_runtime(bed: Bed) -> None:
     call = bed.caller.open(request_fields(HOOKED), b"x")
     bed.settle()
     bed.relay.release(1)
