@@ -62,7 +62,9 @@ CASES = {
     ),
     "wrong-type": Case(profile("  priority: high\n" + COMPONENT), 5, ("spec.priority", "int", "str")),
     "wrong-type-in-resource": Case(
-        profile(COMPONENT + "      metadata: {redisHost: x}\n"), 13, ("spec.resources[0].spec.metadata", "must be list")
+        profile(COMPONENT + "      metadata: {redisHost: x}\n"),
+        13,
+        ("spec.resources[0].spec.metadata", "must be a list"),
     ),
     "unknown-field": Case(
         profile(COMPONENT + "      ignoreError: true\n"), 13, ("spec.resources[0].spec", "ignoreError", "ignoreErrors")

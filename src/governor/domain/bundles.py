@@ -1,6 +1,6 @@
-"""Bundles and deliveries: what one runtime gets, compiled from the documents that concern it.
+"""Bundles and deliveries: the configuration of one runtime, compiled from the documents that select it.
 
-Compiling is pure. Sealed leaves stay sealed in a bundle; the server opens them only while it sends.
+Compiling is pure. Sealed values stay sealed in a bundle; the server unseals them only while it sends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from governor.values.trees import Manifest, named_path
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """The compiled resources of one runtime, in the order of their references. The digest covers nothing else."""
+    """The compiled resources of one runtime, ordered by reference. The digest covers only the resources."""
 
     digest: str
     resources: tuple[Manifest, ...]
@@ -26,7 +26,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One bundle on its way to one runtime; (runtime, sequence) never changes its content."""
+    """One bundle for one runtime; the content of a (runtime, sequence) never changes."""
 
     runtime: str
     sequence: int
@@ -40,31 +40,31 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 def refs(resources: Iterable[Manifest]) -> tuple[ResourceRef, ...]:
-    """The references of compiled resources; all of them carry their namespace."""
+    """Return the references of compiled resources, all of which have a namespace."""
     return tuple(resource_ref(manifest, "") for manifest in resources)
 
 
 def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, Folded]:
-    """Fold the layers that select this runtime and fill in its variables; refuses conflicts and unknown names."""
+    """Fold the layers that select a runtime and substitute its variables; reject conflicts and unknown variables."""
     name, labels = runtime.metadata.name, runtime.metadata.labels
-    chosen = [layer for layer in layers if layer.profile.spec.selector.matches(name, labels)]
-    folded = fold(chosen, runtime.spec.namespaces[0])
-    profiles = {layer.name: layer.profile for layer in chosen}
+    selected = [layer for layer in layers if layer.profile.spec.selector.matches(name, labels)]
+    folded = fold(selected, runtime.spec.namespaces[0])
+    profiles = {layer.name: layer.profile for layer in selected}
     if folded.conflicts:
         raise GovernorError(
             Kind.CONFLICT,
             "layers-conflict",
-            f"profiles of equal priority disagree for runtime {name!r}",
+            f"profiles of equal priority conflict for runtime {name!r}",
             [_conflict_detail(conflict, profiles) for conflict in folded.conflicts],
         )
-    resources = _fill(folded, runtime, profiles)
+    resources = _substitute_variables(folded, runtime, profiles)
     _check_namespaces(folded, runtime, profiles)
     apply = msgspec.convert(folded.apply, ApplyPolicy)
     return Bundle(digest(list(resources)), resources, apply), folded
 
 
-def place_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) -> str:
-    """Where a profile wrote a place of a resource, as a path from the document's root."""
+def path_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) -> str:
+    """Return the path of a resource's field inside a profile document."""
     for index, manifest in enumerate(profile.spec.resources):
         if resource_ref(manifest, resource.namespace) == resource:
             return paths.render(("spec", "resources", index, *path))
@@ -77,27 +77,27 @@ def place_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) 
 def detail_in_profile(
     folded: Folded, resource: ResourceRef, path: paths.Path, reason: str, profiles: Mapping[str, Profile]
 ) -> Detail:
-    """A problem of a compiled resource, told at the place in the profile that decided it."""
-    # A list item stands at another position in each profile; only its name is the same.
+    """Return a detail on a compiled resource that points at the profile field that set it."""
+    # Each profile may have the list item at another index; only its name is the same.
     named = named_path(folded.resources[resource], path)
     profile = profiles[folded.origin(resource, named)]
     return Detail(
         reason=f"{resource}: {reason}",
         document=f"Profile/{profile.metadata.name}",
-        path=place_in_profile(profile, resource, named),
+        path=path_in_profile(profile, resource, named),
     )
 
 
-def _fill(folded: Folded, runtime: Runtime, profiles: Mapping[str, Profile]) -> tuple[Manifest, ...]:
+def _substitute_variables(folded: Folded, runtime: Runtime, profiles: Mapping[str, Profile]) -> tuple[Manifest, ...]:
     name, labels = runtime.metadata.name, runtime.metadata.labels
     resources: list[Manifest] = []
     details: list[Detail] = []
     for ref, manifest in folded.resources.items():
-        filled, problems = variables.evaluate(manifest, name, labels)
-        resources.append(filled)
+        substituted, problems = variables.substitute(manifest, name, labels)
+        resources.append(substituted)
         details += [detail_in_profile(folded, ref, paths.parse(it.path), it.reason, profiles) for it in problems]
     if details:
-        raise invalid("variable-unknown", f"a variable cannot be filled in for runtime {name!r}", details)
+        raise invalid("variable-unknown", f"unknown variables in the configuration of runtime {name!r}", details)
     return tuple(resources)
 
 
@@ -108,16 +108,17 @@ def _check_namespaces(folded: Folded, runtime: Runtime, profiles: Mapping[str, P
         reason = f"runtime {runtime.metadata.name!r} has only the namespaces {', '.join(allowed)}"
         path = ("metadata", "namespace")
         details = [detail_in_profile(folded, ref, path, reason, profiles) for ref in outside]
-        raise invalid("namespace-foreign", "a resource is outside of its runtime's namespaces", details)
+        message = f"a resource is outside the namespaces of runtime {runtime.metadata.name!r}"
+        raise invalid("namespace-foreign", message, details)
 
 
 def _conflict_detail(conflict: Conflict, profiles: Mapping[str, Profile]) -> Detail:
     first, second = conflict.profiles
     reason = (
-        f"profiles {first!r} and {second!r} decide this differently at equal priority {conflict.priority}; "
+        f"profiles {first!r} and {second!r} conflict at equal priority {conflict.priority}; "
         "give one of them a higher priority"
     )
     if conflict.resource is None:
         return Detail(reason=reason, document=f"Profile/{second}", path=paths.render(("spec", "apply", *conflict.path)))
-    place = place_in_profile(profiles[second], conflict.resource, conflict.path)
+    place = path_in_profile(profiles[second], conflict.resource, conflict.path)
     return Detail(reason=f"{conflict.resource}: {reason}", document=f"Profile/{second}", path=place)

@@ -1,4 +1,4 @@
-"""Conditions: every state shown anywhere, and the one summary of them."""
+"""Conditions: every state that is shown, and their one summary."""
 
 import enum
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class Status(enum.StrEnum):
 
 
 class Actor(enum.StrEnum):
-    """Who must act next."""
+    """The role that must act next."""
 
     NOBODY = "nobody"
     EDITOR = "editor"
@@ -27,7 +27,7 @@ class Actor(enum.StrEnum):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One statement about a thing, with its reason, who must act, and the evidence for it."""
+    """One aspect of an object's state, with its reason, the actor and the evidence."""
 
     type: str
     status: Status
@@ -40,7 +40,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One line for a person: ``state`` says how far a thing is, the rest is of the condition that matters most."""
+    """The state of an object on one line; reason, message and actor are those of the most important condition."""
 
     state: str
     reason: str
@@ -49,7 +49,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What the server knows of a runtime's newest delivery when it states conditions."""
+    """The newest delivery of a runtime, as far as its conditions need it."""
 
     sequence: int
     digest: str
@@ -57,11 +57,21 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 _REASONS: dict[State, tuple[Status, str, Actor, str]] = {
-    State.RECEIVED: (Status.FALSE, "Received", Actor.NOBODY, "the agent has the delivery and has not applied it yet"),
-    State.PREFLIGHTED: (Status.FALSE, "Preflighted", Actor.NOBODY, "the change passed preflight, not applied yet"),
+    State.RECEIVED: (
+        Status.FALSE,
+        "Received",
+        Actor.NOBODY,
+        "the agent has received the delivery and not applied it yet",
+    ),
+    State.PREFLIGHTED: (
+        Status.FALSE,
+        "Preflighted",
+        Actor.NOBODY,
+        "the change passed preflight and is not applied yet",
+    ),
     State.APPLIED: (Status.FALSE, "Applied", Actor.NOBODY, "the change is applied and not verified yet"),
     State.VERIFIED: (Status.TRUE, "Verified", Actor.NOBODY, "every resource and workload is verified"),
-    State.FAILED: (Status.FALSE, "Failed", Actor.EDITOR, "the runtime could not take the change"),
+    State.FAILED: (Status.FALSE, "Failed", Actor.EDITOR, "the runtime could not apply the change"),
     State.UNPROVEN: (Status.UNKNOWN, "Unproven", Actor.OPERATOR, "applied, but nothing proves that it is in use"),
 }
 
@@ -71,54 +81,54 @@ STALLED_REASONS: Final = frozenset(_REASONS[state][1] for state in STALLED)
 
 
 def verified(progress: Progress | None, report: Report | None) -> Condition:
-    """The condition ``Verified`` of a runtime: is its newest delivery really in use?"""
+    """Return the condition ``Verified``: whether the runtime's newest delivery is proven to be in use."""
     if progress is None:
-        return Condition("Verified", Status.TRUE, "NothingToVerify", "no configuration is meant for this runtime")
+        return Condition("Verified", Status.TRUE, "NothingToVerify", "there is no configuration for this runtime")
     if report is None or (report.sequence, report.digest) != (progress.sequence, progress.digest):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
         return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
     if not report.findings:
-        text = "the delivery holds nothing to verify"
+        text = "the delivery contains nothing to verify"
         return Condition("Verified", Status.TRUE, "NothingToVerify", text, digest=report.digest, since=report.time)
     state = overall(report)
     status, reason, actor, message = _REASONS[state]
     parts = [part for part in report.findings if part.state is state]
     if state in STALLED:
-        message = "; ".join(map(_told, parts)) or message
+        message = "; ".join(map(_describe, parts)) or message
     evidence = tuple(item for part in parts for item in part.evidence)
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)
 
 
 def connected(*, enrolled: bool, watching: bool, since: datetime | None, revoked: datetime | None = None) -> Condition:
-    """The condition ``Connected`` of a runtime: can the server reach its agent now?"""
+    """Return the condition ``Connected``: whether the runtime's agent is watching now."""
     if watching:
-        return Condition("Connected", Status.TRUE, "Watching", "the agent holds its watch open", since=since)
+        return Condition("Connected", Status.TRUE, "Watching", "the agent is watching", since=since)
     if enrolled:
-        text = "the agent holds no watch, see that it runs; the runtime works on with its last verified bundle"
+        text = "the agent is not watching; check that it is running (the runtime keeps its last verified bundle)"
         return Condition("Connected", Status.FALSE, "NotWatching", text, Actor.OPERATOR, since=since)
     if revoked is not None:
-        text = "the agent's key was revoked; create a join token and let an agent join anew"
+        text = "the agent's key is revoked; create a join token and enrol an agent again"
         return Condition("Connected", Status.FALSE, "Revoked", text, Actor.OPERATOR, since=revoked)
-    text = "no agent has enrolled; create a join token and start one"
+    text = "no agent has enrolled; create a join token and start an agent with it"
     return Condition("Connected", Status.FALSE, "NotEnrolled", text, Actor.OPERATOR)
 
 
 def summarise(conditions: Iterable[Condition]) -> Summary:
-    """How far a thing is, and the condition that keeps it there: first one that somebody must act on.
+    """Summarise conditions: the state of ``Verified``, and the first unmet condition that needs action.
 
-    A verified runtime whose agent is away is both: ``Verified,NotWatching``.
+    A verified runtime whose agent is disconnected has both: ``Verified,NotWatching``.
     """
     ordered = sorted(conditions, key=lambda item: (item.type != "Verified", item.type))
     if not ordered:
-        return Summary("Unknown", "NoConditions", "nothing is known", Actor.NOBODY)
+        return Summary("Unknown", "NoConditions", "no conditions are known", Actor.NOBODY)
     first, *_ = ordered
-    lacking = [item for item in ordered if item.status is not Status.TRUE]
-    chosen = min(lacking, key=lambda item: item.actor is Actor.NOBODY, default=first)
-    holds_alone = first.status is Status.TRUE and chosen is not first
-    state = f"{first.reason},{chosen.reason}" if holds_alone else first.reason
+    unmet = [item for item in ordered if item.status is not Status.TRUE]
+    chosen = min(unmet, key=lambda item: item.actor is Actor.NOBODY, default=first)
+    both = first.status is Status.TRUE and chosen is not first
+    state = f"{first.reason},{chosen.reason}" if both else first.reason
     return Summary(state, chosen.reason, chosen.message, chosen.actor)
 
 
-def _told(part: ResourceReport | WorkloadReport) -> str:
+def _describe(part: ResourceReport | WorkloadReport) -> str:
     name = str(part.resource) if isinstance(part, ResourceReport) else part.workload
     return f"{name}: {part.evidence[-1].text}" if part.evidence else f"{name}: {part.state}"

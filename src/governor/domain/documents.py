@@ -1,6 +1,6 @@
-"""Documents: what people write. A document is stored as a tree; the structs here are its checked reading.
+"""Documents that users write. A document is stored as a tree; the structs here are its validated form.
 
-Kinds of governed resources inside a Profile (Dapr's and our own) are not defined here.
+The kinds of resources inside a Profile (Dapr's and our own) are excluded.
 """
 
 import enum
@@ -18,36 +18,36 @@ T = TypeVar("T")
 
 API_VERSION: Final = "runtime-governor.dev/v1alpha1"
 
-# The patterns end in (?!\n) because $ alone lets a line break pass.
+# The patterns end in (?!\n) because $ alone also matches before a final line break.
 Name: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(?=.{1,63}$)[a-z0-9]+((-+|\.)[a-z0-9]+)*$(?!\n)",
-        description="at most 63 lower case letters and digits, which hyphens or single dots may join",
+        description="at most 63 characters: lower-case letters and digits, separated by hyphens or single dots",
     ),
 ]
 ResourceName: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(?=.{1,253}$)[a-zA-Z0-9]+([-_.]+[a-zA-Z0-9]+)*$(?!\n)",
-        description="at most 253 letters and digits, which hyphens, underscores or dots may join",
+        description="at most 253 characters: letters and digits, separated by hyphens, underscores or dots",
     ),
 ]
 Namespace: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(?=.{1,63}$)[a-z0-9]+(-+[a-z0-9]+)*$(?!\n)",
-        description="at most 63 lower case letters and digits, which hyphens may join",
+        description="at most 63 characters: lower-case letters and digits, separated by hyphens",
     ),
 ]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """What every part of a document has in common: immutable, closed, written in camelCase."""
+    """Base of every part of a document: immutable, without unknown fields, in camelCase."""
 
 
 class DocumentRef(msgspec.Struct, frozen=True, order=True):
-    """The name of a document."""
+    """A reference to a document."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class DocumentRef(msgspec.Struct, frozen=True, order=True):
 
 
 class ResourceRef(msgspec.Struct, frozen=True, order=True):
-    """The name of a resource inside a runtime."""
+    """A reference to a resource inside a runtime."""
 
     kind: str
     namespace: str
@@ -76,7 +76,7 @@ class Metadata(_Part, frozen=True):
 
 
 class Platform(enum.StrEnum):
-    """Where a runtime's applications run."""
+    """The platform that a runtime's applications run on."""
 
     LOCAL = "local"
     KUBERNETES = "kubernetes"
@@ -84,14 +84,14 @@ class Platform(enum.StrEnum):
 
 
 class RuntimeSpec(_Part, frozen=True):
-    """What a runtime is and where its agent may act."""
+    """The platform of a runtime and the namespaces that its agent may manage."""
 
     platform: Platform
     namespaces: Annotated[tuple[Namespace, ...], msgspec.Meta(min_length=1)] = ("default",)
 
 
 class Selector(_Part, frozen=True):
-    """Which runtimes a profile is for: all of them, one by name, or those with fitting labels."""
+    """Selects runtimes: all of them, one by name, or those with matching labels."""
 
     runtime: Name | None = None
     match_labels: dict[str, str] = {}
@@ -99,45 +99,45 @@ class Selector(_Part, frozen=True):
 
     def __post_init__(self) -> None:
         if self.runtime is not None and (self.match_labels or self.match_expressions):
-            raise ValueError("names a runtime and labels; use one of them")
+            raise ValueError("sets a runtime together with labels; use one of them")
 
     @property
     def specificity(self) -> int:
-        """Everything is 0, a group 1, one runtime 2: the order in which layers are laid."""
+        """Return the rank of the layer: 0 for all runtimes, 1 for a group, 2 for one runtime."""
         if self.runtime is not None:
             return 2
         return 1 if self.match_labels or self.match_expressions else 0
 
     def matches(self, runtime: str, labels: Mapping[str, str]) -> bool:
-        """Whether the runtime of this name and these labels is meant."""
+        """Whether the runtime of this name and these labels is selected."""
         if self.runtime is not None:
             return self.runtime == runtime
         return selectors.matches(labels, self.match_labels, self.match_expressions)
 
 
 class Preflight(enum.StrEnum):
-    """Whether a change is loaded by a throw-away sidecar first."""
+    """Whether a throw-away sidecar loads a change before the applications' sidecars do."""
 
     SIDECAR = "sidecar"
     OFF = "off"
 
 
 class Strategy(enum.StrEnum):
-    """How workloads take a change."""
+    """How workloads adopt a change."""
 
     RELOAD = "reload"
     ROLLING = "rolling"
 
 
 class Unproven(enum.StrEnum):
-    """What to do with a change that cannot be proven without a fresh process."""
+    """What to do with a change that only a restart can prove."""
 
     RESTART = "restart"
     REPORT = "report"
 
 
 class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
-    """How an agent applies a bundle. In a profile each field is optional and folds like a resource's."""
+    """How an agent applies a bundle. In a profile every field is optional and folds like the fields of a resource."""
 
     preflight: Preflight = Preflight.SIDECAR
     strategy: Strategy = Strategy.RELOAD
@@ -146,7 +146,7 @@ class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
 
 
 class Removal(_Part, frozen=True):
-    """A resource of a lower layer that a profile drops."""
+    """A resource of lower layers that a profile removes."""
 
     kind: str
     name: ResourceName
@@ -154,7 +154,7 @@ class Removal(_Part, frozen=True):
 
 
 class ProfileSpec(_Part, frozen=True):
-    """One layer of configuration. ``resources`` are Kubernetes-style manifests, possibly partial."""
+    """The contents of a profile. ``resources`` are Kubernetes-style manifests, possibly partial."""
 
     selector: Selector
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
@@ -169,14 +169,14 @@ class _ManifestMetadata(msgspec.Struct, frozen=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    """What layering needs of every manifest, whatever its kind."""
+    """The fields that layering needs in a manifest of any kind."""
 
     kind: Annotated[str, msgspec.Meta(min_length=1)]
     metadata: _ManifestMetadata
 
 
 class Runtime(_Part, frozen=True, tag_field="kind"):
-    """One governed runtime: a cluster, a space, a machine."""
+    """One governed runtime: a cluster, a Cloud Foundry space or a machine."""
 
     api_version: Literal["runtime-governor.dev/v1alpha1"]
     metadata: Metadata
@@ -196,7 +196,7 @@ DOCUMENT_TYPES: Final[Mapping[str, type[Runtime] | type[Profile]]] = {"Runtime":
 
 
 def read_document(tree: Tree) -> Document:
-    """Check a tree against the documents' structs; the error names the path and what was expected there."""
+    """Validate a tree as a document; the error names the path and what is expected there."""
     _check_envelope(tree)
     document = _read(_without_unset_policy(tree), DOCUMENT_TYPES[tree["kind"]], tree, ())
     if isinstance(document, Profile):
@@ -209,16 +209,16 @@ def _read(part: Tree, expected: type[T], tree: Tree, place: paths.Path) -> T:
         return msgspec.convert(part, expected)
     except msgspec.ValidationError as error:
         path, reason = structs.explain(error, expected, part)
-        raise _refuse(reason, (*place, *path), tree) from error
+        raise _invalid(reason, (*place, *path), tree) from error
 
 
 def _without_unset_policy(tree: Manifest) -> Manifest:
-    """Null takes a field of the apply policy back from lower layers; for this profile it then says nothing."""
+    """Drop null fields of the apply policy: null unsets what lower layers set, so this profile does not set it."""
     apply = leaf_at(tree, ("spec", "apply"))
     if not isinstance(apply, dict):
         return tree
-    said = {key: value for key, value in apply.items() if value is not None}
-    return {**tree, "spec": {**tree["spec"], "apply": said}}
+    set_fields = {key: value for key, value in apply.items() if value is not None}
+    return {**tree, "spec": {**tree["spec"], "apply": set_fields}}
 
 
 def _check_manifests(profile: Profile, tree: Manifest) -> None:
@@ -227,26 +227,26 @@ def _check_manifests(profile: Profile, tree: Manifest) -> None:
         place = ("spec", "resources", index)
         read = _read(manifest, _Manifest, tree, place)
         namespaces = known.setdefault((read.kind, read.metadata.name), [])
-        # A namespace that is left out is each runtime's own, so it may be the same as one that is written.
+        # A missing namespace defaults to that of each runtime, so it may equal one that is set.
         if namespaces and (read.metadata.namespace is None or {None, read.metadata.namespace} & set(namespaces)):
-            reason = f"{read.kind} {read.metadata.name!r} is there twice; remove one, or name both namespaces"
-            raise _refuse(reason, place, tree)
+            reason = f"{read.kind} {read.metadata.name!r} is defined twice; remove one, or set different namespaces"
+            raise _invalid(reason, place, tree)
         namespaces.append(read.metadata.namespace)
 
 
 def ref_of(document: Document) -> DocumentRef:
-    """The reference of a checked document."""
+    """Return the reference of a document."""
     return DocumentRef(type(document).__name__, document.metadata.name)
 
 
 def resource_ref(manifest: Manifest, default_namespace: str) -> ResourceRef:
-    """The reference of a manifest that has a kind and a name."""
+    """Return the reference of a manifest that has a kind and a name."""
     metadata = manifest["metadata"]
     return ResourceRef(manifest["kind"], metadata.get("namespace") or default_namespace, metadata["name"])
 
 
 def locate(details: Iterable[Detail], parsed: Sequence[Parsed]) -> tuple[Detail, ...]:
-    """Add file and line to details that name a document read from these texts."""
+    """Add file and line to the details on documents that were parsed from these texts."""
     by_name = {name_of(item.value): item for item in parsed}
     return tuple(_located(detail, by_name.get(detail.document)) for detail in details)
 
@@ -260,17 +260,17 @@ def _located(detail: Detail, parsed: Parsed | None) -> Detail:
 
 def _check_envelope(tree: Tree) -> None:
     if not isinstance(tree, dict):
-        raise _refuse("a document is a map with apiVersion, kind, metadata and spec", (), tree)
+        raise _invalid("a document must be a map with apiVersion, kind, metadata and spec", (), tree)
     version, kind = tree.get("apiVersion"), tree.get("kind")
     if version != API_VERSION:
-        raise _refuse(f"must be {API_VERSION}", ("apiVersion",), tree)
+        raise _invalid(f"must be {API_VERSION}", ("apiVersion",), tree)
     if not isinstance(kind, str) or kind not in DOCUMENT_TYPES:
-        wrong = f"unknown kind {kind!r}" if isinstance(kind, str) else "must name a kind"
-        raise _refuse(f"{wrong}; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}", ("kind",), tree)
+        problem = f"unknown kind {kind!r}" if isinstance(kind, str) else "is missing or not a string"
+        raise _invalid(f"{problem}; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}", ("kind",), tree)
 
 
 def name_of(tree: Tree) -> str:
-    """The document's name as far as it can be read, for messages and for finding its file again."""
+    """Return KIND/NAME of a document as far as it can be read, or ``""``."""
     if not isinstance(tree, dict):
         return ""
     metadata = tree.get("metadata")
@@ -278,7 +278,7 @@ def name_of(tree: Tree) -> str:
     return "/".join(part for part in (tree.get("kind"), name) if isinstance(part, str))
 
 
-def _refuse(reason: str, path: paths.Path, tree: Tree) -> GovernorError:
+def _invalid(reason: str, path: paths.Path, tree: Tree) -> GovernorError:
     name = name_of(tree)
     detail = Detail(reason=reason, document=name, path=paths.render(path))
     return invalid("document-invalid", f"{name or 'a document'} is not valid", [detail])

@@ -1,8 +1,8 @@
-"""Folding profiles into one configuration for one runtime, and knowing the origin of every field.
+"""Folds profiles into the configuration of one runtime and records the origin of every field.
 
-Layers lie in the order everything, groups, the one runtime; inside each by priority. Maps merge deeply, lists of named
-items by name, other lists and scalars replace; null removes a key and ``{name, $remove: true}`` a list item. Two layers
-of the same rank that decide one place differently are a conflict, so their order never matters.
+Layers are ordered: all runtimes, groups, one runtime; within each by priority. Maps merge deeply, lists of named items
+merge by name, other lists and scalars replace; null removes a key and ``{name, $remove: true}`` a list item. Two layers
+of the same rank that set one field differently conflict, so their order never matters.
 """
 
 import itertools
@@ -18,36 +18,36 @@ from governor.values.trees import Manifest, Tree, named_items, same
 
 REMOVE: Final = "$remove"
 
-_GONE: Final[Any] = object()
-"""Stands for a place where nothing is."""
+_ABSENT: Final[Any] = object()
+"""Marks a field that does not exist."""
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """One profile as the fold sees it; ``apply`` is its partial apply policy as written."""
+    """One profile of a fold; ``apply`` is its partial apply policy as written."""
 
     profile: Profile
     apply: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """The profile's name."""
+        """Return the profile's name."""
         return self.profile.metadata.name
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Layers of equal rank must agree."""
+        """Return specificity and priority; layers of equal rank must not conflict."""
         return self.profile.spec.selector.specificity, self.profile.spec.priority
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which layer decided a place last."""
+    """The layer that set a field last."""
 
     rank: tuple[int, int]
     profile: str
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Two profiles of one rank decide one place differently; ``resource`` is None for the apply policy."""
+    """Two profiles of one rank that set one field differently; ``resource`` is None for the apply policy."""
 
     resource: ResourceRef | None
     path: Path
@@ -56,7 +56,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """The outcome of a fold. ``origins`` has one entry per decided place of each resource."""
+    """The result of a fold. ``origins`` has one entry for each field of each resource that a layer set as a whole."""
 
     resources: dict[ResourceRef, Manifest]
     apply: dict[str, Any]
@@ -65,44 +65,44 @@ class Folded(msgspec.Struct, frozen=True):
     conflicts: tuple[Conflict, ...]
 
     def origin(self, resource: ResourceRef, path: Path) -> str:
-        """The profile that decided a place: its own entry, or else that of the nearest place above or below."""
-        decided = self.origins[resource]
+        """Return the profile that set a field: its own entry, or that of the nearest field above or below."""
+        origins = self.origins[resource]
         for length in range(len(path), -1, -1):
-            near = [place for place in decided if place[:length] == path[:length]]
-            if near:
-                return decided[min(near, key=len)].profile
+            nearest = [known for known in origins if known[:length] == path[:length]]
+            if nearest:
+                return origins[min(nearest, key=len)].profile
         raise KeyError(resource)
 
 
 def fold(layers: Iterable[Layer], default_namespace: str) -> Folded:
-    """Lay the layers over each other."""
-    resources: defaultdict[ResourceRef, _Place] = defaultdict(_Place)
-    apply = _Place({})
+    """Merge layers in the order of their ranks."""
+    resources: defaultdict[ResourceRef, _Merged] = defaultdict(_Merged)
+    apply = _Merged({})
     conflicts: list[Conflict] = []
     ordered = sorted(layers, key=lambda layer: (layer.rank, layer.name))
     for _, group in itertools.groupby(ordered, key=lambda layer: layer.rank):
-        peers = [_saying(layer, default_namespace) for layer in group]
+        peers = [_contribution(layer, default_namespace) for layer in group]
         for one, other in itertools.combinations(peers, 2):
-            conflicts.extend(_between(one, other))
+            conflicts.extend(_conflicts(one, other))
         for peer in peers:
             for ref in peer.removals:
-                resources[ref].lay(None, peer.origin)
+                resources[ref].merge(None, peer.origin)
         for peer in peers:
             for ref, manifest in peer.resources.items():
-                resources[ref].lay(manifest, peer.origin)
-            apply.lay(peer.apply, peer.origin)
-    there = {ref: place for ref, place in sorted(resources.items()) if place.tree is not _GONE}
+                resources[ref].merge(manifest, peer.origin)
+            apply.merge(peer.apply, peer.origin)
+    present = {ref: merged for ref, merged in sorted(resources.items()) if merged.tree is not _ABSENT}
     return Folded(
-        {ref: place.tree for ref, place in there.items()},
+        {ref: merged.tree for ref, merged in present.items()},
         apply.tree,
-        {ref: place.origins for ref, place in there.items()},
+        {ref: merged.origins for ref, merged in present.items()},
         apply.origins,
         tuple(conflicts),
     )
 
 
-class _Saying(msgspec.Struct, frozen=True):
-    """What one layer says about one runtime, by resource. Removals mean only what lower ranks say."""
+class _Contribution(msgspec.Struct, frozen=True):
+    """The contents of one layer by resource. Removals apply only to lower ranks."""
 
     origin: Origin
     removals: frozenset[ResourceRef]
@@ -110,25 +110,25 @@ class _Saying(msgspec.Struct, frozen=True):
     apply: dict[str, Any]
 
 
-def _saying(layer: Layer, default_namespace: str) -> _Saying:
+def _contribution(layer: Layer, default_namespace: str) -> _Contribution:
     spec = layer.profile.spec
     removals = (ResourceRef(each.kind, each.namespace or default_namespace, each.name) for each in spec.removals)
     manifests = ((resource_ref(manifest, default_namespace), manifest) for manifest in spec.resources)
-    placed = {
+    resources = {
         ref: {**manifest, "metadata": {**manifest["metadata"], "namespace": ref.namespace}}
         for ref, manifest in manifests
     }
-    return _Saying(Origin(layer.rank, layer.name), frozenset(removals), placed, layer.apply)
+    return _Contribution(Origin(layer.rank, layer.name), frozenset(removals), resources, layer.apply)
 
 
-# -- layers of one rank must agree ---------------------------------------------------------------------------------
+# -- conflicts between layers of one rank --------------------------------------------------------------------------
 
 
-def _between(one: _Saying, other: _Saying) -> Iterator[Conflict]:
-    """Where two layers of one rank disagree; what lies below or above them does not matter."""
+def _conflicts(one: _Contribution, other: _Contribution) -> Iterator[Conflict]:
+    """Yield the conflicts of two layers of one rank, regardless of the layers below and above."""
     profiles, priority = (one.origin.profile, other.origin.profile), one.origin.rank[1]
     for ref in sorted((one.removals | one.resources.keys()) & (other.removals | other.resources.keys())):
-        if _existence(one, ref) != _existence(other, ref):
+        if _presence(one, ref) != _presence(other, ref):
             yield Conflict(ref, (), profiles, priority)
         elif ref in one.resources:
             for path in _differing(one.resources[ref], other.resources[ref]):
@@ -137,8 +137,8 @@ def _between(one: _Saying, other: _Saying) -> Iterator[Conflict]:
         yield Conflict(None, path, profiles, priority)
 
 
-def _existence(saying: _Saying, ref: ResourceRef) -> tuple[bool, bool]:
-    return ref in saying.removals, ref in saying.resources
+def _presence(layer: _Contribution, ref: ResourceRef) -> tuple[bool, bool]:
+    return ref in layer.removals, ref in layer.resources
 
 
 def _differing(one: Tree, other: Tree, path: Path = ()) -> Iterator[Path]:
@@ -152,55 +152,55 @@ def _differing(one: Tree, other: Tree, path: Path = ()) -> Iterator[Path]:
             yield from _differing(ones[step], others[step], (*path, step))
 
 
-# -- a higher rank lies on a lower one -----------------------------------------------------------------------------
+# -- merging a higher rank over a lower one ------------------------------------------------------------------------
 
 
-class _Place(msgspec.Struct):
-    """A resource, or the apply policy, while layers are laid on it."""
+class _Merged(msgspec.Struct):
+    """A resource, or the apply policy, while layers are merged into it."""
 
-    tree: Tree = _GONE
+    tree: Tree = _ABSENT
     origins: dict[Path, Origin] = {}
 
-    def lay(self, over: Tree, origin: Origin) -> None:
-        self.tree = self._merged(self.tree, over, (), origin)
+    def merge(self, over: Tree, origin: Origin) -> None:
+        self.tree = self._merge(self.tree, over, (), origin)
 
-    def _merged(self, base: Tree, over: Tree, path: Path, origin: Origin) -> Tree:
+    def _merge(self, base: Tree, over: Tree, path: Path, origin: Origin) -> Tree:
         children = _children(over)
         if children is None:
-            self._decide(base, path, origin)
-            return _GONE if over is None else over
-        merged = _held(base, over)
+            self._set_origin(base, path, origin)
+            return _ABSENT if over is None else over
+        merged = _mergeable(base, over)
         if merged is None:
-            self._decide(base, path, origin)
+            self._set_origin(base, path, origin)
             merged = {}
         for step, value in children.items():
-            merged[step] = self._merged(merged.get(step, _GONE), value, (*path, step), origin)
-        kept = {step: value for step, value in merged.items() if value is not _GONE}
-        self._own(path, origin, empty=not kept)
+            merged[step] = self._merge(merged.get(step, _ABSENT), value, (*path, step), origin)
+        kept = {step: value for step, value in merged.items() if value is not _ABSENT}
+        self._set_container_origin(path, origin, empty=not kept)
         return kept if isinstance(over, dict) else list(kept.values())
 
-    def _decide(self, base: Tree, path: Path, origin: Origin) -> None:
-        """Record who decides this place as a whole; nobody decides anything below it any more."""
+    def _set_origin(self, base: Tree, path: Path, origin: Origin) -> None:
+        """Record the layer that sets this field as a whole, and forget the origins below it."""
         if isinstance(base, (dict, list, tuple)):
             for known in [known for known in self.origins if known[: len(path)] == path]:
                 del self.origins[known]
         self.origins[path] = origin
 
-    def _own(self, path: Path, origin: Origin, *, empty: bool) -> None:
-        """A map or list is a place of its own only while nothing is in it."""
+    def _set_container_origin(self, path: Path, origin: Origin, *, empty: bool) -> None:
+        """Record the origin of a map or list only while it is empty; otherwise its fields have origins."""
         if empty:
             self.origins[path] = origin
         else:
             self.origins.pop(path, None)
 
 
-def _held(base: Tree, over: Tree) -> dict[Any, Tree] | None:
-    """What stays of ``base`` under something that merges; None when it is of another shape and goes."""
+def _mergeable(base: Tree, over: Tree) -> dict[Any, Tree] | None:
+    """Return the children of ``base`` that ``over`` merges into, or None if it replaces ``base``."""
     return _children(base) if isinstance(base, dict) == isinstance(over, dict) else None
 
 
 def _children(tree: Tree) -> dict[Any, Tree] | None:
-    """The places below a tree that merge one by one, None for those it removes; None for what counts as a whole."""
+    """Return the children that merge one by one (None for a removed one), or None if the tree counts as a whole."""
     if isinstance(tree, dict):
         return dict(tree)
     by_name = named_items(tree) if isinstance(tree, (list, tuple)) else None

@@ -1,4 +1,4 @@
-"""Reports: what an agent saw of one delivery, with evidence. Acknowledged means that everything is verified."""
+"""Reports of an agent on one delivery, with evidence. A report acknowledges if everything in it is verified."""
 
 import enum
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ import msgspec
 from governor.domain.documents import ResourceRef
 
 Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its zone; without one, the times of two machines cannot be compared."""
+"""A time with a time zone, so that the times of two machines can be compared."""
 
 
 class State(enum.StrEnum):
-    """How far a resource or workload has come with one delivery."""
+    """The progress of a resource or workload with one delivery."""
 
     RECEIVED = "received"
     PREFLIGHTED = "preflighted"
@@ -37,12 +37,12 @@ STALLED: Final = frozenset({State.FAILED, State.UNPROVEN})
 
 
 def worst(states: Iterable[State]) -> State:
-    """Return the worst of some states; none count as verified."""
+    """Return the worst of some states, VERIFIED if there are none."""
     return min(states, key=WORST_FIRST.index, default=State.VERIFIED)
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What was seen, where and when."""
+    """An observation, with its source and time."""
 
     source: str
     time: Instant
@@ -50,7 +50,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one part of a delivery has come, and what shows it."""
+    """The state of one part of a delivery, with its evidence."""
 
     state: State
     evidence: tuple[Evidence, ...] = ()
@@ -69,7 +69,7 @@ class WorkloadReport(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """One report of an agent. ``n`` counts within one boot; the highest n per boot and attempt counts."""
+    """One report of an agent. ``n`` increases within one boot; the highest n of a boot and attempt wins."""
 
     runtime: str
     sequence: int
@@ -85,22 +85,22 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def findings(self) -> tuple[ResourceReport | WorkloadReport, ...]:
-        """Everything in scope."""
+        """Return the findings on resources and workloads."""
         return (*self.resources, *self.workloads)
 
 
 def acknowledged(report: Report) -> bool:
-    """Whether everything in scope is verified; nothing in scope counts as verified."""
+    """Whether every finding is verified; also true without findings."""
     return all(part.state is State.VERIFIED for part in report.findings)
 
 
 def overall(report: Report) -> State:
-    """Return the worst state of any part of a report."""
+    """Return the worst state of a report's findings."""
     return worst(part.state for part in report.findings)
 
 
 def supersedes(new: Report, old: Report | None) -> bool:
-    """Whether a report replaces the kept one; a repeated or late one does not."""
+    """Whether a report replaces the stored one; a repeated or late report does not."""
     if old is None or (new.sequence, new.attempt) != (old.sequence, old.attempt):
         return old is None or (new.sequence, new.attempt) > (old.sequence, old.attempt)
     return new.n > old.n if new.boot == old.boot else (new.time, new.boot) > (old.time, old.boot)

@@ -1,6 +1,6 @@
-"""``${runtime.id}`` and ``${runtime.labels.x}`` in string values; nothing else is evaluated.
+"""``${runtime.id}`` and ``${runtime.labels.NAME}`` in string values; nothing else is evaluated.
 
-``$${`` escapes. Any other ``${`` passes, because Dapr and applications have templates of their own.
+``$${`` is an escaped ``${``. Any other ``${`` is kept, because Dapr and applications have their own templates.
 """
 
 import re
@@ -16,42 +16,42 @@ _LABELS: Final = "runtime.labels."
 _TEMPLATE = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<name>runtime\.[^}]*|runtime)\}")
 
 
-def evaluate(tree: Tree, runtime: str, labels: Mapping[str, str]) -> tuple[Tree, tuple[Detail, ...]]:
-    """The tree with its variables filled in, and a detail for each that cannot be."""
+def substitute(tree: Tree, runtime: str, labels: Mapping[str, str]) -> tuple[Tree, tuple[Detail, ...]]:
+    """Return the tree with its variables substituted, and a detail for each unknown variable."""
     problems: list[Detail] = []
 
-    def fill(path: paths.Path, leaf: Tree) -> Tree:
+    def substitute_leaf(path: paths.Path, leaf: Tree) -> Tree:
         if not isinstance(leaf, str):
             return leaf
-        return _TEMPLATE.sub(lambda match: _value(match, path), leaf)
+        return _TEMPLATE.sub(lambda match: value_of(match, path), leaf)
 
-    def _value(match: re.Match[str], path: paths.Path) -> str:
+    def value_of(match: re.Match[str], path: paths.Path) -> str:
         if match["escape"]:
             return "${"
         value = _lookup(match["name"], runtime, labels)
         if value is None:
-            problems.append(Detail(reason=_why_unknown(match["name"], runtime, labels), path=paths.render(path)))
+            problems.append(Detail(reason=_unknown_reason(match["name"], runtime, labels), path=paths.render(path)))
         return value or ""
 
-    return map_leaves(tree, fill), tuple(problems)
+    return map_leaves(tree, substitute_leaf), tuple(problems)
 
 
-def misnamed(tree: Tree) -> tuple[Detail, ...]:
-    """A detail for each variable that no runtime whatsoever could fill in."""
+def unknown_variables(tree: Tree) -> tuple[Detail, ...]:
+    """Return a detail for each variable that is unknown for every runtime."""
     problems: list[Detail] = []
 
-    def look(path: paths.Path, leaf: Tree) -> Tree:
+    def check_leaf(path: paths.Path, leaf: Tree) -> Tree:
         names = [match["name"] or _ID for match in _TEMPLATE.finditer(leaf)] if isinstance(leaf, str) else []
-        wrong = [name for name in names if name != _ID and not name.startswith(_LABELS)]
-        problems.extend(Detail(reason=_why_misnamed(name), path=paths.render(path)) for name in wrong)
+        unknown = [name for name in names if name != _ID and not name.startswith(_LABELS)]
+        problems.extend(Detail(reason=_unknown_name(name), path=paths.render(path)) for name in unknown)
         return leaf
 
-    map_leaves(tree, look)
+    map_leaves(tree, check_leaf)
     return tuple(problems)
 
 
-def names_variable(text: str) -> bool:
-    """Whether a text asks for a variable; sealed values may not, since they are never opened to be filled."""
+def has_variables(text: str) -> bool:
+    """Whether a text contains a variable; sealed values must not, because they are never unsealed for substitution."""
     return any(match["name"] for match in _TEMPLATE.finditer(text))
 
 
@@ -61,12 +61,14 @@ def _lookup(name: str, runtime: str, labels: Mapping[str, str]) -> str | None:
     return labels.get(name.removeprefix(_LABELS)) if name.startswith(_LABELS) else None
 
 
-def _why_unknown(name: str, runtime: str, labels: Mapping[str, str]) -> str:
+def _unknown_reason(name: str, runtime: str, labels: Mapping[str, str]) -> str:
     if not name.startswith(_LABELS):
-        return _why_misnamed(name)
-    has = ", ".join(sorted(labels)) or "none"
-    return f"runtime {runtime!r} lacks the label that ${{{name}}} asks for; its labels: {has}"
+        return _unknown_name(name)
+    known = ", ".join(sorted(labels)) or "none"
+    return f"runtime {runtime!r} has no label for ${{{name}}}; its labels: {known}"
 
 
-def _why_misnamed(name: str) -> str:
-    return f"unknown variable ${{{name}}}; known: ${{runtime.id}}, ${{runtime.labels.NAME}}; $${{ gives a literal ${{"
+def _unknown_name(name: str) -> str:
+    return (
+        f"unknown variable ${{{name}}}; known: ${{runtime.id}}, ${{runtime.labels.NAME}}; write $${{ for a literal ${{"
+    )

@@ -298,8 +298,8 @@ async def test_a_throw_away_sidecar_stands_apart_and_takes_no_messages(
         report = await bed.deliver(broker, subscription, tick, resource("Configuration", "calm", {}))
 
         assert told(report, "broker") == "initialised"
-        assert told(report, "tick") == "not tried: an input binding would take messages"
-        assert told(report, "sub") == "not tried: a Subscription is checked by its schema only"
+        assert told(report, "tick") == "not tried: an input binding would consume messages"
+        assert told(report, "sub") == "not tried: a Subscription is checked only against its schema"
         assert noted(notes, "files") == [
             "600 config/configuration.calm.yaml",
             "600 daprd.log",

@@ -53,7 +53,7 @@ async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_says_which_ve
         report = await bed.deliver(one("b"), unproven=Unproven.REPORT, window_s=1)
 
         assert said_of(report, "one").state is State.UNPROVEN
-        assert "Dapr 1.16.0 takes changes only when it starts" in said_of(report, "one").evidence[-1].text
+        assert "Dapr 1.16.0 loads changes only at startup" in said_of(report, "one").evidence[-1].text
         assert bed.sidecar.starts == 1
 
 

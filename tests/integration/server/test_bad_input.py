@@ -109,7 +109,7 @@ INVALID = [
         "reserved",
         id="reserved-key",
     ),
-    pytest.param(profile("p", STORE, STORE), "spec.resources[1]", "is there twice", id="duplicate-resource"),
+    pytest.param(profile("p", STORE, STORE), "spec.resources[1]", "is defined twice", id="duplicate-resource"),
     pytest.param(
         profile("p", {**component("s"), "spec": {"version": "v1"}}),
         "spec.resources[0].spec.type",

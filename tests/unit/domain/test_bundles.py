@@ -1,4 +1,4 @@
-"""Compiling: what one runtime gets, and that each refusal is told at the place in the profile that caused it."""
+"""Compiling a bundle; each error points at the profile field that caused it."""
 
 import itertools
 from typing import Any
@@ -23,9 +23,9 @@ def runtime(name: str = "r1", namespaces: tuple[str, ...] = ("default",), **labe
 
 
 def layer(name: str, *resources: Any, **spec: Any) -> Layer:
-    written = {"selector": {}, "resources": list(resources), **spec}
+    contents = {"selector": {}, "resources": list(resources), **spec}
     document = read_document(
-        {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": written}
+        {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": contents}
     )
     assert isinstance(document, Profile)
     return Layer(document, spec.get("apply", {}))
@@ -37,13 +37,13 @@ def component(name: str, namespace: str | None = None, **values: Any) -> dict[st
     return {"kind": "Component", "metadata": metadata, "spec": {"metadata": items}}
 
 
-def refusal(of: Runtime, *layers: Layer) -> GovernorError:
+def rejection(of: Runtime, *layers: Layer) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         compile_bundle(of, layers)
     return caught.value
 
 
-def test_a_runtime_gets_what_selects_it_with_its_variables_filled_in() -> None:
+def test_a_bundle_has_the_layers_that_select_the_runtime_with_variables_substituted() -> None:
     layers = [
         layer("all", component("store", redisHost="${runtime.labels.region}.redis", keyPrefix="${runtime.id}")),
         layer("eu", component("store", ttl=5), selector={"matchLabels": {"region": "eu"}}),
@@ -56,7 +56,7 @@ def test_a_runtime_gets_what_selects_it_with_its_variables_filled_in() -> None:
     assert refs(bundle.resources) == tuple(folded.resources) == (ResourceRef("Component", "default", "store"),)
 
 
-def test_a_runtime_that_nothing_selects_gets_an_empty_bundle() -> None:
+def test_a_runtime_that_no_profile_selects_has_an_empty_bundle() -> None:
     bundle, _ = compile_bundle(runtime(), [layer("other", component("x"), selector={"runtime": "r2"})])
     assert (bundle.resources, bundle.apply, bundle.digest) == ((), ApplyPolicy(), digest([]))
 
@@ -73,10 +73,10 @@ def test_the_digest_covers_the_resources_and_nothing_else() -> None:
     assert same.apply == ApplyPolicy(strategy=Strategy.ROLLING)
 
 
-def test_sealed_values_stay_sealed_and_count_by_their_plain_text() -> None:
+def test_sealed_values_stay_sealed_and_the_digest_covers_their_plain_text() -> None:
     bundles = [
         compile_bundle(runtime(), [layer("p", component("a", password=Sealed(box, mac)))])[0]
-        for box, mac in (("box", "mac"), ("sealed anew", "mac"), ("box", "other"))
+        for box, mac in (("box", "mac"), ("sealed again", "mac"), ("box", "other"))
     ]
     assert bundles[0].resources[0]["spec"]["metadata"][0]["value"] == Sealed("box", "mac")
     assert bundles[0].digest == bundles[1].digest != bundles[2].digest
@@ -88,41 +88,40 @@ def test_the_order_of_the_profiles_does_not_matter() -> None:
     assert all(bundle == bundles[0] for bundle in bundles)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- rejections ----------------------------------------------------------------------------------------------------
 
 
-def test_profiles_of_equal_priority_that_disagree_are_refused_at_the_field() -> None:
-    error = refusal(
+def test_conflicting_profiles_of_equal_priority_are_rejected_at_the_field() -> None:
+    error = rejection(
         runtime(),
         layer("a", component("store", redisHost="one"), priority=3),
         layer("b", component("other"), component("store", port=1, redisHost="two"), priority=3),
     )
     assert (error.kind, error.code) == (Kind.CONFLICT, "layers-conflict")
     reason = (
-        "Component/default/store: profiles 'a' and 'b' decide this differently at equal priority 3; "
-        "give one of them a higher priority"
+        "Component/default/store: profiles 'a' and 'b' conflict at equal priority 3; give one of them a higher priority"
     )
     path = "spec.resources[1].spec.metadata[redisHost].value"
     assert error.details == (Detail(reason=reason, document="Profile/b", path=path),)
 
 
-def test_a_removal_that_a_profile_of_equal_priority_contradicts_is_refused_at_the_removal() -> None:
+def test_a_removal_that_conflicts_with_a_profile_of_equal_priority_is_rejected_at_the_removal() -> None:
     removals = [
         {"kind": "Component", "name": "store", "namespace": "other"},
         {"kind": "Component", "name": "store"},
     ]
     of = runtime(namespaces=("default", "other"))
-    error = refusal(of, layer("a", component("store")), layer("b", removals=removals))
+    error = rejection(of, layer("a", component("store")), layer("b", removals=removals))
     assert [(detail.document, detail.path) for detail in error.details] == [("Profile/b", "spec.removals[1]")]
 
 
-def test_apply_policies_of_equal_priority_that_disagree_are_refused_at_the_field() -> None:
-    error = refusal(runtime(), layer("a", apply={"strategy": "reload"}), layer("b", apply={"strategy": "rolling"}))
+def test_conflicting_apply_policies_of_equal_priority_are_rejected_at_the_field() -> None:
+    error = rejection(runtime(), layer("a", apply={"strategy": "reload"}), layer("b", apply={"strategy": "rolling"}))
     assert [(detail.document, detail.path) for detail in error.details] == [("Profile/b", "spec.apply.strategy")]
 
 
-def test_an_unknown_variable_is_refused_in_the_profile_that_wrote_it() -> None:
-    error = refusal(
+def test_an_unknown_variable_is_rejected_at_its_profile_field() -> None:
+    error = rejection(
         runtime(),
         layer("low", component("store", a="1", b="2", c="3")),
         layer("high", component("store", c="${runtime.zone}"), priority=1),
@@ -133,28 +132,28 @@ def test_an_unknown_variable_is_refused_in_the_profile_that_wrote_it() -> None:
     assert detail.reason.startswith("Component/default/store: unknown variable ${runtime.zone}")
 
 
-def test_all_unknown_variables_of_a_runtime_are_told() -> None:
-    error = refusal(runtime(), layer("p", component("a", x="${runtime.x}"), component("b", x="${runtime.labels.y}")))
+def test_all_unknown_variables_of_a_runtime_are_reported() -> None:
+    error = rejection(runtime(), layer("p", component("a", x="${runtime.x}"), component("b", x="${runtime.labels.y}")))
     assert [detail.path for detail in error.details] == [
         "spec.resources[0].spec.metadata[x].value",
         "spec.resources[1].spec.metadata[x].value",
     ]
 
 
-def test_a_resource_outside_of_the_runtimes_namespaces_is_refused() -> None:
-    error = refusal(runtime(namespaces=("a", "b")), layer("p", component("x", "b"), component("x", "c")))
+def test_a_resource_outside_the_runtimes_namespaces_is_rejected() -> None:
+    error = rejection(runtime(namespaces=("a", "b")), layer("p", component("x", "b"), component("x", "c")))
     assert (error.kind, error.code) == (Kind.INVALID, "namespace-foreign")
     (detail,) = error.details
     assert (detail.document, detail.path) == ("Profile/p", "spec.resources[1].metadata.namespace")
     assert detail.reason == "Component/c/x: runtime 'r1' has only the namespaces a, b"
 
 
-def test_a_resource_without_a_namespace_is_in_the_runtimes_first() -> None:
+def test_a_resource_without_a_namespace_gets_the_runtimes_first_one() -> None:
     bundle, _ = compile_bundle(runtime(namespaces=("a", "b")), [layer("p", component("x"))])
     assert refs(bundle.resources) == (ResourceRef("Component", "a", "x"),)
 
 
-def test_a_delivery_of_another_format_is_refused() -> None:
+def test_a_delivery_of_another_format_is_rejected() -> None:
     delivery = Delivery("r1", 1, 1, 1, "sha256:0", (), (), ApplyPolicy())
     encoded = msgspec.to_builtins(delivery)
     assert msgspec.convert(encoded, Delivery) == delivery

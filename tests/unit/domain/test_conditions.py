@@ -1,4 +1,4 @@
-"""Conditions: every state of a runtime has one, and its summary says what a person must know first."""
+"""Conditions of a runtime and their summary."""
 
 import itertools
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ def report(
         (State.UNPROVEN, Status.UNKNOWN, Actor.OPERATOR),
     ],
 )
-def test_each_state_is_told(state: State, status: Status, actor: Actor) -> None:
+def test_each_state_has_its_condition(state: State, status: Status, actor: Actor) -> None:
     condition = verified(PROGRESS, report(state))
     assert (condition.type, condition.status, condition.reason) == ("Verified", status, state.value.capitalize())
     assert (condition.actor, condition.digest, condition.since) == (actor, "sha256:3", NOON)
@@ -48,13 +48,13 @@ def test_each_state_is_told(state: State, status: Status, actor: Actor) -> None:
     assert condition.message
 
 
-def test_only_a_report_of_verified_parts_makes_it_true() -> None:
+def test_verified_is_true_only_if_every_part_is_verified() -> None:
     for states in itertools.chain.from_iterable(itertools.combinations(State, count) for count in range(1, 4)):
         condition = verified(PROGRESS, report(*states))
         assert (condition.status is Status.TRUE) is (set(states) == {State.VERIFIED})
 
 
-def test_a_failure_says_which_part_failed_and_why() -> None:
+def test_a_failure_names_the_failed_parts_and_their_reasons() -> None:
     sidecar = WorkloadReport(
         workload="order-app", state=State.FAILED, evidence=(evidence("started"), evidence("exited"))
     )
@@ -65,16 +65,16 @@ def test_a_failure_says_which_part_failed_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [None, report(State.VERIFIED, sequence=2), report(State.VERIFIED, digest="sha256:other")]
+    "stored", [None, report(State.VERIFIED, sequence=2), report(State.VERIFIED, digest="sha256:other")]
 )
-def test_a_report_of_something_else_verifies_nothing(kept: Report | None) -> None:
-    condition = verified(PROGRESS, kept)
+def test_a_report_on_another_delivery_leaves_the_condition_pending(stored: Report | None) -> None:
+    condition = verified(PROGRESS, stored)
     assert (condition.status, condition.reason, condition.since) == (Status.FALSE, "Pending", ISSUED)
     assert condition.message == "delivery 3 is not confirmed by the agent yet"
     assert condition.digest == "sha256:3"
 
 
-def test_nothing_to_verify_is_verified() -> None:
+def test_a_runtime_with_nothing_to_verify_is_verified() -> None:
     assert verified(None, None).status is Status.TRUE
     assert verified(None, report(State.FAILED)).reason == "NothingToVerify"
     empty = verified(PROGRESS, report())
@@ -92,45 +92,51 @@ def test_nothing_to_verify_is_verified() -> None:
         (False, False, Status.FALSE, "NotEnrolled", Actor.OPERATOR),
     ],
 )
-def test_it_is_told_whether_the_agent_can_be_reached(
+def test_connected_follows_enrolment_and_watch(
     enrolled: bool, watching: bool, status: Status, reason: str, actor: Actor
 ) -> None:
     condition = connected(enrolled=enrolled, watching=watching, since=NOON)
     assert (condition.type, condition.status, condition.reason, condition.actor) == ("Connected", status, reason, actor)
 
 
-def test_a_revoked_key_is_told_apart_from_none() -> None:
+def test_a_revoked_key_has_its_own_reason_until_an_agent_enrols_again() -> None:
     revoked = connected(enrolled=False, watching=False, since=None, revoked=NOON)
-    anew = connected(enrolled=True, watching=True, since=NOON, revoked=NOON)
+    enrolled_again = connected(enrolled=True, watching=True, since=NOON, revoked=NOON)
     assert (revoked.status, revoked.reason, revoked.since) == (Status.FALSE, "Revoked", NOON)
-    assert (anew.status, anew.reason) == (Status.TRUE, "Watching")
+    assert (enrolled_again.status, enrolled_again.reason) == (Status.TRUE, "Watching")
 
 
 # -- the summary ---------------------------------------------------------------------------------------------------
 
-HERE = connected(enrolled=True, watching=True, since=NOON)
-AWAY = connected(enrolled=True, watching=False, since=NOON)
-NEVER = connected(enrolled=False, watching=False, since=None)
+ONLINE = connected(enrolled=True, watching=True, since=NOON)
+OFFLINE = connected(enrolled=True, watching=False, since=NOON)
+UNENROLLED = connected(enrolled=False, watching=False, since=None)
 
 
 @pytest.mark.parametrize(
     ("about", "connection", "state", "reason", "actor"),
     [
-        (verified(PROGRESS, report(State.VERIFIED)), HERE, "Verified", "Verified", Actor.NOBODY),
-        (verified(PROGRESS, report(State.VERIFIED)), AWAY, "Verified,NotWatching", "NotWatching", Actor.OPERATOR),
-        (verified(None, None), HERE, "NothingToVerify", "NothingToVerify", Actor.NOBODY),
-        (verified(None, None), NEVER, "NothingToVerify,NotEnrolled", "NotEnrolled", Actor.OPERATOR),
-        (verified(PROGRESS, None), HERE, "Pending", "Pending", Actor.NOBODY),
-        (verified(PROGRESS, None), AWAY, "Pending", "NotWatching", Actor.OPERATOR),
-        (verified(PROGRESS, None), NEVER, "Pending", "NotEnrolled", Actor.OPERATOR),
-        (verified(PROGRESS, report(State.APPLIED)), HERE, "Applied", "Applied", Actor.NOBODY),
-        (verified(PROGRESS, report(State.APPLIED)), AWAY, "Applied", "NotWatching", Actor.OPERATOR),
-        (verified(PROGRESS, report(State.FAILED)), HERE, "Failed", "Failed", Actor.EDITOR),
-        (verified(PROGRESS, report(State.FAILED)), AWAY, "Failed", "Failed", Actor.EDITOR),
-        (verified(PROGRESS, report(State.UNPROVEN)), AWAY, "Unproven", "Unproven", Actor.OPERATOR),
+        (verified(PROGRESS, report(State.VERIFIED)), ONLINE, "Verified", "Verified", Actor.NOBODY),
+        (
+            verified(PROGRESS, report(State.VERIFIED)),
+            OFFLINE,
+            "Verified,NotWatching",
+            "NotWatching",
+            Actor.OPERATOR,
+        ),
+        (verified(None, None), ONLINE, "NothingToVerify", "NothingToVerify", Actor.NOBODY),
+        (verified(None, None), UNENROLLED, "NothingToVerify,NotEnrolled", "NotEnrolled", Actor.OPERATOR),
+        (verified(PROGRESS, None), ONLINE, "Pending", "Pending", Actor.NOBODY),
+        (verified(PROGRESS, None), OFFLINE, "Pending", "NotWatching", Actor.OPERATOR),
+        (verified(PROGRESS, None), UNENROLLED, "Pending", "NotEnrolled", Actor.OPERATOR),
+        (verified(PROGRESS, report(State.APPLIED)), ONLINE, "Applied", "Applied", Actor.NOBODY),
+        (verified(PROGRESS, report(State.APPLIED)), OFFLINE, "Applied", "NotWatching", Actor.OPERATOR),
+        (verified(PROGRESS, report(State.FAILED)), ONLINE, "Failed", "Failed", Actor.EDITOR),
+        (verified(PROGRESS, report(State.FAILED)), OFFLINE, "Failed", "Failed", Actor.EDITOR),
+        (verified(PROGRESS, report(State.UNPROVEN)), OFFLINE, "Unproven", "Unproven", Actor.OPERATOR),
     ],
 )
-def test_a_summary_says_how_far_it_is_and_what_keeps_it(
+def test_a_summary_has_the_state_and_the_condition_that_needs_action(
     about: Condition, connection: Condition, state: str, reason: str, actor: Actor
 ) -> None:
     summary = summarise([about, connection])
@@ -139,9 +145,13 @@ def test_a_summary_says_how_far_it_is_and_what_keeps_it(
 
 
 def test_a_summary_does_not_depend_on_the_order_of_conditions() -> None:
-    conditions = [verified(PROGRESS, report(State.VERIFIED)), AWAY, Condition("Quiet", Status.FALSE, "Loud", "m")]
+    conditions = [
+        verified(PROGRESS, report(State.VERIFIED)),
+        OFFLINE,
+        Condition("Quiet", Status.FALSE, "Loud", "m"),
+    ]
     assert len({summarise(order) for order in itertools.permutations(conditions)}) == 1
 
 
-def test_nothing_known_is_said_to_be_unknown() -> None:
+def test_a_summary_without_conditions_is_unknown() -> None:
     assert summarise([]).state == "Unknown"

@@ -1,4 +1,4 @@
-"""Dapr's kinds as derived from its own sources."""
+"""Dapr's kinds, as generated from its sources."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def test_only_a_configuration_cannot_be_scoped() -> None:
     assert [name for name, kind in kinds().items() if not kind.scoped] == ["Configuration"]
 
 
-def test_every_kind_says_how_it_is_reloaded() -> None:
+def test_every_kind_has_a_reload_rule() -> None:
     assert RELOAD.keys() == kinds().keys()
     live = {name for name, kind in kinds().items() if kind.reload is Reload.LIVE}
     assert live == {"Component", "MCPServer", "Subscription", "WorkflowAccessPolicy"}
@@ -45,7 +45,7 @@ def test_every_kind_says_how_it_is_reloaded() -> None:
         {"kind": "Installation", "apiVersion": "runtime-governor.dev/v1alpha1"},
     ],
 )
-def test_what_is_not_served_by_dapr_has_no_kind(manifest: Any) -> None:
+def test_a_manifest_that_dapr_does_not_serve_has_no_kind(manifest: Any) -> None:
     assert kind_of(manifest) is None
 
 
@@ -55,7 +55,7 @@ def test_a_manifest_finds_its_kind() -> None:
             assert kind_of({"kind": name, "apiVersion": api_version}) == kind
 
 
-def test_schemas_hold_only_keywords_that_a_reason_can_be_given_for() -> None:
+def test_schemas_contain_only_keywords_that_validation_explains() -> None:
     found: set[str] = set()
     for name, kind in kinds().items():
         for api_version in kind.api_versions:
@@ -67,7 +67,7 @@ def test_schemas_hold_only_keywords_that_a_reason_can_be_given_for() -> None:
 
 
 def keywords(schema: dict[str, Any]) -> set[str]:
-    """The keywords of a schema and of all schemas inside it; names of properties are not keywords."""
+    """Return the keywords of a schema and of all schemas inside it, without property names."""
     inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
     return set(schema).union(*(keywords(part) for part in inner if isinstance(part, dict)))
 

@@ -1,4 +1,4 @@
-"""What a throw-away sidecar tries, what it leaves alone, and what its copies look like."""
+"""Preflight rules: which resources a throw-away sidecar loads, and their copies."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ def values(manifest: Manifest) -> dict[str, Any]:
     return {item["name"]: item.get("value") for item in manifest["spec"]["metadata"]}
 
 
-def test_everything_that_the_table_names_is_a_type_that_daprd_has() -> None:
-    named = preflight._OUTPUT_ONLY | preflight._SILENT | set(preflight._IDENTITIES)
+def test_every_type_in_the_tables_is_built_into_daprd() -> None:
+    named = preflight._OUTPUT_ONLY | preflight._WITHOUT_CONNECTION | set(preflight._IDENTITIES)
 
     assert len(named) > 50
     assert named - built_in_types() == set()
 
 
-def test_of_all_types_only_input_bindings_and_name_resolution_are_left_out() -> None:
+def test_only_input_bindings_and_name_resolution_are_skipped() -> None:
     skipped = {kind for kind in built_in_types() if preflight_rule(component(kind)).skip}
 
     assert {kind.partition(".")[0] for kind in skipped} == {"bindings", "nameresolution"}
@@ -42,46 +42,46 @@ def test_of_all_types_only_input_bindings_and_name_resolution_are_left_out() -> 
 
 
 @pytest.mark.parametrize(
-    ("direction", "is_tried"),
+    ("direction", "is_loaded"),
     [("output", True), (" Output ", True), ("input", False), ("input, output", False), ("", False)],
 )
-def test_a_binding_that_could_take_messages_is_tried_only_as_an_output(direction: str, is_tried: bool) -> None:
-    decided = preflight_rule(component("bindings.kafka", direction=direction))
+def test_a_binding_that_could_be_an_input_is_loaded_only_as_an_output(direction: str, is_loaded: bool) -> None:
+    rule = preflight_rule(component("bindings.kafka", direction=direction))
 
-    assert decided.skip == ("" if is_tried else "an input binding would take messages")
+    assert rule.skip == ("" if is_loaded else "an input binding would consume messages")
 
 
-def test_a_direction_that_cannot_be_read_is_no_output() -> None:
+def test_a_direction_from_a_secret_does_not_count_as_output() -> None:
     hidden = {"name": "direction", "secretKeyRef": {"name": "a", "key": "b"}}
 
     assert preflight_rule(component("bindings.kafka", hidden)).skip
 
 
 @pytest.mark.parametrize("kind", ["state.mine", "pubsub.mine", "lock.mine", "secretstores.mine", "State.Redis"])
-def test_an_unknown_type_of_a_known_category_is_tried(kind: str) -> None:
+def test_an_unknown_type_of_a_known_category_is_loaded(kind: str) -> None:
     assert preflight_rule(component(kind)).skip == ""
 
 
 @pytest.mark.parametrize("kind", ["bindings.mine", "workflowbackend.mine", "nonsense"])
-def test_an_unknown_type_that_might_do_harm_is_left_out(kind: str) -> None:
+def test_an_unknown_type_that_might_do_harm_is_skipped(kind: str) -> None:
     assert preflight_rule(component(kind)).skip
 
 
 @pytest.mark.parametrize(("kind", "connects"), [("state.redis", True), ("bindings.http", False), ("state.mine", True)])
-def test_only_types_that_are_known_not_to_connect_are_said_not_to(kind: str, connects: bool) -> None:
+def test_a_type_connects_unless_it_is_known_not_to(kind: str, connects: bool) -> None:
     assert preflight_rule(component(kind)).connects is connects
 
 
 @pytest.mark.parametrize("kind", ["Configuration", "Resiliency", "HTTPEndpoint", "MCPServer", "WorkflowAccessPolicy"])
-def test_other_kinds_are_tried(kind: str) -> None:
+def test_other_kinds_are_loaded(kind: str) -> None:
     assert preflight_rule({"kind": kind, "spec": {}}) == PreflightRule()
 
 
-def test_a_subscription_is_not_tried() -> None:
+def test_a_subscription_is_skipped() -> None:
     assert "schema" in preflight_rule({"kind": "Subscription", "spec": {}}).skip
 
 
-def test_a_copy_is_for_the_throw_away_sidecar_alone_and_the_original_stays_as_it_is() -> None:
+def test_a_copy_is_scoped_to_the_throw_away_sidecar_and_the_original_is_unchanged() -> None:
     original = {**component("state.redis", redisHost="here:1"), "scopes": ["orders", "bills"]}
     before = repr(original)
 
@@ -105,13 +105,13 @@ def test_a_copy_is_for_the_throw_away_sidecar_alone_and_the_original_stays_as_it
         ("bindings.mqtt3", "consumerID"),
     ],
 )
-def test_the_name_by_which_a_broker_knows_a_client_is_not_shared(kind: str, field: str) -> None:
+def test_the_client_name_at_a_broker_is_not_shared(kind: str, field: str) -> None:
     copy = preflight_copy(component(kind, **{field: "orders", "url": "there"}), APP)
 
     assert values(copy) == {field: f"orders-{APP}", "url": "there"}
 
 
-def test_a_name_that_comes_from_a_secret_is_replaced() -> None:
+def test_a_client_name_from_a_secret_is_replaced() -> None:
     hidden = {"name": "consumerID", "secretKeyRef": {"name": "a", "key": "b"}}
 
     assert preflight_copy(component("pubsub.mqtt3", hidden), APP)["spec"]["metadata"] == [
@@ -124,14 +124,14 @@ def test_a_client_id_that_is_a_credential_is_kept(kind: str) -> None:
     assert values(preflight_copy(component(kind, clientId="secret-id"), APP)) == {"clientId": "secret-id"}
 
 
-def test_a_copy_may_not_hide_its_failure() -> None:
+def test_a_copy_does_not_ignore_errors() -> None:
     original = component("state.redis")
     original["spec"]["ignoreErrors"] = True
 
     assert "ignoreErrors" not in preflight_copy(original, APP)["spec"]
 
 
-def test_a_configuration_does_not_register_the_throw_away_sidecar_anywhere() -> None:
+def test_a_copied_configuration_does_not_register_the_sidecar() -> None:
     spec = {"nameResolution": {"component": "hashicorp.consul"}, "features": [{"name": "A", "enabled": True}]}
 
     copy = preflight_copy({"kind": "Configuration", "metadata": {"name": "one"}, "spec": spec}, APP)

@@ -1,4 +1,4 @@
-"""Which version of Dapr takes which change how."""
+"""Reload rules by version of Dapr."""
 
 import pytest
 
@@ -17,11 +17,11 @@ from governor.domain.dapr.reload import RELOAD, Reload, known_issue, lists_kind,
         ("edge", {"Component", "Subscription", "MCPServer", "WorkflowAccessPolicy"}),
     ],
 )
-def test_a_kind_is_taken_live_from_its_version_on(version: str, live: set[str]) -> None:
+def test_a_kind_is_reloaded_live_from_its_version_on(version: str, live: set[str]) -> None:
     assert {kind for kind in kinds() if not reload_obstacle(kind, version)} == live
 
 
-def test_the_newest_version_is_the_one_that_kinds_are_described_for() -> None:
+def test_the_reload_table_describes_the_newest_version() -> None:
     assert {kind for kind in RELOAD if not reload_obstacle(kind, "1.18.3")} == {
         kind for kind, reload in RELOAD.items() if reload is Reload.LIVE
     }
@@ -30,8 +30,8 @@ def test_the_newest_version_is_the_one_that_kinds_are_described_for() -> None:
 @pytest.mark.parametrize(
     ("version", "reason"),
     [
-        ("1.12.0", "Dapr 1.12.0 takes changes only when it starts"),
-        ("1.16.0", "Dapr 1.16.0 takes changes only when it starts unless its Configuration enables HotReload"),
+        ("1.12.0", "Dapr 1.12.0 loads changes only at startup"),
+        ("1.16.0", "Dapr 1.16.0 loads changes only at startup unless its Configuration enables HotReload"),
         ("1.18.3", "the sidecar does not watch the resources directory"),
         ("", "the sidecar does not watch the resources directory"),
     ],
@@ -40,7 +40,7 @@ def test_a_sidecar_that_does_not_watch_has_a_reason_by_version(version: str, rea
     assert why_unwatched(version) == reason
 
 
-def test_versions_are_read_with_and_without_decoration() -> None:
+def test_versions_are_parsed_with_and_without_prefix_and_suffix() -> None:
     assert [parse(text) for text in ("1.16.0", "v1.18.0-rc.1", "1.18", "edge", "")] == [
         (1, 16, 0),
         (1, 18, 0),
@@ -59,7 +59,7 @@ def test_older_versions_do_not_list_every_kind() -> None:
     assert all(lists_kind(kind, version) for kind in kinds() for version in ("1.18.3", "edge"))
 
 
-def test_versions_that_reload_badly_are_warned_about() -> None:
+def test_versions_with_a_reload_bug_have_a_warning() -> None:
     assert [bool(known_issue(version)) for version in ("1.17.4", "1.18.0", "1.18.1", "1.18.2", "1.18.3", "edge")] == [
         False,
         True,

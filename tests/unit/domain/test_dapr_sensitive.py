@@ -1,4 +1,4 @@
-"""Which inline values must be sealed."""
+"""Sensitive inline values of Dapr manifests."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_only_the_sensitive_fields_of_a_component_are_sealed() -> None:
     assert sensitive_paths(redis) == [("spec", "metadata", 1, "value")]
 
 
-def test_the_catalogue_decides_by_type() -> None:
+def test_names_that_dapr_marks_are_sensitive_by_type() -> None:
     assert is_sealed("host", component_type="pubsub.pulsar")
     assert is_sealed("HOST", component_type="PubSub.Pulsar")
     assert not is_sealed("host", component_type="state.couchbase")
@@ -50,7 +50,7 @@ def test_every_field_that_dapr_marks_is_sealed_for_its_type() -> None:
             assert is_sealed(name, component_type=component_type), (component_type, name)
 
 
-def test_names_alone_find_nearly_all_that_dapr_marks() -> None:
+def test_telling_names_cover_nearly_all_that_dapr_marks() -> None:
     marked: dict[str, list[str]] = load_data("components", dict[str, Any])["sensitive"]
     missed = {name for names in marked.values() for name in names if not is_sealed(name)}
     assert missed == {"cfAccountID", "clientCert", "host", "url"}
@@ -67,7 +67,7 @@ def test_names_alone_find_nearly_all_that_dapr_marks() -> None:
         "oidcClientAssertion",
     ],
 )  # fmt: skip
-def test_names_that_speak_for_themselves_are_sealed_for_any_type(name: str) -> None:
+def test_telling_names_are_sealed_for_any_type(name: str) -> None:
     assert is_sealed(name)
 
 
@@ -81,7 +81,7 @@ def test_names_that_speak_for_themselves_are_sealed_for_any_type(name: str) -> N
         "passwordFile", "secretStore", "consumerID",
     ],
 )  # fmt: skip
-def test_names_that_only_sound_so_are_left_readable(name: str) -> None:
+def test_harmless_names_are_not_sealed(name: str) -> None:
     assert not is_sealed(name)
 
 
@@ -96,7 +96,7 @@ def test_names_that_only_sound_so_are_left_readable(name: str) -> None:
         "-----BEGIN RSA PRIVATE KEY-----\nabc\n", "Bearer abc", "Basic dXNlcjpwdw==", "--api-key=abc",
     ],
 )  # fmt: skip
-def test_a_value_that_shows_a_credential_is_sealed_under_any_name(value: str) -> None:
+def test_a_value_with_a_credential_is_sealed_under_any_name(value: str) -> None:
     assert is_sealed("endpoint", value)
 
 
@@ -107,21 +107,21 @@ def test_a_value_that_shows_a_credential_is_sealed_under_any_name(value: str) ->
         "sig", "x == y", "-----BEGIN CERTIFICATE-----\nabc\n", "${runtime.labels.region}",
     ],
 )  # fmt: skip
-def test_an_ordinary_value_is_left_readable(value: str) -> None:
+def test_an_ordinary_value_is_not_sealed(value: str) -> None:
     assert not is_sealed("endpoint", value)
 
 
 @pytest.mark.parametrize("value", [None, True, False, "true", "False", "", [], {}, Sealed("box", "mac"), Secret("x")])
-def test_what_is_no_text_and_no_number_is_not_sealed(value: Any) -> None:
+def test_only_strings_and_numbers_are_sealed(value: Any) -> None:
     assert not is_sealed("password", value)
 
 
 @pytest.mark.parametrize("value", [0, 1234, 1.5, "0"])
-def test_numbers_are_sealed_like_texts(value: Any) -> None:
+def test_numbers_are_sealed_like_strings(value: Any) -> None:
     assert is_sealed("password", value)
 
 
-def test_every_leaf_of_a_nested_value_is_looked_at() -> None:
+def test_every_leaf_of_a_nested_value_is_checked() -> None:
     nested = component(
         "state.unknown", auth={"user": "u", "inner": [{"token": "t"}, "redis://a:b@c"]}, tls={"privateKey": "k", "x": 1}
     )
@@ -191,7 +191,7 @@ def test_headers_and_free_parts_of_a_configuration_are_sealed() -> None:
     ]
 
 
-def test_the_words_of_other_kinds_are_not_mistaken() -> None:
+def test_ordinary_fields_of_other_kinds_are_not_sealed() -> None:
     routes = {"rules": [{"match": 'event.data.token == "a"', "path": "/token"}], "default": "/secret"}
     spec = {"pubsubname": "p", "topic": "secret", "routes": routes}
     assert sensitive_paths(manifest("Subscription", spec, "dapr.io/v2alpha1")) == []
@@ -199,7 +199,7 @@ def test_the_words_of_other_kinds_are_not_mistaken() -> None:
     assert sensitive_paths(manifest("Resiliency", {"policies": policies, "targets": {}})) == []
 
 
-def test_a_field_that_the_schema_does_not_know_is_judged_by_its_name() -> None:
+def test_a_field_outside_the_schema_is_judged_by_its_name() -> None:
     assert sensitive_paths(manifest("Component", {"password": "p", "other": "o"})) == [("spec", "password")]
 
 
@@ -211,19 +211,19 @@ def test_a_field_that_the_schema_does_not_know_is_judged_by_its_name() -> None:
         {"kind": "Installation", "apiVersion": "runtime-governor.dev/v1alpha1", "spec": {"password": "x"}},
     ],
 )
-def test_what_is_not_dapr_is_not_judged_here(tree: dict[str, Any]) -> None:
+def test_a_manifest_that_is_not_daprs_has_no_sensitive_paths(tree: dict[str, Any]) -> None:
     assert sensitive_paths(tree) == []
 
 
 @pytest.mark.parametrize(
     "spec", [None, [], "x", {"metadata": "x"}, {"metadata": {"a": 1}}, {"metadata": [1, None, [2]]}]
 )
-def test_a_misshapen_manifest_is_survived(spec: Any) -> None:
+def test_a_malformed_manifest_is_tolerated(spec: Any) -> None:
     for kind in kinds().values():
         assert sensitive_paths({"apiVersion": kind.api_versions[0], "kind": kind.kind, "spec": spec}) == []
 
 
-def test_every_place_where_dapr_takes_a_secret_is_looked_at() -> None:
+def test_every_place_that_accepts_a_secret_key_ref_is_checked() -> None:
     places = [
         (name, api_version, place)
         for name, kind in kinds().items()
@@ -239,7 +239,7 @@ def test_every_place_where_dapr_takes_a_secret_is_looked_at() -> None:
 
 
 def secret_places(schema: dict[str, Any], place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Where a value may be given by secretKeyRef instead, read from the schema alone."""
+    """Yield the places where a schema accepts secretKeyRef instead of a value."""
     properties = schema.get("properties", {})
     found = [place] if {"value", "secretKeyRef"} <= properties.keys() else []
     for name, inner in properties.items():

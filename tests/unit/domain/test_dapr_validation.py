@@ -1,4 +1,4 @@
-"""Manifests against the schemas of Dapr's kinds: what passes, what is refused, where and why."""
+"""Validation of manifests against the schemas of Dapr's kinds."""
 
 import copy
 from collections.abc import Iterator
@@ -95,10 +95,10 @@ def test_the_older_version_of_a_subscription_has_its_own_schema() -> None:
 @pytest.mark.parametrize(
     ("tree", "expected"),
     [
-        (component(version=1), {"spec.version": "must be string, not integer"}),
-        (component(ignoreErrors="yes"), {"spec.ignoreErrors": "must be boolean, not string"}),
-        (component(metadata={}), {"spec.metadata": "must be list, not map"}),
-        (component(metadata=[None]), {"spec.metadata[0]": "must be map, not null"}),
+        (component(version=1), {"spec.version": "must be a string, not an integer"}),
+        (component(ignoreErrors="yes"), {"spec.ignoreErrors": "must be a boolean, not a string"}),
+        (component(metadata={}), {"spec.metadata": "must be a list, not a map"}),
+        (component(metadata=[None]), {"spec.metadata[0]": "must be a map, not null"}),
         (component(metadata=[{"value": "v"}]), {"spec.metadata[0].name": "is missing"}),
         (component(initTimout="5s"), {"spec.initTimout": "unknown field; did you mean initTimeout?"}),
         (component(Metadata=[]), {"spec.Metadata": "unknown field; did you mean metadata?"}),
@@ -155,11 +155,11 @@ def test_the_older_version_of_a_subscription_has_its_own_schema() -> None:
                 "WorkflowAccessPolicy",
                 {"rules": [{"callers": [{"appID": "a"}], "workflows": [{"name": "w", "operations": ["get", "get"]}]}]},
             ),
-            {"spec.rules[0].workflows[0].operations": "must not hold the same item twice"},
+            {"spec.rules[0].workflows[0].operations": "must not contain the same item twice"},
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place_and_reason(tree: dict[str, Any], expected: dict[str, str]) -> None:
+def test_each_problem_has_its_path_and_reason(tree: dict[str, Any], expected: dict[str, str]) -> None:
     assert found(tree) == expected
 
 
@@ -167,22 +167,22 @@ def test_what_is_wrong_is_named_with_its_place_and_reason(tree: dict[str, Any], 
     ("tree", "path", "reason"),
     [
         ([], "", "must be a map with apiVersion, kind, metadata and spec"),
-        ({}, "kind", "must name a kind; kinds of dapr.io: Component, Configuration, HTTPEndpoint"),
-        ({"kind": 1}, "kind", "must name a kind"),
+        ({}, "kind", "is missing or not a string; kinds of dapr.io: Component, Configuration, HTTPEndpoint"),
+        ({"kind": 1}, "kind", "is missing or not a string"),
         ({"kind": "component", "apiVersion": V1}, "kind", "unknown kind 'component'; did you mean Component?"),
         ({"kind": "Gateway", "apiVersion": V1}, "kind", "unknown kind 'Gateway'; kinds of dapr.io: Component"),
         ({"kind": "Component", "apiVersion": "v1"}, "apiVersion", "must be dapr.io/v1alpha1 for a Component"),
         ({"kind": "Subscription"}, "apiVersion", "must be dapr.io/v1alpha1 or dapr.io/v2alpha1 for a Subscription"),
     ],
 )
-def test_an_unknown_kind_or_version_is_refused_with_the_known_ones(tree: Any, path: str, reason: str) -> None:
+def test_an_unknown_kind_or_version_is_rejected_with_the_known_ones(tree: Any, path: str, reason: str) -> None:
     for partial in (True, False):
         (detail,) = validate(tree, partial=partial)
         assert detail.path == path
         assert detail.reason.startswith(reason)
 
 
-def test_a_layer_may_leave_out_and_remove() -> None:
+def test_a_layer_may_omit_and_remove_fields() -> None:
     spec = {"type": None, "metadata": [{"name": "a", "$remove": True}, {"name": "b", "value": None}]}
     layer = {**manifest("Component", spec), "scopes": None, "auth": {}}
     assert found(layer, partial=True) == {}
@@ -201,15 +201,15 @@ def test_a_layer_may_leave_out_and_remove() -> None:
     ("tree", "expected"),
     [
         ({"apiVersion": V1, "kind": "Component"}, {"metadata": "is missing"}),
-        ({"apiVersion": V1, "kind": "Component", "metadata": None}, {"metadata": "must be map, not null"}),
+        ({"apiVersion": V1, "kind": "Component", "metadata": None}, {"metadata": "must be a map, not null"}),
         ({"apiVersion": V1, "kind": "Component", "metadata": {}}, {"metadata.name": "is missing"}),
         (
             {"apiVersion": V1, "kind": "Component", "metadata": {"name": None}},
-            {"metadata.name": "must be string, not null"},
+            {"metadata.name": "must be a string, not null"},
         ),
         (component(metadata=[{"name": "a", "$remove": False}]), {"spec.metadata[0].$remove": "must be true"}),
-        (component(metadata=[None]), {"spec.metadata[0]": "must be map, not null"}),
-        (component(version=1), {"spec.version": "must be string, not integer"}),
+        (component(metadata=[None]), {"spec.metadata[0]": "must be a map, not null"}),
+        (component(version=1), {"spec.version": "must be a string, not an integer"}),
         (component(versoin="v1"), {"spec.versoin": "unknown field; did you mean version?"}),
         (
             manifest("HTTPEndpoint", {"clientTLS": {"renegotiation": "Always"}}),
@@ -217,11 +217,11 @@ def test_a_layer_may_leave_out_and_remove() -> None:
         ),
     ],
 )
-def test_a_layer_is_still_checked(tree: dict[str, Any], expected: dict[str, str]) -> None:
+def test_a_layer_is_validated_in_all_other_respects(tree: dict[str, Any], expected: dict[str, str]) -> None:
     assert found(tree, partial=True) == expected
 
 
-def test_a_sealed_value_is_as_good_as_its_text() -> None:
+def test_a_sealed_value_counts_as_a_string() -> None:
     sealed = manifest(
         "HTTPEndpoint", {"baseUrl": Sealed("box", "mac"), "headers": [{"name": "a", "value": Sealed("b", "m")}]}
     )
@@ -248,15 +248,15 @@ plain = st.recursive(
 
 
 @given(st.sampled_from(sorted(WHOLE)), st.data(), plain, st.booleans())
-def test_any_damage_is_survived_and_explained(kind: str, data: st.DataObject, damage: Any, partial: bool) -> None:
+def test_any_malformed_manifest_is_explained(kind: str, data: st.DataObject, damage: Any, partial: bool) -> None:
     tree = copy.deepcopy(WHOLE[kind])
-    holder, key = data.draw(st.sampled_from(list(slots(tree))))
-    holder[key] = damage
+    container, key = data.draw(st.sampled_from(list(slots(tree))))
+    container[key] = damage
     assert all(detail.reason for detail in validate(tree, partial=partial))
 
 
 def slots(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place below a tree as its holder and its key there."""
+    """Yield every place below a tree as its container and its key there."""
     keys: Any = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
     for key in keys:
         yield tree, key
@@ -273,11 +273,11 @@ def typed(name: str, **annotations: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["state.redis", "State.Redis", "bindings.postgresql", "middleware.http.oauth2"])
-def test_a_type_that_daprd_has_is_accepted(name: str) -> None:
+def test_a_built_in_type_is_accepted(name: str) -> None:
     assert validate(typed(name), partial=False) == []
 
 
-def test_a_mistyped_component_type_is_refused_with_the_likely_one() -> None:
+def test_an_unknown_component_type_suggests_the_closest_one() -> None:
     (problem,) = validate(typed("state.reddis"), partial=False)
 
     assert problem.path == "spec.type"
@@ -288,6 +288,6 @@ def test_a_pluggable_component_may_have_any_type() -> None:
     assert validate(typed("state.our-own", **{PLUGGABLE: "true"}), partial=False) == []
 
 
-def test_every_catalogued_type_is_one_that_daprd_has() -> None:
+def test_the_built_in_types_are_complete() -> None:
     assert len(built_in_types()) > 100
     assert {"state.redis", "bindings.http", "state.yugabytedb", "secretstores.local.file"} <= built_in_types()

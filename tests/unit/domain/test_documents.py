@@ -1,4 +1,4 @@
-"""Documents: what is read, and that what is refused is refused where it stands and in words."""
+"""Reading documents; an invalid one is rejected with its path and a reason."""
 
 import copy
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def read_profile(tree: Tree) -> Profile:
     return document
 
 
-def refusal(tree: Tree) -> Detail:
+def rejection(tree: Tree) -> Detail:
     with pytest.raises(GovernorError) as caught:
         read_document(tree)
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "document-invalid")
@@ -66,7 +66,7 @@ def refusal(tree: Tree) -> Detail:
     return detail
 
 
-# -- what is read --------------------------------------------------------------------------------------------------
+# -- valid documents -----------------------------------------------------------------------------------------------
 
 
 def test_a_runtime_is_read() -> None:
@@ -77,13 +77,13 @@ def test_a_runtime_is_read() -> None:
     assert document.metadata.labels == {"region": "eu"}
 
 
-def test_a_runtime_has_one_namespace_unless_it_says_more() -> None:
+def test_a_runtime_has_the_namespace_default_unless_it_sets_others() -> None:
     document = read_document(RUNTIME)
     assert isinstance(document, Runtime)
     assert document.spec.namespaces == ("default",)
 
 
-def test_a_profile_is_read_with_its_manifests_as_they_are() -> None:
+def test_a_profile_keeps_its_manifests_unchanged() -> None:
     manifest = {**MANIFEST, "spec": {"metadata": [{"name": "password", "value": Sealed("box", "mac")}], "x": None}}
     tree = profile(resources=[manifest], removals=[{"kind": "Component", "name": "old"}], priority=-5)
     before = copy.deepcopy(tree)
@@ -95,7 +95,7 @@ def test_a_profile_is_read_with_its_manifests_as_they_are() -> None:
     assert tree == before
 
 
-def test_null_in_an_apply_policy_only_takes_back_what_lower_layers_say() -> None:
+def test_null_in_an_apply_policy_leaves_the_field_unset() -> None:
     document = read_profile(profile(apply={"strategy": "rolling", "unproven": None}))
     assert document.spec.apply == ApplyPolicy(strategy=Strategy.ROLLING)
 
@@ -112,7 +112,7 @@ def test_null_in_an_apply_policy_only_takes_back_what_lower_layers_say() -> None
         ({"runtime": "r"}, 2, set()),
     ],
 )
-def test_a_selector_means_all_a_group_or_one(selector: Any, specificity: int, selected: set[str]) -> None:
+def test_a_selector_selects_all_a_group_or_one(selector: Any, specificity: int, selected: set[str]) -> None:
     read = read_profile(profile(selector=selector)).spec.selector
     assert read.specificity == specificity
     assert {name for name, labels in (("r1", {"region": "eu"}), ("r2", {})) if read.matches(name, labels)} == selected
@@ -121,16 +121,16 @@ def test_a_selector_means_all_a_group_or_one(selector: Any, specificity: int, se
 @pytest.mark.parametrize(
     ("metadata", "namespace"), [({}, "mine"), ({"namespace": None}, "mine"), ({"namespace": "other"}, "other")]
 )
-def test_a_manifest_without_a_namespace_is_in_its_runtimes_own(metadata: Any, namespace: str) -> None:
+def test_a_manifest_without_a_namespace_gets_the_default_one(metadata: Any, namespace: str) -> None:
     manifest = {"kind": "Component", "metadata": {"name": "store", **metadata}}
     assert resource_ref(manifest, "mine") == ResourceRef("Component", namespace, "store")
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------
+# -- invalid documents ---------------------------------------------------------------------------------------------
 
-NAME = "must be at most 63 lower case letters and digits, which hyphens or single dots may join"
-RESOURCE_NAME = "must be at most 253 letters and digits, which hyphens, underscores or dots may join"
-NAMESPACE = "must be at most 63 lower case letters and digits, which hyphens may join"
+NAME = "must be at most 63 characters: lower-case letters and digits, separated by hyphens or single dots"
+RESOURCE_NAME = "must be at most 253 characters: letters and digits, separated by hyphens, underscores or dots"
+NAMESPACE = "must be at most 63 characters: lower-case letters and digits, separated by hyphens"
 KNOWN = "known kinds: Profile, Runtime"
 
 
@@ -138,7 +138,7 @@ def without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != key}
 
 
-MAP = "a document is a map with apiVersion, kind, metadata and spec"
+MAP = "a document must be a map with apiVersion, kind, metadata and spec"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ MAP = "a document is a map with apiVersion, kind, metadata and spec"
         ({**PROFILE, "apiVersion": "v1"}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
         ({**PROFILE, "apiVersion": []}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
         ({**PROFILE, "kind": "Profil"}, "Profil/orders", "kind", f"unknown kind 'Profil'; {KNOWN}"),
-        ({**PROFILE, "kind": ["Profile"]}, "orders", "kind", f"must name a kind; {KNOWN}"),
-        ({**PROFILE, "kind": {}}, "orders", "kind", f"must name a kind; {KNOWN}"),
-        (without(PROFILE, "kind"), "orders", "kind", f"must name a kind; {KNOWN}"),
+        ({**PROFILE, "kind": ["Profile"]}, "orders", "kind", f"is missing or not a string; {KNOWN}"),
+        ({**PROFILE, "kind": {}}, "orders", "kind", f"is missing or not a string; {KNOWN}"),
+        (without(PROFILE, "kind"), "orders", "kind", f"is missing or not a string; {KNOWN}"),
         (without(PROFILE, "metadata"), "Profile", "metadata", "is missing"),
         (without(PROFILE, "spec"), "Profile/orders", "spec", "is missing"),
         ({**PROFILE, "spec": None}, "Profile/orders", "spec", "Expected `object`, got `null`"),
@@ -161,8 +161,8 @@ MAP = "a document is a map with apiVersion, kind, metadata and spec"
         ({**RUNTIME, "spec": {}}, "Runtime/r1", "spec.platform", "is missing"),
     ],
 )
-def test_a_document_of_a_wrong_shape_is_refused_at_its_place(tree: Tree, document: str, path: str, reason: str) -> None:
-    assert refusal(tree) == Detail(reason=reason, document=document, path=path)
+def test_a_malformed_document_is_rejected_at_its_path(tree: Tree, document: str, path: str, reason: str) -> None:
+    assert rejection(tree) == Detail(reason=reason, document=document, path=path)
 
 
 @pytest.mark.parametrize(
@@ -192,24 +192,24 @@ def test_a_document_of_a_wrong_shape_is_refused_at_its_place(tree: Tree, documen
         ),
     ],
 )
-def test_wrong_metadata_is_refused_at_its_place(metadata: Tree, document: str, path: str, reason: str) -> None:
-    assert refusal({**PROFILE, "metadata": metadata}) == Detail(reason=reason, document=document, path=path)
+def test_invalid_metadata_is_rejected_at_its_path(metadata: Tree, document: str, path: str, reason: str) -> None:
+    assert rejection({**PROFILE, "metadata": metadata}) == Detail(reason=reason, document=document, path=path)
 
 
 @pytest.mark.parametrize(
     "name", ["Orders", "", "a\n", "\na", "a..b", "-a", "a-", ".", "a.-b", "a/../b", "a b", "ä", "a" * 64]
 )
-def test_a_name_that_cannot_be_used_everywhere_is_refused_in_words(name: str) -> None:
+def test_an_invalid_name_is_rejected_with_the_rule(name: str) -> None:
     tree = {**PROFILE, "metadata": {"name": name}}
-    assert refusal(tree) == Detail(reason=NAME, document=f"Profile/{name}", path="metadata.name")
+    assert rejection(tree) == Detail(reason=NAME, document=f"Profile/{name}", path="metadata.name")
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a-b", "a--b", "a.b.c", "1.2", "a" * 63])
-def test_a_name_that_can_be_used_everywhere_is_read(name: str) -> None:
+def test_a_valid_name_is_accepted(name: str) -> None:
     assert read_profile({**PROFILE, "metadata": {"name": name}}).metadata.name == name
 
 
-TWO_KINDS = {"runtime": "r1", "matchLabels": {"a": "b"}}
+RUNTIME_AND_LABELS = {"runtime": "r1", "matchLabels": {"a": "b"}}
 OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
 
 
@@ -217,7 +217,7 @@ OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
     ("selector", "path", "reason"),
     [
         (None, "", "Expected `object`, got `null`"),
-        (TWO_KINDS, "", "names a runtime and labels; use one of them"),
+        (RUNTIME_AND_LABELS, "", "sets a runtime together with labels; use one of them"),
         ({"runtime": "R1"}, ".runtime", NAME),
         ({"matchlabels": {}}, ".matchlabels", "unknown field; known fields: runtime, matchLabels, matchExpressions"),
         ({"matchLabels": {"a": 1}}, ".matchLabels.a", "Expected `str`, got `int`"),
@@ -225,8 +225,8 @@ OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
         ({"matchExpressions": [{"key": "a"}]}, ".matchExpressions[0].operator", "is missing"),
     ],
 )
-def test_a_wrong_selector_is_refused_at_its_place(selector: Any, path: str, reason: str) -> None:
-    detail = refusal(profile(selector=selector))
+def test_an_invalid_selector_is_rejected_at_its_path(selector: Any, path: str, reason: str) -> None:
+    detail = rejection(profile(selector=selector))
     assert (detail.path, detail.reason) == (f"spec.selector{path}", reason)
 
 
@@ -238,9 +238,9 @@ def test_a_wrong_selector_is_refused_at_its_place(selector: Any, path: str, reas
         ({"operator": "in"}, ".operator", f"Invalid enum value 'in'; {OPERATORS}"),
     ],
 )
-def test_a_wrong_expression_is_refused_at_its_place(expression: Any, path: str, reason: str) -> None:
-    fits = {"key": "b", "operator": "Exists"}
-    detail = refusal(profile(selector={"matchExpressions": [fits, {"key": "a", **expression}]}))
+def test_an_invalid_expression_is_rejected_at_its_path(expression: Any, path: str, reason: str) -> None:
+    valid = {"key": "b", "operator": "Exists"}
+    detail = rejection(profile(selector={"matchExpressions": [valid, {"key": "a", **expression}]}))
     assert (detail.path, detail.reason) == (f"spec.selector.matchExpressions[1]{path}", reason)
 
 
@@ -266,8 +266,8 @@ SPEC = "unknown field; known fields: selector, priority, apply, resources, remov
         ({"removals": ["C/a"]}, "removals[0]", "Expected `object`, got `str`"),
     ],
 )
-def test_a_wrong_profile_is_refused_at_its_place(spec: Any, path: str, reason: str) -> None:
-    assert refusal(profile(**spec)) == Detail(reason=reason, document="Profile/orders", path=f"spec.{path}")
+def test_an_invalid_profile_is_rejected_at_its_path(spec: Any, path: str, reason: str) -> None:
+    assert rejection(profile(**spec)) == Detail(reason=reason, document="Profile/orders", path=f"spec.{path}")
 
 
 @pytest.mark.parametrize(
@@ -288,8 +288,8 @@ def test_a_wrong_profile_is_refused_at_its_place(spec: Any, path: str, reason: s
         ),
     ],
 )
-def test_a_manifest_without_a_usable_identity_is_refused(manifest: Any, path: str, reason: str) -> None:
-    detail = refusal(profile(resources=[MANIFEST, manifest]))
+def test_a_manifest_with_an_invalid_kind_or_name_is_rejected(manifest: Any, path: str, reason: str) -> None:
+    detail = rejection(profile(resources=[MANIFEST, manifest]))
     assert (detail.path, detail.reason) == (f"spec.resources[1].{path}", reason)
 
 
@@ -308,22 +308,22 @@ def test_a_manifest_without_a_usable_identity_is_refused(manifest: Any, path: st
         ({"selector": {}}, "selector", "unknown field; known fields: platform, namespaces"),
     ],
 )
-def test_a_wrong_runtime_is_refused_at_its_place(spec: Any, path: str, reason: str) -> None:
-    assert refusal(runtime(**spec)) == Detail(reason=reason, document="Runtime/r1", path=f"spec.{path}")
+def test_an_invalid_runtime_is_rejected_at_its_path(spec: Any, path: str, reason: str) -> None:
+    assert rejection(runtime(**spec)) == Detail(reason=reason, document="Runtime/r1", path=f"spec.{path}")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "refused"),
+    ("first", "second", "rejected"),
     [(None, None, True), ("a", "a", True), (None, "a", True), ("a", None, True), ("a", "b", False)],
 )
-def test_a_resource_may_be_there_twice_only_in_two_written_namespaces(
-    first: str | None, second: str | None, refused: bool
+def test_a_resource_may_be_defined_twice_only_in_two_explicit_namespaces(
+    first: str | None, second: str | None, rejected: bool
 ) -> None:
     tree = profile(
         resources=[{"kind": "C", "metadata": {"name": "x", "namespace": namespace}} for namespace in (first, second)]
     )
-    if refused:
-        assert refusal(tree).path == "spec.resources[1]"
+    if rejected:
+        assert rejection(tree).path == "spec.resources[1]"
     else:
         assert len(read_profile(tree).spec.resources) == 2
 
@@ -342,7 +342,7 @@ def replaced(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
 
 @thorough
 @given(st.sampled_from([PROFILE, RUNTIME]), places, trees)
-def test_whatever_is_written_is_read_or_refused_with_a_reason(base: Tree, place: Any, value: Tree) -> None:
+def test_any_tree_is_read_or_rejected_with_a_reason(base: Tree, place: Any, value: Tree) -> None:
     tree = replaced(base, place, value)
     try:
         document: Document = read_document(tree)
@@ -355,7 +355,7 @@ def test_whatever_is_written_is_read_or_refused_with_a_reason(base: Tree, place:
             assert resource_ref(manifest, "default").name
 
 
-# -- where it stands -----------------------------------------------------------------------------------------------
+# -- file and line -------------------------------------------------------------------------------------------------
 
 TEXT = """\
 # two documents
@@ -398,14 +398,14 @@ spec:
         ("Runtime/r1", "spec.platform", 5),
     ],
 )
-def test_a_detail_is_found_in_its_file(document: str, path: str, line: int) -> None:
+def test_a_detail_gets_its_file_and_line(document: str, path: str, line: int) -> None:
     detail = Detail(reason="wrong", document=document, path=path)
     assert locate([detail], load(TEXT, "dir/orders.yaml")) == (
         Detail(reason="wrong", document=document, path=path, file="dir/orders.yaml", line=line),
     )
 
 
-def test_what_is_in_no_file_or_is_found_already_stays_as_it_is() -> None:
+def test_a_detail_without_a_file_or_with_a_known_one_is_unchanged() -> None:
     details = (
         Detail(reason="stored before", document="Profile/other", path="spec"),
         Detail(reason="of no document"),
@@ -414,7 +414,7 @@ def test_what_is_in_no_file_or_is_found_already_stays_as_it_is() -> None:
     assert locate(details, load(TEXT, "orders.yaml")) == details
 
 
-def test_a_refused_document_without_a_name_is_found_too() -> None:
+def test_an_invalid_document_without_a_name_is_located_too() -> None:
     parsed = load(TEXT.replace("  name: orders\n", ""), "orders.yaml")
     with pytest.raises(GovernorError) as caught:
         read_document(parsed[1].value)

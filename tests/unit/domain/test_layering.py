@@ -1,4 +1,4 @@
-"""Folding layers: order never matters, disagreement is refused, the higher rank wins, every field knows its origin."""
+"""Folding layers: order never matters, conflicts are found, the higher rank wins, every field has an origin."""
 
 import copy
 import itertools
@@ -31,7 +31,7 @@ def layer(
     removes: tuple[str, ...] = (),
     apply: dict[str, Any] | None = None,
 ) -> Layer:
-    """A profile that says something about the components x, y, z: one spec for each, None to leave it out."""
+    """Return a layer with one spec for each of the components x, y, z; None omits a component."""
     resources = [
         {"kind": "Component", "metadata": {"name": component}, "spec": spec}
         for component, spec in zip("xyz", specs, strict=False)
@@ -49,7 +49,7 @@ def folded(*layers: Layer) -> Folded:
 
 
 def spec_of(*layers: Layer) -> Any:
-    """What becomes of component x."""
+    """Return the folded spec of component x."""
     result = folded(*layers)
     assert result.conflicts == ()
     return result.resources[X].get("spec")
@@ -75,7 +75,7 @@ NAMES = ["m", "n", "o", "p"]
 
 @st.composite
 def some_layers(draw: st.DrawFn) -> list[Layer]:
-    """Up to four layers of few ranks that meet on few components."""
+    """Generate up to four layers of few ranks on few components."""
     return [
         layer(
             name,
@@ -91,21 +91,21 @@ def some_layers(draw: st.DrawFn) -> list[Layer]:
 
 
 def distinct_ranks(layers: list[Layer]) -> list[Layer]:
-    """The same layers, each with a rank of its own, in their order."""
+    """Return the same layers in their order, each with a distinct rank."""
     ranked = []
     for priority, one in enumerate(sorted(layers, key=lambda each: (each.rank, each.name))):
-        *specs, removes = _said(one)
+        *specs, removes = _contents(one)
         ranked.append(layer(one.name, *specs, priority=priority, removes=removes, apply=one.apply))
     return ranked
 
 
-def _said(one: Layer) -> tuple[Any, Any, tuple[str, ...]]:
+def _contents(one: Layer) -> tuple[Any, Any, tuple[str, ...]]:
     specs = {manifest["metadata"]["name"]: manifest["spec"] for manifest in one.profile.spec.resources}
     return specs.get("x"), specs.get("y"), tuple(removal.name for removal in one.profile.spec.removals)
 
 
 def unordered(tree: Any) -> Any:
-    """A tree without the order of its keys and of its named items."""
+    """Return a tree with its keys and named items in a canonical order."""
     if isinstance(tree, dict):
         return {key: unordered(tree[key]) for key in sorted(tree)}
     if isinstance(tree, list):
@@ -119,33 +119,33 @@ def outcome(result: Folded) -> str:
 
 @brief
 @given(some_layers(), st.randoms(use_true_random=False))
-def test_the_order_in_which_layers_are_given_does_not_matter(layers: list[Layer], chance: Any) -> None:
-    assert folded(*chance.sample(layers, len(layers))) == folded(*layers)
+def test_the_order_of_the_layers_does_not_matter(layers: list[Layer], rng: Any) -> None:
+    assert folded(*rng.sample(layers, len(layers))) == folded(*layers)
 
 
 @thorough
 @given(st.none() | patches, st.none() | patches, st.none() | patches, st.booleans(), st.booleans())
-def test_layers_of_one_rank_agree_only_if_either_may_lie_on_the_other(
+def test_layers_of_one_rank_agree_only_if_their_order_does_not_matter(
     below: Any, one: Any, other: Any, one_removes: bool, other_removes: bool
 ) -> None:
-    def meet(priority: int, other_priority: int, names: str = "mn") -> Folded:
+    def fold_at(priority: int, other_priority: int, names: str = "mn") -> Folded:
         return folded(
             layer("low", below, priority=-9),
             layer(names[0], one, priority=priority, removes=("x",) * one_removes),
             layer(names[1], other, priority=other_priority, removes=("x",) * other_removes),
         )
 
-    together = meet(0, 0)
-    assert bool(together.conflicts) == bool(meet(0, 0, "nm").conflicts)
+    together = fold_at(0, 0)
+    assert bool(together.conflicts) == bool(fold_at(0, 0, "nm").conflicts)
     if not together.conflicts:
-        assert outcome(meet(0, 0, "nm")) == outcome(together)
+        assert outcome(fold_at(0, 0, "nm")) == outcome(together)
         if not (one_removes and other_removes):
-            assert outcome(meet(0, 1)) == outcome(meet(1, 0)) == outcome(together)
+            assert outcome(fold_at(0, 1)) == outcome(fold_at(1, 0)) == outcome(together)
 
 
 @brief
 @given(some_layers())
-def test_conflicts_do_not_depend_on_what_lies_below_or_above(layers: list[Layer]) -> None:
+def test_conflicts_do_not_depend_on_other_ranks(layers: list[Layer]) -> None:
     top = max(one.rank for one in layers)
     peers = [one for one in layers if one.rank == top]
     alone = {str(conflict) for conflict in folded(*peers).conflicts}
@@ -154,7 +154,7 @@ def test_conflicts_do_not_depend_on_what_lies_below_or_above(layers: list[Layer]
 
 @thorough
 @given(patches, st.booleans())
-def test_a_layer_agrees_with_one_that_says_the_same(patch: Any, removes: bool) -> None:
+def test_equal_layers_do_not_conflict(patch: Any, removes: bool) -> None:
     removed = ("x",) * removes
     twice = folded(layer("m", patch, removes=removed), layer("n", copy.deepcopy(patch), removes=removed))
     assert twice.conflicts == ()
@@ -163,7 +163,7 @@ def test_a_layer_agrees_with_one_that_says_the_same(patch: Any, removes: bool) -
 
 @brief
 @given(some_layers())
-def test_folding_changes_no_layer(layers: list[Layer]) -> None:
+def test_folding_does_not_modify_the_layers(layers: list[Layer]) -> None:
     before = copy.deepcopy(layers)
     result = folded(*layers)
     untouched = copy.deepcopy(result)
@@ -182,7 +182,7 @@ def without_removals(tree: Any) -> Any:
 
 @thorough
 @given(patches)
-def test_one_layer_alone_is_its_own_content_without_its_removals(patch: Any) -> None:
+def test_a_single_layer_folds_to_its_contents_without_removals(patch: Any) -> None:
     result = folded(layer("m", patch))
     assert result.resources == {
         X: {"kind": "Component", "metadata": {"name": "x", "namespace": NAMESPACE}, "spec": without_removals(patch)}
@@ -190,7 +190,7 @@ def test_one_layer_alone_is_its_own_content_without_its_removals(patch: Any) -> 
 
 
 def places(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The places that are decided one by one: scalars, ordinary lists and what is empty."""
+    """Yield the fields that are set as a whole: scalars, ordinary lists and empty containers."""
     by_name = named_items(tree) if isinstance(tree, list) else None
     children = tree if isinstance(tree, dict) else by_name
     if not children:
@@ -202,33 +202,33 @@ def places(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 @brief
 @given(some_layers())
-def test_the_highest_layer_that_says_something_of_a_place_decides_it(layers: list[Layer]) -> None:
+def test_the_highest_layer_that_sets_a_field_is_its_origin(layers: list[Layer]) -> None:
     ranked = distinct_ranks(layers)
     result = folded(*ranked)
     for ref, tree in result.resources.items():
         for path, value in places({"spec": tree["spec"]}):
-            said = [(one.name, leaf_at(manifest, path)) for one in ranked for manifest in manifests(one, ref)]
-            decider, decided = next((name, leaf) for name, leaf in reversed(said) if leaf is not None)
+            values = [(one.name, leaf_at(manifest, path)) for one in ranked for manifest in manifests(one, ref)]
+            expected_origin, expected = next((name, leaf) for name, leaf in reversed(values) if leaf is not None)
             origin = result.origins[ref][path].profile
             assert origin == result.origin(ref, path)
             if value in ({}, []):
-                assert any(name == origin for name, _ in said)
+                assert any(name == origin for name, _ in values)
             else:
-                assert (origin, same(value, decided)) == (decider, True), render(path)
+                assert (origin, same(value, expected)) == (expected_origin, True), render(path)
 
 
 @brief
 @given(some_layers())
-def test_a_place_has_an_origin_only_while_it_is_decided_by_itself(layers: list[Layer]) -> None:
-    assert_places_are_decided_once(folded(*distinct_ranks(layers)))
+def test_a_field_has_an_origin_only_while_it_is_set_as_a_whole(layers: list[Layer]) -> None:
+    assert_fields_are_set_once(folded(*distinct_ranks(layers)))
 
 
-def assert_places_are_decided_once(result: Folded) -> None:
-    for ref, decided in result.origins.items():
+def assert_fields_are_set_once(result: Folded) -> None:
+    for ref, origins in result.origins.items():
         leaves = dict(places(result.resources[ref]))
-        for path in decided:
+        for path in origins:
             assert path in leaves or leaf_at(result.resources[ref], path) is None
-            above = [path[:length] for length in range(len(path)) if path[:length] in decided]
+            above = [path[:length] for length in range(len(path)) if path[:length] in origins]
             assert all(leaves[place] in ({}, []) for place in above)
 
 
@@ -238,7 +238,7 @@ def manifests(one: Layer, ref: ResourceRef) -> list[Any]:
 
 @brief
 @given(some_layers())
-def test_what_the_highest_layer_sets_is_what_comes_out(layers: list[Layer]) -> None:
+def test_the_values_of_the_highest_layer_win(layers: list[Layer]) -> None:
     ranked = distinct_ranks(layers)
     result = folded(*ranked)
     for manifest in ranked[-1].profile.spec.resources:
@@ -280,9 +280,7 @@ LISTED = [{"name": "p", "v": 1}]
     ],
 )
 @pytest.mark.parametrize("below", [None, {}, {"a": 5}, {"a": {"b": 1, "c": 2}}, {"a": LISTED}, {"a": [1]}])
-def test_layers_of_one_rank_that_disagree_are_refused_whatever_lies_below(
-    below: Any, one: Any, other: Any, place: str
-) -> None:
+def test_layers_of_one_rank_conflict_regardless_of_lower_ranks(below: Any, one: Any, other: Any, place: str) -> None:
     for first, second in ((one, other), (other, one)):
         result = folded(layer("low", below, priority=-1), layer("m", first), layer("n", second))
         told = [(c.resource, render(c.path), c.profiles, c.priority) for c in result.conflicts]
@@ -312,7 +310,7 @@ def test_layers_of_one_rank_that_disagree_are_refused_whatever_lies_below(
         ({}, {"a": [Sealed("box", "mac")]}, {"a": [Sealed("sealed anew", "mac")]}, {"a": [Sealed("box", "mac")]}),
     ],
 )
-def test_layers_of_one_rank_that_agree_add_up(below: Any, one: Any, other: Any, together: Any) -> None:
+def test_layers_of_one_rank_without_conflict_merge(below: Any, one: Any, other: Any, together: Any) -> None:
     for first, second in ((one, other), (other, one)):
         spec = spec_of(layer("low", below, priority=-1), layer("m", first), layer("n", second))
         assert unordered(spec) == unordered(together)
@@ -346,13 +344,13 @@ def test_layers_of_one_rank_that_agree_add_up(below: Any, one: Any, other: Any, 
         ({"a": True}, {"a": False}, {"a": False}),
     ],
 )
-def test_a_higher_layer_lies_on_a_lower_one(low: Any, high: Any, result: Any) -> None:
+def test_a_higher_layer_merges_over_a_lower_one(low: Any, high: Any, result: Any) -> None:
     layers = layer("m", high, priority=1), layer("n", low)
     assert spec_of(*layers) == result
-    assert_places_are_decided_once(folded(*layers))
+    assert_fields_are_set_once(folded(*layers))
 
 
-def test_layers_lie_in_the_order_everything_groups_by_priority_the_one_runtime() -> None:
+def test_layers_are_ordered_by_specificity_and_then_by_priority() -> None:
     order = [
         layer("all", {"a": 0}, selector=ALL, priority=900),
         layer("all-higher", {"a": 1}, selector=ALL, priority=901),
@@ -365,7 +363,7 @@ def test_layers_lie_in_the_order_everything_groups_by_priority_the_one_runtime()
         assert spec_of(*reversed(order[:count])) == {"a": count - 1}
 
 
-def test_all_pairs_that_disagree_are_told() -> None:
+def test_all_conflicting_pairs_are_reported() -> None:
     result = folded(*(layer(name, {"a": value}) for name, value in (("m", 1), ("n", 2), ("o", 3))))
     assert [conflict.profiles for conflict in result.conflicts] == [("m", "n"), ("m", "o"), ("n", "o")]
 
@@ -373,7 +371,7 @@ def test_all_pairs_that_disagree_are_told() -> None:
 # -- removals of resources -----------------------------------------------------------------------------------------
 
 
-def test_a_removal_drops_what_lower_layers_say_and_nothing_else() -> None:
+def test_a_removal_drops_only_what_lower_layers_set() -> None:
     result = folded(
         layer("low", {"a": 1}, {"a": 1}),
         layer("middle", removes=("x",), priority=1),
@@ -384,12 +382,12 @@ def test_a_removal_drops_what_lower_layers_say_and_nothing_else() -> None:
     assert set(result.origins) == set(result.resources)
 
 
-def test_a_removed_resource_is_gone() -> None:
+def test_a_removed_resource_is_absent() -> None:
     result = folded(layer("low", {"a": 1}), layer("high", removes=("x",), priority=1))
     assert (result.resources, result.origins, result.conflicts) == ({}, {}, ())
 
 
-def test_a_layer_may_drop_a_resource_and_say_it_anew() -> None:
+def test_a_layer_may_remove_a_resource_and_define_it_again() -> None:
     assert spec_of(layer("low", {"a": 1}), layer("high", {"b": 2}, removes=("x",), priority=1)) == {"b": 2}
 
 
@@ -406,12 +404,12 @@ def test_a_layer_may_drop_a_resource_and_say_it_anew() -> None:
         (layer("m", removes=("x",)), layer("n", None, {"a": 1}), True),
     ],
 )
-def test_layers_of_one_rank_agree_on_what_is_removed(one: Layer, other: Layer, agree: bool) -> None:
+def test_layers_of_one_rank_must_agree_on_removals(one: Layer, other: Layer, agree: bool) -> None:
     for layers in itertools.permutations((layer("low", {"c": 1}, priority=-1), one, other)):
         assert (folded(*layers).conflicts == ()) is agree
 
 
-def test_a_removal_means_one_namespace() -> None:
+def test_a_removal_applies_to_one_namespace() -> None:
     manifests = [{"kind": "Component", "metadata": {"name": "x", "namespace": each}} for each in (NAMESPACE, "other")]
     both = Layer(read(layer("low"), resources=manifests), {})
     removals = [{"kind": "Component", "name": "x", "namespace": "other"}]
@@ -421,7 +419,7 @@ def test_a_removal_means_one_namespace() -> None:
 
 
 def read(one: Layer, **spec: Any) -> Profile:
-    """The profile with another part of its spec."""
+    """Return the profile with parts of its spec replaced."""
     written = {"selector": {}, "priority": one.profile.spec.priority, **spec}
     document = read_document(
         {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": one.name}, "spec": written}
@@ -443,7 +441,7 @@ def test_the_apply_policy_folds_like_a_resource() -> None:
     assert (result.apply, result.conflicts) == ({"strategy": "reload", "verifyWindowSeconds": 5}, ())
 
 
-def test_nothing_said_is_an_empty_apply_policy() -> None:
+def test_without_layers_the_apply_policy_is_empty() -> None:
     assert folded().apply == folded(layer("m")).apply == {}
 
 
@@ -458,7 +456,7 @@ def test_layers_of_one_rank_must_agree_on_the_apply_policy(one: Any, other: Any)
 # -- origins -------------------------------------------------------------------------------------------------------
 
 
-def test_the_origin_of_a_place_that_is_not_there_is_that_of_the_nearest_one() -> None:
+def test_the_origin_of_an_absent_field_is_that_of_the_nearest_one() -> None:
     result = folded(
         layer("low", {"type": "t", "metadata": [{"name": "p", "value": 1}, {"name": "q", "value": 1}], "list": [[1]]}),
         layer("high", {"metadata": [{"name": "q", "value": 2}, {"name": "p", "extra": None}]}, priority=1),

@@ -1,4 +1,4 @@
-"""Reports: when one acknowledges, which state it is in as a whole, and which of two counts."""
+"""Reports: acknowledgement, overall state, and which of two reports wins."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -24,16 +24,16 @@ STORE = ResourceRef("Component", "default", "store")
 
 
 def report(*states: State, workloads: tuple[State, ...] = (), **fields: Any) -> Report:
-    said = {"runtime": "r1", "sequence": 1, "attempt": 1, "digest": "sha256:1", "boot": "b", "n": 1, "agent": "a"}
+    defaults = {"runtime": "r1", "sequence": 1, "attempt": 1, "digest": "sha256:1", "boot": "b", "n": 1, "agent": "a"}
     return Report(
-        **{**said, "time": NOON, **fields},
+        **{**defaults, "time": NOON, **fields},
         resources=tuple(ResourceReport(resource=STORE, state=state) for state in states),
         workloads=tuple(WorkloadReport(workload="app", state=state) for state in workloads),
     )
 
 
 @pytest.mark.parametrize("state", State)
-def test_only_verified_parts_acknowledge(state: State) -> None:
+def test_a_report_acknowledges_only_if_every_part_is_verified(state: State) -> None:
     is_verified = state is State.VERIFIED
     assert acknowledged(report(state)) is is_verified
     assert acknowledged(report(State.VERIFIED, workloads=(state,))) is is_verified
@@ -41,7 +41,7 @@ def test_only_verified_parts_acknowledge(state: State) -> None:
     assert (overall(report(State.VERIFIED, workloads=(state,))) is State.VERIFIED) is is_verified
 
 
-def test_nothing_in_scope_is_acknowledged() -> None:
+def test_a_report_without_parts_acknowledges() -> None:
     assert acknowledged(report())
     assert overall(report()) is State.VERIFIED
 
@@ -49,14 +49,14 @@ def test_nothing_in_scope_is_acknowledged() -> None:
 WORST_FIRST = [State.FAILED, State.UNPROVEN, State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.VERIFIED]
 
 
-def test_a_report_is_in_its_worst_state_whatever_part_is_in_it() -> None:
+def test_the_overall_state_is_the_worst_of_all_parts() -> None:
     assert set(WORST_FIRST) == set(State)
     for one, other in itertools.product(State, repeat=2):
         worst = min(one, other, key=WORST_FIRST.index)
         assert overall(report(one, other)) is overall(report(one, workloads=(other,))) is worst
 
 
-def test_a_report_acknowledges_exactly_when_it_is_verified_as_a_whole() -> None:
+def test_a_report_acknowledges_exactly_if_its_overall_state_is_verified() -> None:
     for states in itertools.product(State, repeat=2):
         assert acknowledged(report(*states)) is (overall(report(*states)) is State.VERIFIED)
 
@@ -95,27 +95,27 @@ LATER = NOON + timedelta(seconds=1)
         "a late one of an earlier start",
     ],
 )
-def test_the_newer_report_counts(new: Report, old: Report | None, replaces: bool) -> None:
+def test_the_newer_report_wins(new: Report, old: Report | None, replaces: bool) -> None:
     assert supersedes(new, old) is replaces
 
 
-def test_of_two_reports_at_most_one_replaces_the_other_and_none_itself() -> None:
+def test_supersedes_is_a_strict_order() -> None:
     several = [
         report(sequence=sequence, attempt=attempt, boot=boot, n=n, time=time)
         for sequence, attempt, boot, n, time in itertools.product((1, 2), (1, 2), "bc", (1, 2), (NOON, LATER))
     ]
     for one, other in itertools.product(several, repeat=2):
         assert not (supersedes(one, other) and supersedes(other, one))
-        equal = counted(one) == counted(other)
+        equal = position(one) == position(other)
         assert equal is not (supersedes(one, other) or supersedes(other, one))
 
 
-def counted(one: Report) -> tuple[object, ...]:
+def position(one: Report) -> tuple[object, ...]:
     return one.sequence, one.attempt, one.boot, one.n
 
 
 @pytest.mark.parametrize("place", [("time",), ("resources", 0, "evidence", 0, "time")])
-def test_a_time_without_a_zone_is_refused(place: tuple[str | int, ...]) -> None:
+def test_a_time_without_a_zone_is_rejected(place: tuple[str | int, ...]) -> None:
     seen = Evidence("sidecar app", NOON, "loaded")
     whole = msgspec.structs.replace(
         report(), resources=(ResourceReport(resource=STORE, state=State.APPLIED, evidence=(seen,)),)

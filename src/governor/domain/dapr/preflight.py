@@ -1,8 +1,7 @@
-"""What a throw-away sidecar may do with a resource: which components it tries, and the copy that it gets of each.
+"""Preflight rules: which resources a throw-away sidecar loads, and the copy that it gets of each.
 
-A throw-away sidecar loads a change before any application's sidecar does. It must not take messages, push aside an
-application's own connection or be found by anyone. ``docs/reference/preflight.md`` has the reasons. Running one is an
-agent's business.
+A throw-away sidecar loads a change before any application's sidecar does. It must not consume messages, take over an
+application's connection or be discoverable; ``docs/reference/preflight.md`` gives the reasons. Running it is excluded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +11,9 @@ import msgspec
 
 from governor.values.trees import Manifest
 
-_TAKES_MESSAGES: Final = "an input binding would take messages"
-_UNKNOWN: Final = "nothing is known of what a component of this category does when it starts"
-_BY_SCHEMA: Final = "a Subscription is checked by its schema only"
+_CONSUMES_MESSAGES: Final = "an input binding would consume messages"
+_UNKNOWN: Final = "the start-up behaviour of this component category is unknown"
+_BY_SCHEMA: Final = "a Subscription is checked only against its schema"
 
 _TRIED_CATEGORIES: Final = frozenset(
     {"state", "pubsub", "secretstores", "configuration", "lock", "crypto", "conversation", "middleware"}
@@ -57,9 +56,9 @@ _OUTPUT_ONLY: Final = frozenset(
         "bindings.zeebe.command",
     }
 )
-"""Bindings that cannot be inputs. Any other may be one, unless its metadata says ``direction: output``."""
+"""Bindings that cannot be inputs. Any other may be one unless its metadata sets ``direction: output``."""
 
-_SILENT: Final = frozenset(
+_WITHOUT_CONNECTION: Final = frozenset(
     {
         "bindings.apns",
         "bindings.aws.dynamodb",
@@ -88,10 +87,10 @@ _SILENT: Final = frozenset(
         "state.in-memory",
     }
 )
-"""Types that are known to reach for nothing when they start: that they start says little of their settings."""
+"""Types that open no connection when they start, so that a successful start proves little about their settings."""
 
 _CONSUMER: Final = frozenset({"consumerid"})
-"""Every pub/sub component has one; Dapr fills it in with the app id."""
+"""Every pub/sub component has one; it defaults to the app id."""
 _IDENTITIES: Final[Mapping[str, frozenset[str]]] = {
     "bindings.azure.eventhubs": frozenset({"consumerid", "consumergroup"}),
     "bindings.aws.kinesis": frozenset({"consumername"}),
@@ -106,14 +105,14 @@ _IDENTITIES: Final[Mapping[str, frozenset[str]]] = {
     "pubsub.rabbitmq": frozenset({"clientname"}),
     "pubsub.rocketmq": frozenset({"consumergroup", "groupname", "instancename", "producergroup"}),
 }
-"""The fields by which a broker knows a client, in lower case. By type, since elsewhere a client id is a credential."""
+"""The fields that identify a client to a broker, in lower case, by type: elsewhere a client id is a credential."""
 
 
 class PreflightRule(msgspec.Struct, frozen=True):
-    """What is done with one resource: nothing when there is a reason to skip it, else it is tried.
+    """How preflight treats one resource: it is skipped if ``skip`` gives a reason, loaded otherwise.
 
-    ``connects`` is False for types that are known to reach for nothing when they start. ``identities`` names the
-    fields whose values the throw-away sidecar must not share with an application's.
+    ``connects`` is False for types that open no connection when they start. ``identities`` names the fields whose
+    values the throw-away sidecar must not share with an application's sidecar.
     """
 
     skip: str = ""
@@ -122,7 +121,7 @@ class PreflightRule(msgspec.Struct, frozen=True):
 
 
 def preflight_rule(manifest: Manifest) -> PreflightRule:
-    """How a throw-away sidecar treats a resource."""
+    """Return the preflight rule of a resource."""
     if manifest["kind"] == "Subscription":
         return PreflightRule(skip=_BY_SCHEMA)
     if manifest["kind"] != "Component":
@@ -130,26 +129,26 @@ def preflight_rule(manifest: Manifest) -> PreflightRule:
     kind = str(manifest["spec"]["type"]).lower()
     skip = _skip(kind, manifest["spec"].get("metadata") or ())
     identities = _IDENTITIES.get(kind, frozenset()) | (_CONSUMER if kind.startswith("pubsub.") else frozenset())
-    return PreflightRule(skip, kind not in _SILENT, identities)
+    return PreflightRule(skip, kind not in _WITHOUT_CONNECTION, identities)
 
 
 def _skip(kind: str, metadata: Iterable[Mapping[str, Any]]) -> str:
     category = kind.partition(".")[0]
     if category == "bindings":
-        return "" if kind in _OUTPUT_ONLY or _is_output(metadata) else _TAKES_MESSAGES
+        return "" if kind in _OUTPUT_ONLY or _is_output(metadata) else _CONSUMES_MESSAGES
     return "" if category in _TRIED_CATEGORIES else _UNKNOWN
 
 
 def _is_output(metadata: Iterable[Mapping[str, Any]]) -> bool:
-    said = [str(item.get("value", "")) for item in metadata if str(item["name"]).lower() == "direction"]
-    return bool(said) and {part.strip().lower() for text in said for part in text.split(",")} == {"output"}
+    directions = [str(item.get("value", "")) for item in metadata if str(item["name"]).lower() == "direction"]
+    return bool(directions) and {part.strip().lower() for text in directions for part in text.split(",")} == {"output"}
 
 
 def preflight_copy(manifest: Manifest, app_id: str) -> Manifest:
-    """The copy of a resource for the throw-away sidecar of this app id, and for no other."""
+    """Return the copy of a resource that only the throw-away sidecar of this app id loads."""
     match manifest["kind"]:
         case "Configuration":
-            # With it a sidecar registers itself, possibly under the application's own name.
+            # With nameResolution a sidecar registers itself, possibly under the application's name.
             spec = {key: value for key, value in (manifest.get("spec") or {}).items() if key != "nameResolution"}
             return {**manifest, "spec": spec}
         case "Component":
@@ -160,7 +159,7 @@ def preflight_copy(manifest: Manifest, app_id: str) -> Manifest:
 
 def _copied_spec(manifest: Manifest, app_id: str) -> dict[str, Any]:
     spec: dict[str, Any] = dict(manifest["spec"])
-    # With it a sidecar would live on without the component, and nobody would hear why.
+    # With ignoreErrors the sidecar would start without the component and hide the failure.
     spec.pop("ignoreErrors", None)
     identities = preflight_rule(manifest).identities
     items = spec.get("metadata") or ()
@@ -169,6 +168,6 @@ def _copied_spec(manifest: Manifest, app_id: str) -> dict[str, Any]:
 
 
 def _renamed(item: Mapping[str, Any], app_id: str) -> dict[str, Any]:
-    """The name begins as before, because a broker may allow names by their beginning."""
-    known = item.get("value")
-    return {"name": item["name"], "value": f"{known}-{app_id}" if known else app_id}
+    """Append the app id to a client name; the prefix stays, because a broker may authorise names by prefix."""
+    value = item.get("value")
+    return {"name": item["name"], "value": f"{value}-{app_id}" if value else app_id}

@@ -1,7 +1,7 @@
-"""Checking a manifest against the schema of its Dapr kind, with reasons for people.
+"""Validation of a manifest against the schema of its Dapr kind, with reasons for users.
 
-A reason never repeats a value, because a value may be a password. Whether a component's own fields make sense is
-Dapr's to say, not this module's.
+A reason never repeats a value, because a value may be a password. Validating the metadata fields of a component type is
+excluded: only Dapr does that.
 """
 
 import difflib
@@ -19,31 +19,38 @@ if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator, ValidationError
 
 PLUGGABLE: Final = "runtime-governor.dev/pluggable"
-"""The annotation of a component that is not one of daprd's own."""
+"""Annotation of a pluggable component, whose type is not built into daprd."""
 
-# What a layer alone need not satisfy, because another layer may add to it or remove from it.
+# Keywords that one layer need not satisfy, because another layer may add to it or remove from it.
 _COMPLETENESS: Final = frozenset({"required", "minItems", "minProperties", "maxProperties", "anyOf", "$comment"})
 _TYPE_NAMES: Final[Mapping[type, str]] = {
-    dict: "map",
-    list: "list",
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
+    dict: "a map",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
     type(None): "null",
 }
-_SCHEMA_TYPE_NAMES: Final[Mapping[str, str]] = {"object": "map", "array": "list"}
+_SCHEMA_TYPE_NAMES: Final[Mapping[str, str]] = {
+    "object": "a map",
+    "array": "a list",
+    "string": "a string",
+    "boolean": "a boolean",
+    "integer": "an integer",
+    "number": "a number",
+}
 
 
 def validate(manifest: Tree, *, partial: bool) -> list[Detail]:
-    """What is wrong with a manifest; nothing if the list is empty.
+    """Return the problems of a manifest, empty if it is valid.
 
-    With ``partial`` it is one layer: it must name its apiVersion, kind and metadata.name, may leave out everything
-    else, and may remove with null or ``{name, $remove: true}``.
+    A ``partial`` manifest is one layer: it must set apiVersion, kind and metadata.name, may omit everything else, and
+    may remove with null or ``{name, $remove: true}``.
     """
     kind = kind_of(manifest)
     if kind is None:
-        return [_unknown(manifest)]
+        return [_unknown_kind(manifest)]
     schema, validator = _checker(kind.kind, manifest["apiVersion"], partial)
     errors = validator.iter_errors(masked(manifest))
     found = [Detail(path=render(path), reason=reason) for error in errors for path, reason in _explain(error, schema)]
@@ -51,21 +58,21 @@ def validate(manifest: Tree, *, partial: bool) -> list[Detail]:
 
 
 def _unknown_type(component: Manifest) -> Iterator[Detail]:
-    """A mistyped type would end the sidecar; a pluggable component, whose type nobody can know, says that it is one."""
-    named: str = component["spec"]["type"]
+    """Yield a detail for a type that daprd lacks, which would stop the sidecar; pluggable components are annotated."""
+    component_type: str = component["spec"]["type"]
     known = built_in_types()
     annotations = component["metadata"].get("annotations") or {}
-    if named.lower() in known or annotations.get(PLUGGABLE) == "true":
+    if component_type.lower() in known or annotations.get(PLUGGABLE) == "true":
         return
-    close = difflib.get_close_matches(named.lower(), known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "daprd has none like it;"
-    reason = f'unknown component type {named!r}, {hint} a pluggable component has the annotation {PLUGGABLE}: "true"'
-    yield Detail(path="spec.type", reason=reason)
+    close = difflib.get_close_matches(component_type.lower(), known, n=1)
+    hint = f", did you mean {close[0]!r}?" if close else ";"
+    reason = f"unknown component type {component_type!r}{hint} a pluggable component needs the annotation"
+    yield Detail(path="spec.type", reason=f'{reason} {PLUGGABLE}: "true"')
 
 
 @functools.cache
 def _checker(kind: str, api_version: str, partial: bool) -> tuple[Schema, "Draft202012Validator"]:
-    import jsonschema_rs  # noqa: PLC0415 - the agent knows the kinds and validates nothing
+    import jsonschema_rs  # noqa: PLC0415 - slow to import, and only the server validates
 
     whole = schema_of(kind, api_version)
     schema = _layer_schema(whole) if partial else whole
@@ -76,7 +83,7 @@ def _checker(kind: str, api_version: str, partial: bool) -> tuple[Schema, "Draft
 
 
 def _layer_schema(whole: Schema) -> dict[str, Any]:
-    layer = _loosened(whole)
+    layer = _partial_schema(whole)
     identity = {"name": whole["properties"]["metadata"]["properties"]["name"]}
     metadata = layer["properties"]["metadata"]
     named = {**metadata, "type": "object", "required": ["name"], "properties": metadata["properties"] | identity}
@@ -87,20 +94,20 @@ def _layer_schema(whole: Schema) -> dict[str, Any]:
     }
 
 
-def _loosened(schema: Schema) -> dict[str, Any]:
-    """The same schema for a part of what it describes."""
+def _partial_schema(schema: Schema) -> dict[str, Any]:
+    """Return the schema of a partial value of what this schema describes."""
     loose = {keyword: value for keyword, value in schema.items() if keyword not in _COMPLETENESS}
     if "properties" in schema:
         loose["properties"] = {name: _nullable(inner) for name, inner in schema["properties"].items()}
     if isinstance(schema.get("additionalProperties"), dict):
         loose["additionalProperties"] = _nullable(schema["additionalProperties"])
     if "items" in schema:
-        loose["items"] = _removable(_loosened(schema["items"]))
+        loose["items"] = _removable(_partial_schema(schema["items"]))
     return loose
 
 
 def _nullable(schema: Schema) -> dict[str, Any]:
-    loose = _loosened(schema)
+    loose = _partial_schema(schema)
     if "type" in loose:
         loose["type"] = [loose["type"], "null"]
     if "enum" in loose:
@@ -140,7 +147,7 @@ _REASONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "minimum": lambda limit: f"must be at least {limit}",
     "minItems": lambda limit: f"must have at least {limit} item",
     "minLength": lambda limit: "must not be empty",
-    "uniqueItems": lambda _: "must not hold the same item twice",
+    "uniqueItems": lambda _: "must not contain the same item twice",
 }
 
 
@@ -151,7 +158,7 @@ def _part(schema: Any, steps: Iterable[str | int]) -> Any:
 
 
 def _type_name(schema_types: Iterable[str]) -> str:
-    """The type that is meant: null only stands for removal."""
+    """Return the expected types in words, without null, which only marks a removal."""
     return _either(_SCHEMA_TYPE_NAMES.get(name, name) for name in schema_types if name != "null")
 
 
@@ -170,13 +177,13 @@ def _suggestion(word: str, known: Iterable[str], title: str) -> str:
     return f"did you mean {by_lower[close[0]]}?" if close else f"{title}: {', '.join(sorted(by_lower.values()))}"
 
 
-def _unknown(manifest: Tree) -> Detail:
-    """Why a manifest has no kind here."""
+def _unknown_kind(manifest: Tree) -> Detail:
+    """Return the reason why a manifest has no known kind."""
     if not isinstance(manifest, dict):
         return Detail("must be a map with apiVersion, kind, metadata and spec")
     name = manifest.get("kind")
     kind = kinds().get(name) if isinstance(name, str) else None
     if kind is not None:
         return Detail(f"must be {_either(kind.api_versions)} for a {kind.kind}", path="apiVersion")
-    wrong = f"unknown kind {name!r}" if isinstance(name, str) else "must name a kind"
-    return Detail(f"{wrong}; {_suggestion(str(name), kinds(), f'kinds of {GROUP}')}", path="kind")
+    problem = f"unknown kind {name!r}" if isinstance(name, str) else "is missing or not a string"
+    return Detail(f"{problem}; {_suggestion(str(name), kinds(), f'kinds of {GROUP}')}", path="kind")

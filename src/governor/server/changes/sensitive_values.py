@@ -60,7 +60,7 @@ class _ManifestSealing:
         return old
 
     def _seal(self, tree: Tree, old: Tree, path: Path) -> Tree:
-        if isinstance(tree, str) and variables.names_variable(tree):
+        if isinstance(tree, str) and variables.has_variables(tree):
             self._reject(path, "a sensitive value is sealed and cannot contain ${runtime...}; write it per runtime")
             return tree
         sealed = self._sealer.seal(tree)

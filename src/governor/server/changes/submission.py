@@ -7,7 +7,7 @@ import msgspec
 
 from governor.domain.dapr.validation import validate
 from governor.domain.documents import Document, DocumentRef, Profile, name_of, read_document, ref_of
-from governor.domain.variables import misnamed
+from governor.domain.variables import unknown_variables
 from governor.errors import Detail, GovernorError, invalid
 from governor.server.changes.error_list import ErrorList
 from governor.values import paths
@@ -114,7 +114,7 @@ def _unstorable(tree: Tree, path: paths.Path) -> Iterator[Detail]:
 
 def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
     for index, manifest in enumerate(resources):
-        for problem in (*validate(manifest, partial=True), *misnamed(manifest)):
+        for problem in (*validate(manifest, partial=True), *unknown_variables(manifest)):
             place = ("spec", "resources", index, *paths.parse(problem.path))
             yield Detail(reason=problem.reason, path=paths.render(place))
 

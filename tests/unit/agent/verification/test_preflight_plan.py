@@ -110,7 +110,7 @@ def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
 
     assert (plan.copies, list(plan.skipped)) == ((), [ref("tick")])
     verdict = judge(plan, PreflightReading(), "")[ref("tick")]
-    assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would take messages")
+    assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would consume messages")
 
 
 def test_a_sidecar_that_is_up_with_everything_has_passed() -> None:

@@ -277,7 +277,7 @@ def of_version(given: SidecarStatus, version: str) -> SidecarStatus:
 def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacle() -> None:
     subscription = changed(SUBSCRIPTION, None)
     old = reading(of_version(status(), "1.13.2"))
-    assert obstacle(subscription, before=old) == "Dapr 1.13.2 takes a changed Subscription only when it starts"
+    assert obstacle(subscription, before=old) == "Dapr 1.13.2 loads a changed Subscription only at startup"
     assert obstacle(subscription, before=reading(of_version(status(), "1.14.0"))) == ""
     unwatching = msgspec.structs.replace(old, watches=False)
     assert "unless its Configuration enables HotReload" in obstacle(CHANGE, before=unwatching)
