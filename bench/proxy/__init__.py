@@ -1,5 +1,5 @@
-"""`make bench-proxy`: what the runtime proxy costs, beside no proxy and beside any other one, in one run.
+"""`make bench-proxy`: the cost of the runtime proxy compared to no proxy and to other proxies, in one run.
 
-Every route to a runtime (direct, ours, another proxy's) is measured by one caller on one connection, as kubelet has it.
-The routes take turns within each round in an order drawn anew, so that a slow moment of the machine hits all of them.
+Each route to a runtime (direct, ours, another proxy) is measured by one client on one connection, as kubelet uses it.
+The order of the routes is shuffled within each round, so that noise of the machine affects all of them.
 """

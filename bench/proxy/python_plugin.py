@@ -1,4 +1,4 @@
-"""A plugin as one writes it in Python: grpcio's server with a few threads.
+"""A typical Python plugin: a grpcio server with a few threads.
 
 python -m bench.proxy.python_plugin SOCKET
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc  # type: ignore[import-untyped]
 
-from bench.proxy.sample import plugins_answer
+from bench.proxy.requests import hook_response
 from governor.wire.hooks.hooks_pb2 import (
     ContainerResourceHookRequest,
     ContainerResourceHookResponse,
@@ -19,26 +19,26 @@ from governor.wire.hooks.hooks_pb2 import (
 from governor.wire.hooks.points import SERVICE, Hook
 
 THREADS: Final = 4
-_CHANGED: Final = ContainerResourceHookResponse.FromString(plugins_answer(0))
+_CHANGED: Final = ContainerResourceHookResponse.FromString(hook_response(0))
 
 
 def change(request: ContainerResourceHookRequest, _: grpc.ServicerContext) -> ContainerResourceHookResponse:
-    """Change the container that is about to be created."""
+    """Change the container to be created."""
     return _CHANGED
 
 
 def leave(request: ContainerResourceHookRequest, _: grpc.ServicerContext) -> ContainerResourceHookResponse:
-    """Change nothing of a container."""
+    """Leave a container unchanged."""
     return ContainerResourceHookResponse()
 
 
 def leave_pod(request: PodSandboxHookRequest, _: grpc.ServicerContext) -> PodSandboxHookResponse:
-    """Change nothing of a pod."""
+    """Leave a pod unchanged."""
     return PodSandboxHookResponse()
 
 
 def handler(hook: Hook) -> grpc.RpcMethodHandler:
-    """Who answers a hook."""
+    """Return the handler of a hook."""
     if hook.is_of_pod:
         return grpc.unary_unary_rpc_method_handler(
             leave_pod, PodSandboxHookRequest.FromString, PodSandboxHookResponse.SerializeToString
@@ -51,7 +51,7 @@ def handler(hook: Hook) -> grpc.RpcMethodHandler:
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is terminated."""
     server = grpc.server(ThreadPoolExecutor(THREADS))
     handlers = {f"{hook}Hook": handler(hook) for hook in Hook}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))

@@ -1,4 +1,4 @@
-"""Rounds: every act on every route, the routes of an act one right after the other in an order that is drawn anew."""
+"""Rounds: every operation on every route, the routes of one operation in direct succession and shuffled."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -6,18 +6,18 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bench.proxy.acts import Act
+from bench.proxy.operations import Operation
 from bench.proxy.processes import cpu_s
 from bench.proxy.routes import Route
 from testbed.cri.client import CriClient
 
 WARM_UP_SHARE: Final = 10
-"""One act in so many is done before the clock starts."""
+"""Warm-up repetitions are one in this many."""
 T = TypeVar("T")
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What one turn saw of one act; a direct one has no proxy whose time is counted."""
+    """One operation on one route in one round; CPU time is the proxy's, None on the direct route."""
 
     median_s: float
     p99_s: float
@@ -25,42 +25,42 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 Samples: TypeAlias = dict[str, dict[str, list[Sample]]]
-"""By the names of act and route, one for each round."""
+"""One per round, by operation name and route name."""
 
 
-async def take(
+async def run_rounds(
     rounds: int,
-    acts: Sequence[Act],
+    operations: Sequence[Operation],
     clients: Mapping[Route, CriClient],
-    chance: random.Random,
-    say: Callable[[str], None],
+    rng: random.Random,
+    log: Callable[[str], None],
 ) -> Samples:
-    """All rounds."""
-    samples: Samples = {act.name: {route.name: [] for route in clients} for act in acts}
+    """Run all rounds."""
+    samples: Samples = {operation.name: {route.name: [] for route in clients} for operation in operations}
     for number in range(rounds):
-        say(f"round {number + 1} of {rounds}")
-        for act in shuffled(acts, chance):
-            for route in shuffled(tuple(clients), chance):
-                samples[act.name][route.name].append(await turn(act, route, clients[route]))
+        log(f"round {number + 1} of {rounds}")
+        for operation in shuffled(operations, rng):
+            for route in shuffled(tuple(clients), rng):
+                samples[operation.name][route.name].append(await measure(operation, route, clients[route]))
     return samples
 
 
-def shuffled(things: Sequence[T], chance: random.Random) -> list[T]:
-    """In another order."""
-    return chance.sample(things, len(things))
+def shuffled(things: Sequence[T], rng: random.Random) -> list[T]:
+    """Return a shuffled copy."""
+    return rng.sample(things, len(things))
 
 
-async def turn(act: Act, route: Route, client: CriClient) -> Sample:
-    """The act on one route, after some that do not count."""
-    async with act.ready(client) as repeat:
-        await repeat(max(1, act.count // WARM_UP_SHARE), act.at_once)
-        begun = used(route)
-        times = await repeat(act.count, act.at_once)
-        ended = used(route)
-    each_s = None if begun is None or ended is None else (ended - begun) / act.count
-    return Sample(times.median_s, times.p99_s, each_s)
+async def measure(operation: Operation, route: Route, client: CriClient) -> Sample:
+    """Measure an operation on one route after a warm-up."""
+    async with operation.prepare(client) as repeat:
+        await repeat(max(1, operation.count // WARM_UP_SHARE), operation.at_once)
+        before = proxy_cpu_s(route)
+        latency = await repeat(operation.count, operation.at_once)
+        after = proxy_cpu_s(route)
+    each_s = None if before is None or after is None else (after - before) / operation.count
+    return Sample(latency.median_s, latency.p99_s, each_s)
 
 
-def used(route: Route) -> float | None:
-    """Processor time of the proxy until now."""
+def proxy_cpu_s(route: Route) -> float | None:
+    """Return the proxy's CPU time so far; None on the direct route."""
     return None if route.pid is None else cpu_s(route.pid)

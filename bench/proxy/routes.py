@@ -1,4 +1,4 @@
-"""The routes on which a runtime is reached: directly, through ours, through other proxies that somebody has started."""
+"""The routes to a runtime: direct, through our proxy, or through another proxy started by the user."""
 
 import re
 from pathlib import Path
@@ -11,14 +11,14 @@ RUNTIMES: Final[tuple[Runtime, ...]] = ("fake", "containerd")
 DIRECT: Final = "direct"
 OURS: Final = "ours"
 PLUGIN_SETS: Final = {"": 0, "go": 1, "python": 1, "three": 3}
-"""What plugins a proxy may have, by number: none, one in Go, one in Python, three in Go."""
+"""Number of plugins in each set: none, one in Go, one in Python, three in Go."""
 _PEER: Final = re.compile(
     r"(?P<proxy>[^+@=,]+)(\+(?P<plugins>go|python|three))?(@(?P<runtime>fake|containerd))?=(?P<socket>/[^,]+),(?P<pid>\d+)"
 )
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One route; ``direct`` has no process of its own."""
+    """One route; the direct one has no proxy process."""
 
     proxy: str
     socket: Path
@@ -28,15 +28,15 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Under which its figures are shown."""
+        """Title of its column."""
         return f"{self.proxy}+{self.plugins}" if self.plugins else self.proxy
 
 
-def peer(text: str) -> Route:
-    """A proxy from the command line: ``NAME[+go|+python|+three][@containerd]=SOCKET,PID``."""
+def parse_peer(text: str) -> Route:
+    """Parse another proxy on the command line: ``NAME[+go|+python|+three][@containerd]=SOCKET,PID``."""
     found = _PEER.fullmatch(text)
     if found is None or found["proxy"] in (DIRECT, OURS):
-        raise ValueError(f"{text!r} is no NAME[+go|+python|+three][@containerd]=SOCKET,PID of another proxy")
+        raise ValueError(f"{text!r} is not of the form NAME[+go|+python|+three][@containerd]=SOCKET,PID")
     return Route(
         proxy=found["proxy"],
         socket=Path(found["socket"]),

@@ -1,4 +1,4 @@
-"""What is measured: calls that a caller repeats on one route, and the whole life of a pod."""
+"""The measured operations: single calls, repeated on one route, and the whole lifecycle of a pod."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -7,74 +7,74 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from bench.proxy.sample import LISTED, pod, workload
+from bench.proxy.requests import LISTED_CONTAINERS, pod, workload
 from bench.turns import in_turn
 from testbed.cri.client import CriClient, Repetition
 from testbed.cri.control import Json
 from testbed.cri.pods import Pod
 
-LIFE: Final = "a pod's life"
+POD_LIFECYCLE: Final = "a pod's life"
 
 
-class Times(msgspec.Struct, frozen=True):
-    """How long one act took, in most cases and in the slowest ones."""
+class Latency(msgspec.Struct, frozen=True):
+    """Latency of one operation over its repetitions."""
 
     median_s: float
     p99_s: float
 
 
-Repeat: TypeAlias = Callable[[int, int], Awaitable[Times]]
-"""Do it so many times, so many at once."""
-Ready: TypeAlias = Callable[[CriClient], AbstractAsyncContextManager[Repeat]]
-"""What an act needs is there on its route; afterwards it is gone."""
+Repeat: TypeAlias = Callable[[int, int], Awaitable[Latency]]
+"""Repeats an operation: takes the count and the concurrency."""
+Prepare: TypeAlias = Callable[[CriClient], AbstractAsyncContextManager[Repeat]]
+"""Creates what an operation needs on its route, and removes it afterwards."""
 
 
-class Act(msgspec.Struct, frozen=True):
-    """One row: an act, so many of them at once, so many in one turn."""
+class Operation(msgspec.Struct, frozen=True):
+    """One row of the tables: an operation with its concurrency and its repetitions per round."""
 
     title: str
-    ready: Ready
+    prepare: Prepare
     at_once: int
     count: int
 
     @property
     def name(self) -> str:
-        """Under which its figures are kept."""
+        """Key of its samples."""
         return f"{self.title}, {self.at_once} at once"
 
 
 @asynccontextmanager
-async def asking_version(client: CriClient) -> AsyncIterator[Repeat]:
-    """The smallest call there is."""
+async def prepare_version(client: CriClient) -> AsyncIterator[Repeat]:
+    """Prepare Version, the smallest call."""
     yield partial(_repeat, client, "Version", {})
 
 
-class Listing:
-    """Lists of the containers of one pod, which is made once and directly."""
+class ListContainers:
+    """Lists of the containers of one pod, which is created once without a proxy."""
 
     def __init__(self, pod_id: str) -> None:
         self._request = {"filter": {"pod_sandbox_id": pod_id}}
 
     @classmethod
-    async def of_new_pod(cls, direct: CriClient, cgroup: str) -> "Listing":
-        """Make the pod and its containers; none is started."""
+    async def of_new_pod(cls, direct: CriClient, cgroup: str) -> "ListContainers":
+        """Create the pod and its containers without starting them."""
         listed = await Pod.run(direct, pod("listed", cgroup))
-        for number in range(LISTED):
+        for number in range(LISTED_CONTAINERS):
             await listed.create(workload(f"listed-{number}"))
         return cls(listed.id)
 
     @asynccontextmanager
     async def __call__(self, client: CriClient) -> AsyncIterator[Repeat]:
-        """List them on a route."""
+        """Check the list on a route and prepare listing."""
         answer = await client.answer("ListContainers", self._request)
-        if len(answer["containers"]) != LISTED:
-            raise RuntimeError(f"{len(answer['containers'])} containers are listed and not {LISTED}")
+        if len(answer["containers"]) != LISTED_CONTAINERS:
+            raise RuntimeError(f"{len(answer['containers'])} containers are listed, expected {LISTED_CONTAINERS}")
         yield partial(_repeat, client, "ListContainers", self._request)
 
 
 @asynccontextmanager
-async def creating(client: CriClient) -> AsyncIterator[Repeat]:
-    """Creates in a pod of this turn, which is removed on the same route, so that all records of it go."""
+async def prepare_create(client: CriClient) -> AsyncIterator[Repeat]:
+    """Prepare CreateContainer in a new pod, which is removed on the same route, so that its records are pruned."""
     created = await Pod.run(client, pod("created", "bench"))
     request = {"pod_sandbox_id": created.id, "config": workload("c-{n}"), "sandbox_config": created.config}
     try:
@@ -83,35 +83,35 @@ async def creating(client: CriClient) -> AsyncIterator[Repeat]:
         await created.end()
 
 
-class Living:
-    """Pods with one container from their start to their removal, as kubelet's calls."""
+class PodLifecycle:
+    """Pods with one container from start to removal, with kubelet's calls."""
 
     def __init__(self, cgroup: str) -> None:
         self._cgroup = cgroup
 
     @asynccontextmanager
     async def __call__(self, client: CriClient) -> AsyncIterator[Repeat]:
-        """Nothing is needed beforehand."""
+        """Prepare nothing."""
         yield partial(self._repeat, client)
 
-    async def _repeat(self, client: CriClient, count: int, at_once: int) -> Times:
+    async def _repeat(self, client: CriClient, count: int, at_once: int) -> Latency:
         took: list[float] = []
 
-        async def live(_: int) -> None:
-            took.append(await self._live(client))
+        async def run_pod(_: int) -> None:
+            took.append(await self._run_pod(client))
 
-        await in_turn(live, range(count), at_once)
+        await in_turn(run_pod, range(count), at_once)
         took.sort()
-        return Times(took[len(took) // 2], took[-1])
+        return Latency(took[len(took) // 2], took[-1])
 
-    async def _live(self, client: CriClient) -> float:
-        """The sum of what the caller waited in its calls; what it does between them is not in it."""
+    async def _run_pod(self, client: CriClient) -> float:
+        """Run one pod and return the sum of the calls' latencies, excluding the time between calls."""
         config, took = pod("life", self._cgroup), 0.0
 
         async def call(method: str, request: Json) -> Json:
             nonlocal took
             reply = await client.call(method, request)
-            _insist(method, {reply.code: 1})
+            _require_ok(method, {reply.code: 1})
             took += reply.took_s
             return reply.answer
 
@@ -125,12 +125,12 @@ class Living:
         return took
 
 
-async def _repeat(client: CriClient, method: str, request: Json, count: int, at_once: int) -> Times:
+async def _repeat(client: CriClient, method: str, request: Json, count: int, at_once: int) -> Latency:
     seen: Repetition = await client.repeat(method, request, count=count, at_once=at_once)
-    _insist(method, seen.statuses)
-    return Times(seen.p50_s, seen.p99_s)
+    _require_ok(method, seen.statuses)
+    return Latency(seen.p50_s, seen.p99_s)
 
 
-def _insist(method: str, statuses: dict[str, int]) -> None:
+def _require_ok(method: str, statuses: dict[str, int]) -> None:
     if statuses.keys() != {"OK"}:
-        raise RuntimeError(f"{method} must succeed, and ended with {statuses}")
+        raise RuntimeError(f"{method} ended with {statuses}, expected OK")

@@ -1,4 +1,4 @@
-"""Requests of the size that kubelet's have, and what plugins answer to them."""
+"""CRI requests of the size that kubelet sends, and the plugins' hook responses."""
 
 import uuid
 from typing import Final
@@ -7,13 +7,13 @@ from governor.wire.hooks.hooks_pb2 import ContainerResourceHookResponse, LinuxCo
 from testbed.cri.control import Json
 from testbed.cri.pods import container, sandbox
 
-LISTED: Final = 100
-MARK: Final = "bench.governor/plugin-{}"
-"""The annotation by which it is seen that a plugin was asked; every plugin has its number in it."""
+LISTED_CONTAINERS: Final = 100
+ANNOTATION: Final = "bench.governor/plugin-{}"
+"""Annotation that shows that a plugin was called; contains the plugin's number."""
 
 
 def pod(name: str, cgroup: str) -> Json:
-    """A pod as kubelet runs it, with a name that no other has."""
+    """Return a pod configuration as kubelet sends it, with a unique name."""
     unique = f"{name}-{uuid.uuid4().hex[:8]}"
     annotations = {"kubernetes.io/config.seen": "2026-01-01T00:00:00.000000000Z", "kubernetes.io/config.source": "api"}
     labels = {"app": name, "pod-template-hash": "5d4f9c7b8d", "io.kubernetes.pod.name": unique}
@@ -21,7 +21,7 @@ def pod(name: str, cgroup: str) -> Json:
 
 
 def workload(name: str) -> Json:
-    """A container as kubelet creates it; its request has 1.5 kB. On a real runtime it sleeps."""
+    """Return a container configuration as kubelet sends it, 1.5 kB encoded. On a real runtime it sleeps."""
     return container(
         name,
         envs=[
@@ -38,9 +38,9 @@ def workload(name: str) -> Json:
     )
 
 
-def plugins_answer(number: int) -> bytes:
-    """Other shares of the processor and an annotation."""
+def hook_response(number: int) -> bytes:
+    """Return a response that changes the CPU shares and adds an annotation."""
     return ContainerResourceHookResponse(
-        container_annotations={MARK.format(number): "asked"},
+        container_annotations={ANNOTATION.format(number): "asked"},
         container_resources=LinuxContainerResources(cpu_shares=256),
     ).SerializeToString()
