@@ -1,8 +1,8 @@
-"""From an accepted change to its proven use, with its parts; and what the two ways of taking a change cost.
+"""Benchmark from an accepted change to its verification, by stage, for reloads and restarts.
 
-One runtime with a real daprd is pointed from one Redis to the other again and again. *reload* changes the component
-alone; *restart* changes a Resiliency with it, which only a fresh process can prove. The rounds are interleaved. All
-processes share one machine and one clock. A prober asks the application all the time which store it uses.
+One runtime with a real daprd is switched repeatedly between two Redis servers. *reload* changes only the component;
+*restart* also changes a Resiliency, which only a new process can prove. The rounds are interleaved. All processes share
+one machine and one clock. A prober continuously requests which store the application uses.
 
     make bench-change        (or: python -m bench.change --changes 100)
 """
@@ -32,7 +32,7 @@ PROBE_EVERY_S = 0.005
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One change, in seconds; ``failed`` and ``gap`` are what the application's users noticed."""
+    """One change, in seconds; ``failed`` counts failed requests, ``gap`` is the time from the first to the last."""
 
     server: float
     delivery: float
@@ -45,7 +45,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def resiliency(seconds: int) -> dict[str, object]:
-    """A resource that daprd takes only as a whole process."""
+    """Return a resource that daprd loads only when it starts."""
     return {
         "apiVersion": "dapr.io/v1alpha1",
         "kind": "Resiliency",
@@ -58,17 +58,17 @@ def resiliency(seconds: int) -> dict[str, object]:
 
 
 async def server_seconds(world: World) -> float:
-    """What the server has spent on changes so far."""
+    """Return the time that the server has spent on changes."""
     url = f"http://127.0.0.1:{world.server.ports['health']}/metrics"
     async with world.http.get(url) as answer:
         match = re.search(r"^governor_server_change_seconds_sum (\S+)", await answer.text(), re.MULTILINE)
     if match is None:
-        raise LookupError("the server does not show governor_server_change_seconds")
+        raise LookupError("the server does not expose governor_server_change_seconds")
     return float(match[1])
 
 
 async def change(world: World, prober: Prober, store: Store, order: str, limit: int | None) -> Sample:
-    """Point the runtime to a store and measure until it is verified and seen."""
+    """Point the runtime to a store and measure until the change is verified and visible."""
     profile = documents.orders_of(NAME, store)
     if limit is not None:
         profile["spec"]["resources"].append(resiliency(limit))
@@ -77,7 +77,7 @@ async def change(world: World, prober: Prober, store: Store, order: str, limit: 
     spent = await server_seconds(world)
     accepted = await world.api.change(ChangeRequest((profile,)))
     if accepted.revision is None:
-        raise RuntimeError("the change changed nothing")
+        raise RuntimeError("the change had no effect")
     progress = await world.verified(accepted.revision)
     expect("verified runtimes", [item.runtime for item in progress.runtimes if item.done], [NAME])
     server = await server_seconds(world) - spent
@@ -99,7 +99,7 @@ async def change(world: World, prober: Prober, store: Store, order: str, limit: 
 async def _evidence(world: World) -> tuple[Evidence, ...]:
     report = (await world.api.runtime(NAME)).report
     if report is None:
-        raise LookupError("there is no report")
+        raise LookupError("the runtime has no report")
     return next(item.evidence for item in report.resources if item.resource.name == "statestore")
 
 
@@ -108,7 +108,7 @@ def _times(evidence: tuple[Evidence, ...]) -> dict[str, float]:
 
 
 async def measure(directory: Path, changes: int) -> dict[str, list[Sample]]:
-    """Interleaved rounds: three reloads, one restart."""
+    """Measure interleaved rounds of three reloads and one restart."""
     samples: dict[str, list[Sample]] = {"reload": [], "restart": []}
     async with World(directory, provide(["redis", "daprd"])) as world:
         stores = [await world.start_store(), await world.start_store()]
@@ -121,16 +121,16 @@ async def measure(directory: Path, changes: int) -> dict[str, list[Sample]]:
         await world.verified(await world.point(NAME, stores[1], "to the other store"))
         await world.new_order(runtime, "", "bar")
         async with Prober(world, runtime, PROBE_EVERY_S) as prober:
-            for number, (way, limit) in enumerate(_rounds(changes)):
+            for number, (method, limit) in enumerate(_rounds(changes)):
                 store, order = (stores[0], "foo") if number % 2 == 0 else (stores[1], "bar")
-                samples[way].append(await change(world, prober, store, order, limit))
+                samples[method].append(await change(world, prober, store, order, limit))
                 print(f"\r{number + 1} changes", end="", flush=True)
     print()
     return samples
 
 
 def _rounds(changes: int) -> Iterator[tuple[str, int | None]]:
-    """Which way each change goes, and the Resiliency's limit; a reload leaves the Resiliency as it is."""
+    """Yield the method of each change and the Resiliency's limit, which a reload does not change."""
     limit: int | None = None
     for number in range(changes + changes // 3):
         if number % 4 == 3:
@@ -141,14 +141,14 @@ def _rounds(changes: int) -> Iterator[tuple[str, int | None]]:
 
 
 def show(samples: dict[str, list[Sample]]) -> None:
-    """A table in Markdown, in milliseconds."""
-    print(f"| way | changes | | {' | '.join(PARTS)} | failed requests | gap |")
+    """Print a Markdown table in milliseconds."""
+    print(f"| method | changes | | {' | '.join(PARTS)} | failed requests | gap |")
     print(f"|---|---|---|{'---|' * (len(PARTS) + 2)}")
-    for way, each in samples.items():
+    for method, each in samples.items():
         for title, pick in (("median", statistics.median), ("p99", _p99)):
             parts = " | ".join(f"{pick([getattr(one, part) for one in each]) * 1000:.1f}" for part in PARTS)
             failed, gap = pick([one.failed for one in each]), pick([one.gap for one in each]) * 1000
-            print(f"| {way} | {len(each)} | {title} | {parts} | {failed:.0f} | {gap:.0f} |")
+            print(f"| {method} | {len(each)} | {title} | {parts} | {failed:.0f} | {gap:.0f} |")
 
 
 def _p99(values: list[float]) -> float:
@@ -156,11 +156,9 @@ def _p99(values: list[float]) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--changes", type=int, default=60, help="how many changes by reload; a third as many by restart"
-    )
+    parser.add_argument("--changes", type=int, default=60, help="number of changes by reload; by restart a third of it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
         show(asyncio.run(measure(Path(directory), options.changes)))

@@ -1,4 +1,4 @@
-"""The scenario's documents, as an admin would write them."""
+"""The documents of the scenario, as an admin would write them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def runtime(name: str) -> dict[str, Any]:
-    """A machine that is to be governed."""
+    """Return the document of a runtime."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Runtime",
@@ -20,7 +20,7 @@ def runtime(name: str) -> dict[str, Any]:
 
 
 def orders() -> dict[str, Any]:
-    """What all runtimes of the order application share: which components there are and of which type."""
+    """Return the profile that all runtimes share: the components and their types."""
     return _profile(
         "orders",
         {"matchLabels": {"app": "orders"}},
@@ -31,7 +31,7 @@ def orders() -> dict[str, Any]:
 
 
 def orders_of(name: str, store: "Store", **apply: str) -> dict[str, Any]:
-    """What one runtime has for itself: where its orders are kept, and how it takes a change."""
+    """Return the profile of one runtime: where its orders are stored, and its apply policy."""
     access = {"redisHost": store.redis.address, "redisPassword": store.redis.password}
     profile = _profile(
         f"orders-{name}",

@@ -1,7 +1,7 @@
-"""The order application of the proof of concept: it knows Dapr's API on loopback and nothing else.
+"""The order application of the proof of concept. It uses only Dapr's API on loopback.
 
-``GET /order`` and ``POST /neworder`` with ``{"data": {"orderId": "foo"}}`` use the state store; the same two below
-``/redis-binding`` and ``/http-binding`` use output bindings. Where the data lives is the sidecar's configuration.
+``GET /order`` and ``POST /neworder`` with ``{"data": {"orderId": "foo"}}`` use the state store; the same paths below
+``/redis-binding`` and ``/http-binding`` use output bindings. The sidecar's configuration decides where the data is.
 
     python -m demo.order_app --port 3000 --dapr-port 3500
 """
@@ -22,14 +22,14 @@ HTTP_BINDING = "orders-http"
 
 
 class Sidecar:
-    """Calls to the application's own Dapr sidecar."""
+    """Client of the application's Dapr sidecar."""
 
     def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
         self._session = session
         self._base = f"http://127.0.0.1:{port}/v1.0"
 
     async def load_state(self) -> Any:
-        """The stored order, or None."""
+        """Return the stored order, or None."""
         return await self._call("GET", f"/state/{STATE_STORE}/order")
 
     async def save_state(self, order: Any) -> None:
@@ -37,7 +37,7 @@ class Sidecar:
         await self._call("POST", f"/state/{STATE_STORE}", [{"key": "order", "value": order}])
 
     async def load_by_redis(self) -> Any:
-        """The order that the Redis binding holds, or None."""
+        """Return the order stored through the Redis binding, or None."""
         body = {"operation": "get", "metadata": {"key": "order"}}
         return _decoded(await self._call("POST", f"/bindings/{REDIS_BINDING}", body))
 
@@ -47,12 +47,12 @@ class Sidecar:
         await self._call("POST", f"/bindings/{REDIS_BINDING}", body)
 
     async def load_by_http(self) -> Any:
-        """The order that the desk behind the HTTP binding holds, or None."""
+        """Return the order stored through the HTTP binding, or None."""
         body = {"operation": "get", "metadata": {"path": "/order"}}
         return _decoded(await self._call("POST", f"/bindings/{HTTP_BINDING}", body))
 
     async def save_by_http(self, order: Any) -> None:
-        """Send the order to the desk behind the HTTP binding."""
+        """Store the order through the HTTP binding."""
         body = {"operation": "post", "metadata": {"path": "/order", "Content-Type": "application/json"}, "data": order}
         await self._call("POST", f"/bindings/{HTTP_BINDING}", body)
 
@@ -61,14 +61,14 @@ class Sidecar:
             async with self._session.request(method, self._base + path, json=body) as answer:
                 text = await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise web.HTTPBadGateway(text=f"Dapr did not answer to {method} {path}: {error}\n") from error
+            raise web.HTTPBadGateway(text=f"Dapr did not answer {method} {path}: {error}\n") from error
         if answer.status >= 400:
             raise web.HTTPBadGateway(text=f"Dapr answered {answer.status} to {method} {path}: {text}\n")
         return json.loads(text) if text else None
 
 
 def _decoded(value: Any) -> Any:
-    """A binding that keeps JSON as text gives it back as text."""
+    """Parse the value of a binding that returns JSON as text."""
     if not isinstance(value, str):
         return value
     return json.loads(value) if value else None
@@ -101,10 +101,10 @@ async def _alive(_: web.Request) -> web.Response:
 
 
 async def application(dapr_port: int) -> web.Application:
-    """The web application in front of the sidecar at this port."""
+    """Return the web application that uses the sidecar at this port."""
     session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
     sidecar = Sidecar(session, dapr_port)
-    roads = {
+    routes = {
         "": (sidecar.load_state, sidecar.save_state),
         "/redis-binding": (sidecar.load_by_redis, sidecar.save_by_redis),
         "/http-binding": (sidecar.load_by_http, sidecar.save_by_http),
@@ -112,7 +112,7 @@ async def application(dapr_port: int) -> web.Application:
     app = web.Application()
     app.router.add_get("/healthz", _alive)
     app.on_cleanup.append(lambda _: session.close())
-    for prefix, (load, save) in roads.items():
+    for prefix, (load, save) in routes.items():
         app.router.add_get(f"{prefix}/order", _reader(load))
         app.router.add_post(f"{prefix}/neworder", _writer(save))
     return app
@@ -121,8 +121,8 @@ async def application(dapr_port: int) -> web.Application:
 def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, required=True, help="where the application listens")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; in a pod, not only loopback")
+    parser.add_argument("--port", type=int, required=True, help="port to listen on")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; in a pod, not loopback")
     parser.add_argument("--dapr-port", type=int, required=True, help="HTTP port of its sidecar")
     options = parser.parse_args()
     web.run_app(application(options.dapr_port), host=options.host, port=options.port, print=None)

@@ -1,6 +1,6 @@
-"""An external order service with its own HTTP API, kept in one Redis: what the HTTP binding reaches.
+"""An external order service with an HTTP API, the target of the HTTP binding.
 
-It stands for a service outside of Dapr, so it speaks to Redis directly.
+It stands for a service outside Dapr, so it stores its orders in Redis directly.
 
     ORDER_DESK_REDIS_PASSWORD=... python -m demo.order_desk --port 4000 --redis-port 6379
 """
@@ -16,7 +16,7 @@ KEY = "order-desk"
 
 
 def application(redis_port: int, password: str) -> web.Application:
-    """``GET /order`` and ``POST /order``."""
+    """Return the web application with ``GET /order`` and ``POST /order``."""
 
     async def get(_: web.Request) -> web.Response:
         order = await ask(redis_port, password, "GET", KEY)

@@ -1,4 +1,4 @@
-"""A user of an application who never stops asking, and counts what the application answers."""
+"""A client that sends requests to an application at a fixed rate and records the answers."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class Prober:
-    """Asks one application for its order at a fixed rate while it is entered.
+    """Requests one application's order at a fixed rate while the context is open.
 
-    A request that hangs, as one that Dapr's swap of a store cuts off does, holds back no other.
+    Requests do not wait for each other: one may hang while Dapr replaces a store.
     """
 
     def __init__(self, world: "World", runtime: "Runtime", every_s: float) -> None:
@@ -20,7 +20,7 @@ class Prober:
         self._world = world
         self._runtime = runtime
         self._every_s = every_s
-        self._asking: set[asyncio.Task[None]] = set()
+        self._pending: set[asyncio.Task[None]] = set()
         self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -33,35 +33,35 @@ class Prober:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
-        if self._asking:
-            await asyncio.wait(self._asking)
+        if self._pending:
+            await asyncio.wait(self._pending)
 
     def failures(self, since: float = 0.0) -> list[tuple[float, str]]:
-        """The answers that were no order."""
+        """Return the answers that are not an order."""
         return [(when, text) for when, text in self.answers if when >= since and text not in ("foo", "bar")]
 
     async def first(self, order: str, since: float) -> float:
-        """When the order was first answered after a time."""
+        """Wait for the first answer with this order after a time, and return when it came."""
         while True:
-            found = next((when for when, seen in self.answers if when >= since and seen == order), None)
+            found = next((when for when, text in self.answers if when >= since and text == order), None)
             if found is not None:
                 return found
             await asyncio.sleep(self._every_s)
 
     async def more(self, count: int) -> None:
-        """Go on until that many more requests were answered."""
-        wanted = len(self.answers) + count
-        while len(self.answers) < wanted:  # noqa: ASYNC110 - the requests themselves are what passes the time
+        """Wait until that many more requests were answered."""
+        total = len(self.answers) + count
+        while len(self.answers) < total:  # noqa: ASYNC110 - the request rate sets the pace
             await asyncio.sleep(self._every_s)
 
     async def _run(self) -> None:
         while True:
-            task = asyncio.create_task(self._ask())
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+            task = asyncio.create_task(self._request())
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
             await asyncio.sleep(self._every_s)
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         try:
             text = await self._world.order(self._runtime, "")
         except (OSError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""The programs of the scenario as servers of the test bed: each a process of its own, started as a person would."""
+"""The programs of the scenario as test bed servers: each runs as its own process, with its command line."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ APP_ID = "nodeapp"
 
 
 async def answers(url: str) -> bool:
-    """Whether a GET succeeds."""
+    """Return whether a GET succeeds."""
     try:
         timeout = aiohttp.ClientTimeout(total=2)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
@@ -30,7 +30,7 @@ class Program(Server):
     """A Python program of this repository."""
 
     def environment(self) -> dict[str, str]:
-        """Programs of the demo are modules of the repository, not of the distribution."""
+        """Add the repository to the path: the demo is not part of the distribution."""
         return {**super().environment(), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
@@ -42,26 +42,26 @@ class GovernorServer(Program):
 
     @property
     def url(self) -> str:
-        """Where its API answers."""
+        """The URL of its API."""
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
     def data_dir(self) -> Path:
-        """What it keeps."""
+        """Its data directory."""
         return self.directory / "data"
 
     @property
     def admin_token_file(self) -> Path:
-        """The file with the first token."""
+        """The file with the admin token."""
         return self.data_dir / "admin.token"
 
     def client(self) -> Client:
-        """A client with the first admin's rights."""
+        """Return a client with the admin token."""
         token = Secret(self.admin_token_file.read_text().strip())
         return Client(self.url, lambda: token)
 
     def command(self) -> list[str]:
-        """The server on the ports chosen."""
+        """Return the command line."""
         listen = {
             "listen": f"127.0.0.1:{self.ports['api']}",
             "health-listen": f"127.0.0.1:{self.ports['health']}",
@@ -76,7 +76,7 @@ class GovernorServer(Program):
         ]
 
     async def is_ready(self) -> bool:
-        """Whether it says so itself."""
+        """Return whether ``/readyz`` succeeds."""
         return await answers(f"http://127.0.0.1:{self.ports['health']}/readyz")
 
 
@@ -92,13 +92,13 @@ class GovernorAgent(Program):
         self.state_dir = directory / "state"
 
     def join_with(self, token: str) -> None:
-        """Leave the one-time token where the agent's settings point."""
+        """Write the one-time token to the file that the settings name."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.join_token_file.touch(mode=0o600)
         self.join_token_file.write_text(token + "\n")
 
     def settings(self) -> dict[str, Any]:
-        """The agent's settings file as a person would write it."""
+        """Return the content of the settings file."""
         sidecar = {
             "app-id": APP_ID,
             "app-port": self._app_port,
@@ -118,34 +118,34 @@ class GovernorAgent(Program):
         }
 
     def command(self) -> list[str]:
-        """The agent with its settings file."""
+        """Write the settings file and return the command line."""
         file = self.directory / "agent.yaml"
         file.write_text(yamltext.dump(self.settings()))
         return [sys.executable, "-m", "governor.cli.main", "agent", f"--config={file}"]
 
     async def is_ready(self) -> bool:
-        """Whether it lives; whether its runtime is as wanted is what the scenario asks the server."""
+        """Return whether it is alive; the scenario reads the runtime's state from the server."""
         return await answers(f"http://127.0.0.1:{self.ports['health']}/healthz")
 
 
 class OrderApp(Program):
-    """The order application. It chooses the port of its sidecar, which is not there yet when it starts."""
+    """The order application. It chooses its sidecar's port, before the sidecar exists."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__("order-app", directory, ["app", "dapr"])
 
     @property
     def url(self) -> str:
-        """Where it takes orders."""
+        """The URL of the application."""
         return f"http://127.0.0.1:{self.ports['app']}"
 
     def command(self) -> list[str]:
-        """The application in front of its sidecar."""
+        """Return the command line."""
         ports = [f"--port={self.ports['app']}", f"--dapr-port={self.ports['dapr']}"]
         return [sys.executable, "-m", "demo.order_app", *ports]
 
     async def is_ready(self) -> bool:
-        """Whether it listens; it has no orders to give before it has a sidecar."""
+        """Return whether it listens; orders need its sidecar, which starts later."""
         return await answers(f"{self.url}/healthz")
 
 
@@ -158,18 +158,18 @@ class OrderDesk(Program):
 
     @property
     def url(self) -> str:
-        """Where it keeps orders."""
+        """The URL of the service."""
         return f"http://127.0.0.1:{self.ports['desk']}"
 
     def environment(self) -> dict[str, str]:
-        """A password has no place on a command line."""
+        """Add the password: a command line is readable by other users."""
         return {**super().environment(), "ORDER_DESK_REDIS_PASSWORD": self._redis.password}
 
     def command(self) -> list[str]:
-        """The desk in front of its Redis."""
+        """Return the command line."""
         ports = [f"--port={self.ports['desk']}", f"--redis-port={self._redis.port}"]
         return [sys.executable, "-m", "demo.order_desk", *ports]
 
     async def is_ready(self) -> bool:
-        """Whether it reaches its Redis."""
+        """Return whether it reaches its Redis."""
         return await answers(f"{self.url}/order")

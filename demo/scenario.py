@@ -1,4 +1,4 @@
-"""What a scenario is made of: named steps that make their own requests, tell what they saw, fail on anything else."""
+"""Building blocks of the scenario: named steps that send requests, check the answers and return what they observed."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -9,55 +9,55 @@ from demo.world import World
 from governor.domain.conditions import Condition
 from governor.wire.rest import RevisionProgress, RuntimeView
 
-ROADS: Final = {"state store": "", "bindings.redis": "/redis-binding", "bindings.http": "/http-binding"}
+ROUTES: Final = {"state store": "", "bindings.redis": "/redis-binding", "bindings.http": "/http-binding"}
 RUNTIMES: Final = ("runtime-1", "runtime-2")
 
 
 class NotObservedError(AssertionError):
-    """What the step had to show was not there."""
+    """A step did not observe what it expects."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: its name, what it is about to show, and the function that does it and gives the lines it observed."""
+    """One step: its name, its title, and a function that runs it and returns the lines to print."""
 
     name: str
     title: str
-    run: Callable[["Story"], Coroutine[Any, Any, list[str]]]
+    run: Callable[["Scenario"], Coroutine[Any, Any, list[str]]]
 
 
-class Story(msgspec.Struct):
-    """The world and what the steps hand on to each other."""
+class Scenario(msgspec.Struct):
+    """The running programs and the values that steps pass on."""
 
     world: World
     revision: int = 0
     sidecars: dict[str, int] = {}
     seconds: float = 0.0
     protected_requests: int = 0
-    return_seconds: float = 0.0
+    rollback_seconds: float = 0.0
 
 
-def expect(what: str, seen: object, wanted: object) -> None:
-    """Refuse to go on when an observation is not what the step is about."""
-    if seen != wanted:
-        raise NotObservedError(f"{what}: expected {wanted!r}, observed {seen!r}")
+def expect(what: str, observed: object, expected: object) -> None:
+    """Raise if an observation is not the expected one."""
+    if observed != expected:
+        raise NotObservedError(f"{what}: expected {expected!r}, observed {observed!r}")
 
 
-async def show_orders(story: Story, wanted: dict[str, str]) -> list[str]:
-    """Ask every runtime by every road."""
+async def show_orders(scenario: Scenario, expected: dict[str, str]) -> list[str]:
+    """Read the order from every runtime by every route."""
     lines = []
-    for runtime in story.world.runtimes:
-        order = wanted[runtime.name]
-        for title, road in ROADS.items():
-            expect(f"{runtime.name} by {title}", await story.world.order(runtime, road), order)
-        lines.append(f"{runtime.name}: GET /order → {order!r} by {', '.join(ROADS)}")
+    for runtime in scenario.world.runtimes:
+        order = expected[runtime.name]
+        for title, route in ROUTES.items():
+            expect(f"{runtime.name} through {title}", await scenario.world.order(runtime, route), order)
+        lines.append(f"{runtime.name}: GET /order returns {order!r} through {', '.join(ROUTES)}")
     return lines
 
 
 def done(progress: RevisionProgress) -> list[str]:
-    """The runtimes that proved a revision."""
+    """Return the runtimes that verified a revision."""
     return [item.runtime for item in progress.runtimes if item.done]
 
 
 def condition(view: RuntimeView, name: str) -> Condition:
-    """One condition of a runtime."""
+    """Return a runtime's condition of a type."""
     return next(item for item in view.conditions if item.type == name)

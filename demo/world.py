@@ -1,4 +1,4 @@
-"""What stands around the scenario: Redis servers, the governor server, runtimes. Started in part, stopped whole."""
+"""The programs of the scenario: Redis servers, the governor server, runtimes. Started by steps, stopped together."""
 
 import re
 from contextlib import AsyncExitStack
@@ -19,21 +19,21 @@ from toolchain.errors import TestbedError
 
 
 class Store(msgspec.Struct):
-    """A Redis and the order desk in front of it."""
+    """A Redis server and the order desk that uses it."""
 
     redis: Redis
     desk: OrderDesk
 
 
 class Runtime(msgspec.Struct):
-    """One governed machine: the application and the agent that runs its sidecar."""
+    """One runtime: the application and the agent that runs its sidecar."""
 
     name: str
     app: OrderApp
     agent: GovernorAgent
 
     def sidecar_pid(self) -> int:
-        """The daprd that serves the application, as the kernel knows it."""
+        """Return the pid of the application's daprd, found in /proc."""
         port = re.compile(rf"--dapr-http-port[=\0]{self.app.ports['dapr']}\0".encode())
         found = [file.parent.name for file in Path("/proc").glob("[0-9]*/cmdline") if port.search(_bytes_of(file))]
         if len(found) != 1:
@@ -42,7 +42,7 @@ class Runtime(msgspec.Struct):
 
 
 def _bytes_of(file: Path) -> bytes:
-    """A process may end while one looks."""
+    """Return the content of a file, or nothing if its process has exited."""
     try:
         return file.read_bytes()
     except OSError:
@@ -50,7 +50,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 class World:
-    """Everything that the scenario starts, in one directory."""
+    """Every program that the scenario starts, in one directory."""
 
     def __init__(self, directory: Path, binaries: dict[str, Path]) -> None:
         self.directory = directory
@@ -73,7 +73,7 @@ class World:
         await self._stack.aclose()
 
     async def start_store(self) -> Store:
-        """One more Redis with its order desk."""
+        """Start another Redis server with its order desk."""
         number = len(self.stores) + 1
         redis = Redis(self._binaries["redis"], self.directory / f"redis-{number}")
         await self._start(redis)
@@ -83,12 +83,12 @@ class World:
         return self.stores[-1]
 
     async def start_server(self) -> None:
-        """The governor server, and a client with its first token."""
+        """Start the governor server and open a client with its admin token."""
         await self._start(self.server)
         self.api = await self._stack.enter_async_context(self.server.client())
 
     async def start_runtime(self, name: str) -> Runtime:
-        """The application, then the agent, which joins with a one-time token and starts the sidecar."""
+        """Start the application and the agent, which joins with a one-time token and starts the sidecar."""
         app = OrderApp(self.directory / name)
         await self._start(app)
         agent = GovernorAgent(self.directory / name, self._binaries["daprd"], app.ports["app"], app.ports["dapr"])
@@ -98,27 +98,27 @@ class World:
         return self.runtimes[-1]
 
     async def point(self, runtime: str, store: Store, message: str) -> int:
-        """Change centrally where a runtime keeps its orders; the number of the accepted revision."""
+        """Change centrally where a runtime stores its orders; return the revision."""
         change = await self.api.change(ChangeRequest((documents.orders_of(runtime, store),), message=message))
         if change.revision is None:
-            raise TestbedError(f"the change of {runtime} changed nothing")
+            raise TestbedError(f"the change of {runtime} had no effect")
         return change.revision
 
     async def verified(self, revision: int) -> RevisionProgress:
-        """Wait until every runtime proved the revision."""
+        """Wait until every runtime has verified the revision."""
         async for progress in self.api.progress(revision):
             latest = progress
         return latest
 
-    async def order(self, runtime: Runtime, road: str) -> str:
-        """Ask a runtime's application for its order."""
-        async with self.http.get(f"{runtime.app.url}{road}/order") as answer:
+    async def order(self, runtime: Runtime, route: str) -> str:
+        """Read the order from a runtime's application."""
+        async with self.http.get(f"{runtime.app.url}{route}/order") as answer:
             return await _order_id(answer)
 
-    async def new_order(self, runtime: Runtime, road: str, order_id: str) -> str:
-        """Hand an order to a runtime's application."""
+    async def new_order(self, runtime: Runtime, route: str, order_id: str) -> str:
+        """Post an order to a runtime's application."""
         body = {"data": {"orderId": order_id}}
-        async with self.http.post(f"{runtime.app.url}{road}/neworder", json=body) as answer:
+        async with self.http.post(f"{runtime.app.url}{route}/neworder", json=body) as answer:
             return await _order_id(answer)
 
     async def _start(self, server: Server) -> None:

@@ -1,10 +1,10 @@
-"""What a run may leave behind: processes and temporary files."""
+"""Leftovers of a run: processes and temporary files."""
 
 from pathlib import Path
 
 
 def processes_below(directory: Path) -> list[str]:
-    """Command lines of living processes that name the directory."""
+    """Return the command lines of running processes that contain the directory."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -17,5 +17,5 @@ def processes_below(directory: Path) -> list[str]:
 
 
 def temporary_files(directory: Path) -> list[str]:
-    """Files that an atomic write had begun."""
+    """Return the files of unfinished atomic writes."""
     return [str(path) for path in directory.rglob(".*.tmp")]

@@ -1,4 +1,4 @@
-"""Bad input, as a person meets it: a clear error that names file, line, path and reason; and nothing changed."""
+"""Bad input on the command line: the error names file, line, path and reason, and nothing changes."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One bad file: its text, and what the error must say besides the file's name."""
+    """One bad file: its text, and what the error must contain besides the file name."""
 
     text: str
     line: int
@@ -115,7 +115,7 @@ CASES = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
-    """A server that holds one runtime and one profile."""
+    """Start a server with one runtime and one profile."""
     async with GovernorServer(tmp_path_factory.mktemp("server")) as server, server.client() as api:
         orders = documents.orders()
         orders["spec"] |= {"selector": {}, "priority": 10}
@@ -126,7 +126,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gove
 
 
 async def run(server: GovernorServer, *words: str) -> tuple[int, str, str]:
-    """The command as a person runs it."""
+    """Run a ``governor`` command; return exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "governor.cli.main"),
         *(f"--server={server.url}", f"--token-file={server.admin_token_file}"),
@@ -139,12 +139,12 @@ async def run(server: GovernorServer, *words: str) -> tuple[int, str, str]:
 
 
 async def state(api: Client) -> tuple[object, ...]:
-    """Everything that a change could have changed."""
+    """Return everything that a change could affect."""
     return await api.documents(), await api.revisions(), [(view.sequence, view.digest) for view in await api.runtimes()]
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_bad_input_is_refused_with_its_place_and_changes_nothing(
+async def test_bad_input_is_rejected_with_its_location_and_changes_nothing(
     server: GovernorServer, tmp_path: Path, name: str
 ) -> None:
     case = CASES[name]
@@ -155,14 +155,14 @@ async def test_bad_input_is_refused_with_its_place_and_changes_nothing(
         code, _, error = await run(server, "apply", "-f", str(file))
         after = await state(api)
 
-    place = f"{file}:{case.line}" if case.line else str(file)
-    assert (code, place in error) == (case.exit_code, True), error
+    location = f"{file}:{case.line}" if case.line else str(file)
+    assert (code, location in error) == (case.exit_code, True), error
     assert [word for word in case.says if word not in error] == [], error
     assert len(error) < 3000
     assert before == after
 
 
-async def test_one_bad_file_keeps_its_good_neighbour_out(server: GovernorServer, tmp_path: Path) -> None:
+async def test_one_bad_file_rejects_the_whole_change(server: GovernorServer, tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(profile(COMPONENT, name="good"))
     (tmp_path / "bad.yaml").write_text(CASES["unknown-field"].text)
     async with server.client() as api:
@@ -174,7 +174,7 @@ async def test_one_bad_file_keeps_its_good_neighbour_out(server: GovernorServer,
         assert before == await state(api)
 
 
-async def test_every_problem_of_a_change_is_named_at_once(server: GovernorServer, tmp_path: Path) -> None:
+async def test_every_problem_of_a_change_is_reported_at_once(server: GovernorServer, tmp_path: Path) -> None:
     for name in ("unknown-field", "wrong-type", "wrong-type-in-resource"):
         (tmp_path / f"{name}.yaml").write_text(CASES[name].text.replace("name: bad", f"name: {name}"))
     _, _, error = await run(server, "apply", "-f", str(tmp_path))

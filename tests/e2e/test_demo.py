@@ -1,4 +1,4 @@
-"""The demo, as its parts and as a person runs it."""
+"""The demo: its steps, and the program as a user runs it."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def read_until(process: asyncio.subprocess.Process, text: str) -> str:
     async with asyncio.timeout(120):
         while text not in seen:
             line = await process.stdout.readline()
-            assert line, f"the demo ended before it said {text!r}:\n{seen}"
+            assert line, f"the demo ended before it printed {text!r}:\n{seen}"
             seen += line.decode()
     return seen
 
@@ -57,7 +57,7 @@ def test_the_demo_is_a_list_of_named_steps() -> None:
 
 
 @pytest.mark.timeout(900)
-async def test_the_demo_ends_with_its_result_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_the_demo_prints_its_result_and_leaves_nothing_behind(tmp_path: Path) -> None:
     process = await start_demo(tmp_path)
     output = (await process.communicate())[0].decode()
 
@@ -81,7 +81,7 @@ async def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Sign
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_kept_demo_can_be_used_until_it_is_interrupted(tmp_path: Path) -> None:
+async def test_with_keep_the_demo_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     process = await start_demo(tmp_path, KEEP="1")
     output = await read_until(process, "Ctrl-C stops everything.")
     exported = next(line for line in output.splitlines() if "export GOVERNOR_SERVER=" in line)
@@ -105,7 +105,7 @@ async def test_a_kept_demo_can_be_used_until_it_is_interrupted(tmp_path: Path) -
     assert processes_below(tmp_path) == []
 
 
-def test_an_observation_that_is_not_there_fails_its_step() -> None:
+def test_an_unexpected_observation_fails_the_step() -> None:
     with pytest.raises(NotObservedError, match="the order: expected 'foo', observed 'bar'"):
         expect("the order", "bar", "foo")
 

@@ -1,8 +1,8 @@
 """``kill -9`` of the server, an agent or a sidecar in every step of the scenario.
 
-One run of the whole scenario per victim; in each step the victim is killed when something of that step was observed,
-and started again as its supervisor would (the sidecar's supervisor is the agent). No step may lose what was
-acknowledged, and each must converge. What a step itself was doing may fail: its requests had nobody to answer them.
+One run of the whole scenario per victim. In each step the victim is killed once the step has had an effect, and is
+restarted as by its supervisor (for the sidecar, the agent). No acknowledged change may be lost and every step must
+converge. The step itself may fail, because its requests may be interrupted.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import pytest
 
 from demo.broken_path import BROKEN_PATH
 from demo.good_path import GOOD_PATH
-from demo.scenario import RUNTIMES, NotObservedError, Step, Story
+from demo.scenario import RUNTIMES, NotObservedError, Scenario, Step
 from demo.world import Runtime, World
 from governor.domain.changes import Revision
 from governor.errors import GovernorError
@@ -30,12 +30,12 @@ from toolchain.errors import TestbedError
 
 STEPS = (*GOOD_PATH, *BROKEN_PATH)
 VICTIMS = ("server", "agent", "sidecar")
-NOT_THERE_YET = {
+NOT_STARTED = {
     "start-stores": set(VICTIMS),
     "start-server": {"agent", "sidecar"},
     "configure": {"agent", "sidecar"},
 }
-CASES = [(step.name, victim) for step in STEPS for victim in VICTIMS if victim not in NOT_THERE_YET.get(step.name, ())]
+CASES = [(step.name, victim) for step in STEPS for victim in VICTIMS if victim not in NOT_STARTED.get(step.name, ())]
 
 FINAL = {
     "start-stores": (),
@@ -51,7 +51,7 @@ FINAL = {
     "restart": ("foo", "bar"),
     "bad-documents": ("foo", "bar"),
 }
-"""What the two applications answer once a step has converged."""
+"""The orders that the two applications return once a step has converged."""
 
 DECISIONS = {
     "start-runtimes": "Verified",
@@ -60,7 +60,7 @@ DECISIONS = {
     "without-preflight": "Failed",
     "restart": "Verified",
 }
-"""Where runtime 2 ends after a step that changes something there."""
+"""The state of runtime 2 after a step that changes it."""
 
 CHANGING = {"start-server", "configure", *DECISIONS}
 
@@ -71,20 +71,20 @@ def test_every_step_has_a_case_for_each_victim() -> None:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.timeout(900)  # a sidecar that is killed again and again is started again later each time
+@pytest.mark.timeout(900)  # the restart backoff of a repeatedly killed sidecar grows
 async def test_the_scenario_survives_kill_9_in_every_step(
     tmp_path: Path, redis_binary: Path, daprd_binary: Path, server_logs: list[Path], victim: str
 ) -> None:
     survived = []
     async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
-        story = Story(world)
+        scenario = Scenario(world)
         for step in STEPS:
             if (step.name, victim) not in CASES:
-                await step.run(story)
+                await step.run(scenario)
                 continue
             acknowledged = await _revisions(world)
-            await _step_with_kill(story, step, victim)
-            await _converge(story, step)
+            await _step_with_kill(scenario, step, victim)
+            await _converge(scenario, step)
             server_logs[:] = tmp_path.rglob("*.log")
             assert acknowledged <= await _revisions(world), step.name
             survived.append((step.name, victim))
@@ -93,24 +93,24 @@ async def test_the_scenario_survives_kill_9_in_every_step(
     assert processes_below(tmp_path) == []
 
 
-async def _step_with_kill(story: Story, step: Step, victim: str) -> None:
-    """Run a step, kill the victim once the step has shown something, start it again, and let the step end."""
-    world, before = story.world, _marks(story.world)
-    running = asyncio.create_task(step.run(story))
+async def _step_with_kill(scenario: Scenario, step: Step, victim: str) -> None:
+    """Run a step, kill the victim once the step has had an effect, restart it, and let the step finish."""
+    world, before = scenario.world, _effects(scenario.world)
+    running = asyncio.create_task(step.run(scenario))
 
     async def observed() -> bool:
-        return running.done() or (_is_there(world, step) and _marks(world) != before)
+        return running.done() or (_is_started(world, step) and _effects(world) != before)
 
     with suppress(TimeoutError):
-        # Some steps only read; after a moment the victim is killed among their requests.
+        # Steps that only read have no effect; kill the victim during their requests.
         await until(observed, within_s=120 if step.name in CHANGING else 0.5)
     await _kill(world, victim)
     with suppress(NotObservedError, GovernorError, TestbedError, OSError, TimeoutError):
         await running
 
 
-def _marks(world: World) -> list[object]:
-    """What can be observed of a step on its way: runtimes, database, and the files and processes of runtime 2."""
+def _effects(world: World) -> list[object]:
+    """Return the observable effects of a step: runtimes, database, and the files and processes of runtime 2."""
     state = world.directory / "runtime-2" / "state"
     files = sorted(each.st_mtime_ns for each in _stats(state / "resources", "*.yaml"))
     database = [each.st_size for each in _stats(world.server.data_dir, "governor.db*")]
@@ -118,7 +118,7 @@ def _marks(world: World) -> list[object]:
 
 
 def _stats(directory: Path, pattern: str) -> list[os.stat_result]:
-    """What is known of files, any of which may vanish while one looks."""
+    """Return the stat results of files, skipping those that vanish meanwhile."""
     found = []
     for path in directory.glob(pattern):
         with suppress(FileNotFoundError):
@@ -126,8 +126,8 @@ def _stats(directory: Path, pattern: str) -> list[os.stat_result]:
     return found
 
 
-def _is_there(world: World, step: Step) -> bool:
-    """Whether a step that starts the victim has done so."""
+def _is_started(world: World, step: Step) -> bool:
+    """Return whether a step that starts the victim has done so."""
     match step.name:
         case "start-server":
             return hasattr(world, "api")
@@ -169,21 +169,21 @@ async def _gone(pid: int, started: str) -> bool:
 
 
 async def _revisions(world: World) -> set[Revision]:
-    """What was acknowledged so far."""
+    """Return the acknowledged revisions."""
     return set(await world.api.revisions(limit=500)) if hasattr(world, "api") else set()
 
 
-async def _converge(story: Story, step: Step) -> None:
-    """Both applications answer as they must, the runtimes are where they must be, whatever the kill cut off."""
-    world = story.world
+async def _converge(scenario: Scenario, step: Step) -> None:
+    """Wait until applications and runtimes are as the step must leave them, whatever the kill interrupted."""
+    world = scenario.world
     if step.name == "configure" and not await world.api.revisions():
-        await step.run(story)
-    story.revision = max(story.revision, len(await world.api.revisions(limit=500)))
+        await step.run(scenario)
+    scenario.revision = max(scenario.revision, len(await world.api.revisions(limit=500)))
     if step.name == "store-orders":
         await _store(world)
     if step.name in DECISIONS:
-        await until(_decided(story, DECISIONS[step.name]), within_s=120)
-        story.sidecars.setdefault("runtime-2", await until(lambda: _pid(world)))
+        await until(_decided(scenario, DECISIONS[step.name]), within_s=120)
+        scenario.sidecars.setdefault("runtime-2", await until(lambda: _pid(world)))
     for runtime, order in zip(world.runtimes, FINAL[step.name], strict=bool(FINAL[step.name])):
         await until(_answers(world, runtime.name, order), within_s=60)
 
@@ -200,43 +200,43 @@ async def _stored(world: World, runtime: Runtime, order: str) -> bool:
 def _answers(world: World, name: str, order: str) -> Callable[[], Awaitable[bool]]:
     runtime = next(each for each in world.runtimes if each.name == name)
 
-    async def look() -> bool:
+    async def check() -> bool:
         try:
             return await world.order(runtime, "") == order
         except (OSError, TimeoutError):
             return False
 
-    return look
+    return check
 
 
-def _decided(story: Story, state: str) -> Callable[[], Awaitable[bool]]:
-    async def look() -> bool:
+def _decided(scenario: Scenario, state: str) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
         try:
-            view = await story.world.api.runtime("runtime-2")
+            view = await scenario.world.api.runtime("runtime-2")
         except GovernorError:
             return False
         return view.summary.state.split(",")[0] == state
 
-    return look
+    return check
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_two_hundred_kills_at_random_moments(tmp_path: Path, redis_binary: Path, daprd_binary: Path) -> None:
     seed = int(os.environ.get("GOVERNOR_SEED", secrets.randbits(32)))
-    print(f"GOVERNOR_SEED={seed}")  # noqa: T201 - shown when it fails, to run it again
-    chance = random.Random(seed)
+    print(f"GOVERNOR_SEED={seed}")  # noqa: T201 - printed on failure, to repeat the run
+    rng = random.Random(seed)
     async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
-        story = Story(world)
+        scenario = Scenario(world)
         for step in GOOD_PATH:
-            await step.run(story)
+            await step.run(scenario)
         orders = ("foo", "bar")
         for number in range(1, 201):
             acknowledged = await _revisions(world)
             await world.point("runtime-2", world.stores[number % 2], f"change {number}")
-            await asyncio.sleep(chance.uniform(0, 0.5))
-            await _kill(world, chance.choice(VICTIMS))
-            await until(_decided(story, "Verified"), within_s=300)
+            await asyncio.sleep(rng.uniform(0, 0.5))
+            await _kill(world, rng.choice(VICTIMS))
+            await until(_decided(scenario, "Verified"), within_s=300)
             await until(_answers(world, "runtime-2", orders[number % 2]), within_s=60)
             assert acknowledged <= await _revisions(world), number
     assert temporary_files(tmp_path) == []

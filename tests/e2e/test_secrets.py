@@ -1,7 +1,7 @@
-"""No secret where it does not belong: unique values, and a scan of everything that a run leaves on disk or prints.
+"""Secrets leak nowhere: a run with unique values, and a scan of everything that it prints or leaves on disk.
 
-The scan is shown to work by a planted control. Allowed is a delivered value in a 0600 file of the runtime that uses it,
-and a token in the one 0600 file that was made for it.
+Allowed are a delivered value in 0600 files of the runtimes that use it, and a token in its own 0600 file. A control
+shows that the scan finds planted values.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import STEPS
-from demo.scenario import Story
+from demo.scenario import Scenario
 from demo.world import World
 
-READING = (
+READ_COMMANDS = (
     ("get", "runtimes", "-o", "json"),
     ("get", "profiles", "-o", "yaml"),
     ("get", "revisions", "-o", "json"),
@@ -27,16 +27,16 @@ READING = (
 )
 
 
-def spellings(secret: str) -> list[bytes]:
-    """A secret as it is and as it would hide in an encoding."""
+def encodings(secret: str) -> list[bytes]:
+    """Return a secret in plain and encoded forms."""
     encoded = base64.b64encode(secret.encode()).rstrip(b"=")
     return [secret.encode(), encoded[:-1], secret.encode().hex().encode(), secret[::-1].encode()]
 
 
 def holders(directory: Path, secret: str) -> set[Path]:
-    """Every file below a directory that holds the secret in any spelling."""
+    """Return every file below a directory that contains the secret in any form."""
     files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {path for path in files if any(text in path.read_bytes() for text in spellings(secret))}
+    return {path for path in files if any(text in path.read_bytes() for text in encodings(secret))}
 
 
 def is_private(path: Path) -> bool:
@@ -44,7 +44,7 @@ def is_private(path: Path) -> bool:
 
 
 def processes_that_show(secret: str) -> list[str]:
-    """Command lines that everybody on the machine can read."""
+    """Return the command lines, readable by every user, that contain the secret."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -69,7 +69,7 @@ async def command(world: World, *words: str) -> str:
 
 
 def back_up(world: World) -> None:
-    """A backup as an administrator makes it while the server runs."""
+    """Back up the database while the server runs."""
     with (
         sqlite3.connect(world.server.data_dir / "governor.db") as source,
         sqlite3.connect(world.directory / "backup.db") as target,
@@ -78,15 +78,15 @@ def back_up(world: World) -> None:
 
 
 @pytest.mark.timeout(900)  # the whole demo
-async def test_secrets_are_only_in_private_files_of_whom_they_are_for(
+async def test_secrets_are_only_in_private_files_of_the_runtimes_that_use_them(
     tmp_path: Path, redis_binary: Path, daprd_binary: Path
 ) -> None:
     printed = []
     async with World(tmp_path, {"redis": redis_binary, "daprd": daprd_binary}) as world:
-        story = Story(world)
+        scenario = Scenario(world)
         for step in STEPS:
-            printed += await step.run(story)
-        printed += [await command(world, *words) for words in READING]
+            printed += await step.run(scenario)
+        printed += [await command(world, *words) for words in READ_COMMANDS]
         back_up(world)
         (tmp_path / "printed.txt").write_text("\n".join(printed))
         first, second = (store.redis.password for store in world.stores)
@@ -103,13 +103,13 @@ async def test_secrets_are_only_in_private_files_of_whom_they_are_for(
         path for path in holders(tmp_path, first) - own if path.is_relative_to(state[1])
     }
     assert {path for path in holders(tmp_path, second) - own if not path.is_relative_to(state[1])} == set()
-    assert holders(tmp_path, first) - own, "the runtimes that use it have it"
+    assert holders(tmp_path, first) - own, "a runtime that uses the password stores it"
 
 
-def test_the_scan_finds_what_is_planted_in_any_spelling(tmp_path: Path) -> None:
+def test_the_scan_finds_planted_secrets_in_every_encoding(tmp_path: Path) -> None:
     secret = os.urandom(12).hex()
-    for number, text in enumerate(spellings(secret)):
+    for number, text in enumerate(encodings(secret)):
         (tmp_path / f"planted-{number}").write_bytes(b"before " + text + b" after")
     (tmp_path / "innocent").write_text("nothing here")
 
-    assert {path.name for path in holders(tmp_path, secret)} == {f"planted-{n}" for n in range(len(spellings(secret)))}
+    assert {path.name for path in holders(tmp_path, secret)} == {f"planted-{n}" for n in range(len(encodings(secret)))}
