@@ -17,8 +17,8 @@ DEFAULT_SERVER: Final = "http://127.0.0.1:8420"
 _META: Final = f"{__name__}."
 
 _STEP_BY_CODE: Final = {
-    "tls-untrusted": "pass the certificate authority of the server with --ca-file",
-    "unreachable": "check that the server is running, or select another one with --server or GOVERNOR_SERVER",
+    "tls-untrusted": "pass the CA certificate of the server with --ca-file or GOVERNOR_CA_FILE",
+    "unreachable": "to use another server, set --server or GOVERNOR_SERVER",
 }
 _STEP_BY_KIND: Final = {
     Kind.UNAUTHENTICATED: "pass a file with a valid token with --token-file or GOVERNOR_TOKEN_FILE",

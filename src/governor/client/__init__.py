@@ -1,6 +1,6 @@
-"""The server's API for the command line, the agent and tests: one ``Client``, the only place that speaks HTTP to it.
+"""Client of the server's API for the command line, the agent and tests.
 
-Bodies are the structs of ``wire.rest``. Reconnecting, retrying and rendering are the callers' business.
+Bodies are the structs of ``wire.rest``. Reconnects, retries and rendering are excluded: callers do them.
 """
 
 from governor.client.api import Client

@@ -1,4 +1,4 @@
-"""The server's endpoints as methods, one request each; only ``watch`` makes a second one, for a large delivery."""
+"""The server's endpoints as methods of one request each; only ``watch`` sends a second one, for a large delivery."""
 
 import asyncio
 import random
@@ -37,11 +37,11 @@ from governor.wire.rest import (
 T = TypeVar("T")
 
 FETCH_JITTER_S: Final = 0.25
-"""Over this time the runtimes spread their requests for a large delivery that was announced to all of them at once."""
+"""Runtimes spread their requests over this time when a large delivery is announced to all of them at once."""
 
 
 class Client:
-    """A server's API. Streams are async generators: end one early with ``contextlib.aclosing``."""
+    """A client of one server. Streams are async generators: close one early with ``contextlib.aclosing``."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Client:
         ca_fingerprint: str = "",
         timeout_s: float = 30,
     ) -> None:
-        """``credential`` is asked before each request, so that short-lived tokens stay fresh."""
+        """``credential`` is called before each request, so that short-lived tokens stay valid."""
         self._transport = Transport(
             server, credential, ca_file=ca_file, ca_fingerprint=ca_fingerprint, timeout_s=timeout_s
         )
-        self._chance = random.Random()  # noqa: S311 - spreads load, keeps no secret
+        self._rng = random.Random()  # noqa: S311 - jitter, not a secret
 
     async def __aenter__(self) -> Self:
         await self._transport.open()
@@ -68,29 +68,29 @@ class Client:
         await self._transport.close()
 
     async def change(self, request: ChangeRequest) -> Change:
-        """Ask for a change; a refused one is an error."""
+        """Submit a change; a rejected one is an error."""
         return await self._post("/changes", request, Change)
 
     async def documents(self, kind: str | None = None) -> tuple[DocumentView, ...]:
-        """The newest version of each document, or of each of one kind."""
+        """Return the newest version of each document, or of those of one kind."""
         return await self._get("/documents", tuple[DocumentView, ...], kind=kind)
 
     async def document(self, ref: DocumentRef, version: int | None = None) -> DocumentView:
-        """One version of a document, the newest without ``version``."""
-        return await self._get(f"/documents/{_word(ref.kind)}/{_word(ref.name)}", DocumentView, version=version)
+        """Return one version of a document, by default the newest."""
+        return await self._get(f"/documents/{_segment(ref.kind)}/{_segment(ref.name)}", DocumentView, version=version)
 
     async def revisions(
         self, limit: int | None = None, before: int | None = None, document: DocumentRef | None = None
     ) -> tuple[Revision, ...]:
-        """Revisions, newest first; ``before`` goes on where an earlier answer ended."""
+        """Return revisions, newest first; ``before`` continues after the last one of the previous page."""
         return await self._get("/revisions", tuple[Revision, ...], limit=limit, before=before, document=document)
 
     async def revision(self, number: int) -> Revision:
-        """One revision."""
+        """Return one revision."""
         return await self._get(f"/revisions/{number}", Revision)
 
     async def progress(self, number: int) -> AsyncGenerator[RevisionProgress, None]:
-        """How far a revision is out, each time it moves, until it is complete; only the caller gives up earlier."""
+        """Yield the progress of a revision whenever it changes, until it is complete."""
         path = f"/revisions/{number}/progress"
         async with aclosing(self._events(path)) as events:
             async for event in events:
@@ -101,43 +101,43 @@ class Client:
                         return
 
     async def runtimes(self) -> tuple[RuntimeView, ...]:
-        """All runtimes with their states."""
+        """Return all runtimes with their states."""
         return await self._get("/runtimes", tuple[RuntimeView, ...])
 
     async def runtime(self, name: str) -> RuntimeView:
-        """One runtime with its state."""
-        return await self._get(f"/runtimes/{_word(name)}", RuntimeView)
+        """Return one runtime with its state."""
+        return await self._get(f"/runtimes/{_segment(name)}", RuntimeView)
 
     async def explain(self, runtime: str) -> RuntimeExplanation:
-        """Each field of a runtime's configuration with the profile that decided it."""
-        return await self._get(f"/runtimes/{_word(runtime)}/explain", RuntimeExplanation)
+        """Return each field of a runtime's configuration with the profile that set it."""
+        return await self._get(f"/runtimes/{_segment(runtime)}/explain", RuntimeExplanation)
 
     async def retry(self, runtime: str) -> RuntimeView:
-        """Have a runtime try its newest delivery once more; its state then."""
-        return await self._post(f"/runtimes/{_word(runtime)}/retry", None, RuntimeView)
+        """Retry the newest delivery of a runtime and return the runtime."""
+        return await self._post(f"/runtimes/{_segment(runtime)}/retry", None, RuntimeView)
 
     async def revoke_runtime(self, runtime: str) -> RuntimeView:
-        """Refuse the key of a runtime's agent from now on, also on open connections; the runtime's state then."""
-        return await self._post(f"/runtimes/{_word(runtime)}/revoke", None, RuntimeView)
+        """Revoke the key of a runtime's agent, including on open connections, and return the runtime."""
+        return await self._post(f"/runtimes/{_segment(runtime)}/revoke", None, RuntimeView)
 
     async def status(self) -> ServerStatus:
-        """How the server is, and as whom it knows us."""
+        """Return the server's status and the caller's identity."""
         return await self._get("/status", ServerStatus)
 
     async def create_token(self, request: TokenRequest) -> TokenCreated:
-        """Make a token; its text is in this answer and nowhere else."""
+        """Create a token; only this response contains its text."""
         return await self._post("/tokens", request, TokenCreated)
 
     async def tokens(self) -> tuple[TokenView, ...]:
-        """All tokens, without their texts."""
+        """Return all tokens, without their texts."""
         return await self._get("/tokens", tuple[TokenView, ...])
 
     async def revoke_token(self, token_id: str) -> None:
-        """Refuse a token from now on, also on open connections."""
-        await self._transport.call("DELETE", f"/tokens/{_word(token_id)}")
+        """Revoke a token, including on open connections."""
+        await self._transport.call("DELETE", f"/tokens/{_segment(token_id)}")
 
     async def enrol(self, request: EnrolRequest) -> Enrolment:
-        """Join as a runtime, with the secret of a join token instead of a credential."""
+        """Enrol as a runtime, with the secret of a join token instead of a credential."""
         return await self._post("/enrol", request, Enrolment)
 
     async def watch(
@@ -149,34 +149,34 @@ class Client:
         host: str = "",
         on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[SignedDelivery, None]:
-        """Deliveries of a runtime beyond sequence ``after``, on one connection; it never ends but by an error.
+        """Yield the deliveries of a runtime after sequence ``after`` on one connection, until it fails.
 
-        While another ``boot`` watches, it is refused as ``runtime-in-use``, naming the ``host`` of the other one.
+        While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``.
         """
-        path = f"/runtimes/{_word(runtime)}/watch"
+        path = f"/runtimes/{_segment(runtime)}/watch"
         async with aclosing(self._events(path, after, {"boot": boot, "host": host}, on_open)) as events:
             async for event in events:
                 if event.event == DELIVERY:
                     yield self._transport.read(f"GET {path}", event.data, SignedDelivery)
                 elif event.event == NOTICE:
                     notice = self._transport.read(f"GET {path}", event.data, DeliveryNotice)
-                    await asyncio.sleep(self._chance.uniform(0, FETCH_JITTER_S))
+                    await asyncio.sleep(self._rng.uniform(0, FETCH_JITTER_S))
                     yield await self.delivery(runtime, notice.sequence)
 
     async def delivery(self, runtime: str, sequence: int) -> SignedDelivery:
-        """One delivery by its sequence; it never changes."""
-        return await self._get(f"/runtimes/{_word(runtime)}/bundles/{sequence}", SignedDelivery)
+        """Return one delivery by its sequence; it never changes."""
+        return await self._get(f"/runtimes/{_segment(runtime)}/bundles/{sequence}", SignedDelivery)
 
     async def report(self, report: Report) -> None:
-        """Hand in what an agent saw; handing it in twice is the same as once."""
-        await self._transport.call("POST", f"/runtimes/{_word(report.runtime)}/reports", body=report)
+        """Send a report of an agent; sending it again has no effect."""
+        await self._transport.call("POST", f"/runtimes/{_segment(report.runtime)}/reports", body=report)
 
-    async def _get(self, path: str, answer: type[T], /, **query: object) -> T:
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        return self._transport.read(f"GET {path}", await self._transport.call("GET", path, given), answer)
+    async def _get(self, path: str, response: type[T], /, **query: object) -> T:
+        parameters = {name: str(value) for name, value in query.items() if value is not None}
+        return self._transport.read(f"GET {path}", await self._transport.call("GET", path, parameters), response)
 
-    async def _post(self, path: str, body: msgspec.Struct | None, answer: type[T]) -> T:
-        return self._transport.read(f"POST {path}", await self._transport.call("POST", path, body=body), answer)
+    async def _post(self, path: str, body: msgspec.Struct | None, response: type[T]) -> T:
+        return self._transport.read(f"POST {path}", await self._transport.call("POST", path, body=body), response)
 
     async def _events(
         self,
@@ -192,10 +192,10 @@ class Client:
                 on_open()
                 for event in parser.feed(chunk):
                     yield event
-        message = f"{self._transport.server} ended the stream of GET {path}; connect again"
+        message = f"{self._transport.server} closed the stream of GET {path}; reconnect"
         raise GovernorError(Kind.UNAVAILABLE, "stream-ended", message)
 
 
-def _word(text: str) -> str:
-    """A name as one step of a path."""
+def _segment(text: str) -> str:
+    """Return a name as one segment of a URL path."""
     return quote(text, safe="")

@@ -1,6 +1,6 @@
-"""One HTTP session to one server: address, TLS, credential, and the one spot that translates foreign failures.
+"""One HTTP session with one server: URL, TLS, credential, and the one place that translates foreign exceptions.
 
-Loopback may be plain, anything else is TLS. Redirects are not followed: a token goes only where it was meant to go.
+Plain HTTP is allowed only on loopback. Redirects are not followed, so that a token is sent only to the given server.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from governor.wire.rest import PREFIX
 
 T = TypeVar("T")
 
-SILENCE_S: Final = 45.0
-"""A stream that says nothing for this long, not even a keep-alive, is taken for dead."""
+IDLE_TIMEOUT_S: Final = 45.0
+"""A stream without data, even without a keep-alive, for this long counts as lost."""
 
 _SUCCESS: Final = range(200, 300)
-_TRY_LATER: Final = frozenset({429, 502, 503, 504})
+_UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
 
 
 class Transport:
-    """Sends requests to one server and gives back bytes, or a GovernorError."""
+    """Sends requests to one server; returns bytes or raises a GovernorError."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Make the session; nothing is sent yet, so it opens without a server too."""
+        """Open the session; nothing is sent yet."""
         headers = {"User-Agent": f"runtime-governor/{governor.__version__}"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=SILENCE_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=IDLE_TIMEOUT_S)
         self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
 
     async def close(self) -> None:
@@ -67,38 +67,38 @@ class Transport:
     async def call(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: msgspec.Struct | None = None
     ) -> bytes:
-        """One request and its whole answer."""
-        what = f"{method} {path}"
-        with self._translated(what, silent=Kind.DEADLINE):
+        """Send one request and return the body of its response."""
+        request = f"{method} {path}"
+        with self._translated(request, on_timeout=Kind.DEADLINE):
             async with asyncio.timeout(self._timeout_s):
                 response = await self._send(method, path, query=query, body=body)
                 async with response:
-                    answer = await response.read()
+                    content = await response.read()
         if response.status not in _SUCCESS:
-            raise self._refusal(what, response, answer)
-        return answer
+            raise self._error(request, response, content)
+        return content
 
     async def stream(
         self, path: str, headers: Mapping[str, str], query: Mapping[str, str] | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The chunks of an event stream as they come; ends when the server ends it."""
-        what = f"GET {path}"
-        with self._translated(what, silent=Kind.UNAVAILABLE):
+        """Yield the chunks of an event stream until the server closes it."""
+        request = f"GET {path}"
+        with self._translated(request, on_timeout=Kind.UNAVAILABLE):
             response = await self._send("GET", path, query=query, headers={"Accept": "text/event-stream", **headers})
             async with response:
                 if response.status not in _SUCCESS or response.content_type != "text/event-stream":
-                    raise self._refusal(what, response, await response.read())
+                    raise self._error(request, response, await response.read())
                 async for chunk in response.content.iter_any():
                     yield chunk
 
-    def read(self, what: str, answer: bytes | str, kind: type[T]) -> T:
-        """Read an answer, or say that this server speaks another language."""
+    def read(self, request: str, content: bytes | str, expected: type[T]) -> T:
+        """Decode a response; the error names the server and the request."""
         try:
-            return msgspec.json.decode(answer, type=kind)
+            return msgspec.json.decode(content, type=expected)
         except msgspec.MsgspecError as error:
             message = (
-                f"{self.server} answered {what} with something that this version cannot read ({error}); "
-                "check that the address is a Runtime Governor server of a fitting version"
+                f"{self.server} responded to {request} with a body that this version cannot decode ({error}); "
+                "check that the address is that of a Runtime Governor server of a compatible version"
             )
             raise GovernorError(Kind.INTERNAL, "answer-unreadable", message) from error
 
@@ -113,58 +113,61 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it as `async with Client(...)`")
-        sent = {"Accept": "application/json", **(headers or {})}
+        request_headers = {"Accept": "application/json", **(headers or {})}
         if self._credential is not None:
-            sent["Authorization"] = f"Bearer {self._credential().reveal()}"
+            request_headers["Authorization"] = f"Bearer {self._credential().reveal()}"
         if body is not None:
-            sent["Content-Type"] = "application/json"
+            request_headers["Content-Type"] = "application/json"
         url = URL(self.server + PREFIX + path, encoded=True).with_query(query)
         data = msgspec.json.encode(body) if body is not None else None
-        trust = await self._trust()
-        return await self._session.request(method, url, data=data, headers=sent, ssl=trust, allow_redirects=False)
+        context = await self._tls_context()
+        return await self._session.request(
+            method, url, data=data, headers=request_headers, ssl=context, allow_redirects=False
+        )
 
-    async def _trust(self) -> ssl.SSLContext | Literal[True]:
+    async def _tls_context(self) -> ssl.SSLContext | Literal[True]:
         if self._tls is None and self._fingerprint:
             self._tls = await tls.pinned_context(self._address, self._fingerprint, timeout_s=self._timeout_s)
         return self._tls or True
 
     @contextmanager
-    def _translated(self, what: str, *, silent: Kind) -> Iterator[None]:
+    def _translated(self, request: str, *, on_timeout: Kind) -> Iterator[None]:
         try:
             yield
         except aiohttp.ClientConnectorCertificateError as error:
-            message = f"the certificate of {self.server} is not trusted: {error.certificate_error}; name its CA file"
+            message = f"the certificate of {self.server} is not trusted: {error.certificate_error}; set its CA file"
             raise GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", message) from error
         except TimeoutError as error:
-            message = f"{self.server} did not answer {what} in time; check that it is healthy, then try again"
-            raise GovernorError(silent, "no-answer", message) from error
+            message = f"{self.server} did not respond to {request} in time; check that it is healthy, then retry"
+            raise GovernorError(on_timeout, "no-answer", message) from error
         except aiohttp.ClientConnectorError as error:
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error
-            message = f"cannot reach {self.server}: {reason}; check that the server runs and that the address is right"
+            message = f"cannot reach {self.server}: {reason}; check that it is running and the address is correct"
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
         except (aiohttp.ClientError, OSError) as error:
-            message = f"the connection to {self.server} broke during {what}: {error}; try again"
+            message = f"the connection to {self.server} was lost during {request}: {error}; retry"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
 
-    def _refusal(self, what: str, response: aiohttp.ClientResponse, answer: bytes) -> GovernorError:
+    def _error(self, request: str, response: aiohttp.ClientResponse, content: bytes) -> GovernorError:
         if response.content_type == "application/problem+json":
-            return error_of(self.read(what, answer, Problem))
-        said = f"{self.server} answered {what} with {response.status} {response.reason} ({response.content_type})"
-        if response.status in _TRY_LATER:
-            return GovernorError(Kind.UNAVAILABLE, "gateway", f"{said}; the server is not available now, try again")
-        message = f"{said}, which is no answer of a Runtime Governor server; check the address"
+            return error_of(self.read(request, content, Problem))
+        status = f"{response.status} {response.reason} ({response.content_type})"
+        summary = f"{self.server} responded to {request} with {status}"
+        if response.status in _UNAVAILABLE:
+            return GovernorError(Kind.UNAVAILABLE, "gateway", f"{summary}; the server is unavailable, retry later")
+        message = f"{summary}, which is not a response of a Runtime Governor server; check the address"
         return GovernorError(Kind.INTERNAL, "foreign-answer", message)
 
 
 def _address(server: str) -> Address:
-    """Refuse what is not the address of a server, and plain text beyond this machine."""
+    """Parse a server URL; reject an invalid one, and plain HTTP to another machine."""
     try:
         url = URL(server)
         port = url.port or 0
     except ValueError:
         url, port = URL(), 0
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment or url.user:
-        message = "this is not a server's address: write http://127.0.0.1:8420 or https://host:port"
+        message = "this is not a server URL; write http://127.0.0.1:8420 or https://HOST:PORT"
         raise invalid("server-address", message)
     tls.require_tls(url.host, protected=url.scheme == "https")
     return Address(url.host, port)

@@ -1,1 +1,1 @@
-"""Envelopes between our own programs: what travels, how it is framed and signed. No sockets here."""
+"""Envelopes between our programs: message bodies, framing and signatures. No sockets."""

@@ -1,6 +1,6 @@
 """Keys and tokens between agent and server: runtime JWTs, join tokens and signed deliveries.
 
-Pure cryptography over given keys and times; reading key files and looking up runtimes is the programs' business.
+Pure cryptography over given keys and times; reading key files and looking up runtimes are excluded.
 """
 
 import base64
@@ -26,7 +26,7 @@ _JOIN_PREFIX: Final = "rgj1."
 
 
 class JoinToken(msgspec.Struct, frozen=True):
-    """Everything an agent needs to join: where, which CA (SHA-256 of its certificate, empty on loopback), as whom."""
+    """Everything an agent needs to join; ``ca`` is the SHA-256 of the CA certificate, empty on loopback."""
 
     server: str
     runtime: str
@@ -37,13 +37,13 @@ class JoinToken(msgspec.Struct, frozen=True):
         return f"JoinToken(server={self.server!r}, runtime={self.runtime!r}, secret={MASK})"
 
     def encode(self) -> Secret:
-        """The text that a person hands to an agent."""
+        """Return the text that is passed to an agent."""
         body = base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
         return Secret(_JOIN_PREFIX + body)
 
 
 def read_join_token(text: Secret) -> JoinToken:
-    """Read a join token; the error does not repeat it."""
+    """Decode a join token; the error does not repeat it."""
     prefix, dot, body = text.reveal().strip().partition(".")
     try:
         if prefix + dot != _JOIN_PREFIX:
@@ -51,30 +51,30 @@ def read_join_token(text: Secret) -> JoinToken:
         text_bytes = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(text_bytes, type=JoinToken)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-        message = "this is not a join token; make one with `governor token join RUNTIME`"
+        message = "this is not a join token; create one with `governor token join RUNTIME`"
         raise invalid("join-token-unreadable", message) from error
 
 
 def encode_public_key(key: Ed25519PublicKey) -> str:
-    """A public key as it travels."""
+    """Encode a public key as base64 of its 32 bytes."""
     return base64.b64encode(key.public_bytes_raw()).decode()
 
 
 def read_public_key(text: str) -> Ed25519PublicKey:
-    """Read a public key from its 32 bytes in base64."""
+    """Decode a public key from base64 of its 32 bytes."""
     try:
         return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error) as error:
-        raise invalid("public-key-unreadable", "not an Ed25519 public key: 32 bytes in base64 expected") from error
+        raise invalid("public-key-unreadable", "not an Ed25519 public key; expected 32 bytes in base64") from error
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """A short name for a key, made from the key itself."""
+    """Return a short id derived from a key."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    """What a runtime's token must say; times in whole seconds since 1970."""
+    """The required claims of a runtime's token; times in whole seconds since 1970."""
 
     sub: str
     iat: int
@@ -83,59 +83,59 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 def mint(runtime: str, key: Ed25519PrivateKey, now: datetime) -> Secret:
-    """A short-lived JWT that says: the holder of this key speaks as this runtime."""
+    """Return a short-lived JWT with which the holder of a key authenticates as a runtime."""
     claims = {"sub": runtime, "aud": AUDIENCE, "iat": now, "exp": now + timedelta(seconds=LIFETIME_S)}
     return Secret(jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": key_id(key.public_key())}))
 
 
 def claimed_runtime(token: Secret) -> str:
-    """Whose key must verify this token; proves nothing yet."""
+    """Return the runtime that a token claims, without verifying it."""
     try:
         claims = jwt.decode(token.reveal(), options={"verify_signature": False})
     except (jwt.InvalidTokenError, UnicodeEncodeError) as error:
-        raise _refuse("not a token of a person nor of a runtime") from error
+        raise _rejection("this is neither a user's nor a runtime's token") from error
     return str(claims.get("sub", ""))
 
 
 def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> None:
-    """Refuse a token that this key did not sign for this runtime, or whose time is over."""
+    """Raise unless a key signed this token for a runtime and the token is valid now."""
     try:
-        said = jwt.decode(
+        payload = jwt.decode(
             token.reveal(),
             key,
             algorithms=["EdDSA"],
             audience=AUDIENCE,
-            # Times are checked below, against the clock that was handed in.
+            # Times are checked below against the given clock.
             options={"verify_exp": False, "verify_iat": False, "verify_nbf": False},
         )
-        claims = msgspec.convert(said, _Claims)
+        claims = msgspec.convert(payload, _Claims)
     except (jwt.InvalidTokenError, UnicodeEncodeError) as error:
-        raise _refuse(f"the token is not signed by the key of runtime {runtime!r}") from error
+        raise _rejection(f"the token is not signed by the key of runtime {runtime!r}") from error
     except msgspec.ValidationError as error:
-        raise _refuse(f"the token's claims cannot be read: {error}") from error
+        raise _rejection(f"the token's claims are invalid: {error}") from error
     if claims.sub != runtime or claims.exp - claims.iat > LIFETIME_S:
-        raise _refuse("the token names another runtime or lives too long")
-    begins = claims.iat if claims.nbf is None else max(claims.iat, claims.nbf)
-    if not begins - _LEEWAY_S <= now.timestamp() <= claims.exp + _LEEWAY_S:
-        raise _refuse("the token's time is over or has not begun; compare the clocks of agent and server")
+        raise _rejection("the token is for another runtime, or its lifetime is too long")
+    valid_from = claims.iat if claims.nbf is None else max(claims.iat, claims.nbf)
+    if not valid_from - _LEEWAY_S <= now.timestamp() <= claims.exp + _LEEWAY_S:
+        raise _rejection("the token is expired or not valid yet; compare the clocks of agent and server")
 
 
 def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey) -> SignedDelivery:
-    """Sign the exact text that will be read."""
+    """Sign the exact text of a delivery."""
     payload = delivery_payload(delivery)
     signature = base64.b64encode(key.sign(payload.encode())).decode()
     return SignedDelivery(payload, key_id(key.public_key()), signature)
 
 
 def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
-    """Check the signature first, then read; refuses anything signed by another key."""
+    """Verify the signature, then decode; a delivery signed by another key is rejected."""
     if signed.key_id != key_id(key) or not _is_signed(signed, key):
-        message = f"delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
+        message = f"the delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
         raise GovernorError(Kind.DENIED, "delivery-signature", message)
     try:
         return msgspec.json.decode(signed.payload, type=Delivery)
     except msgspec.MsgspecError as error:
-        message = f"the server's delivery cannot be read by this version ({error}); upgrade the agent"
+        message = f"this version cannot decode the delivery ({error}); upgrade the agent"
         raise GovernorError(Kind.UNIMPLEMENTED, "delivery-unreadable", message) from error
 
 
@@ -147,5 +147,5 @@ def _is_signed(signed: SignedDelivery, key: Ed25519PublicKey) -> bool:
     return True
 
 
-def _refuse(message: str) -> GovernorError:
+def _rejection(message: str) -> GovernorError:
     return GovernorError(Kind.UNAUTHENTICATED, "token-refused", message)

@@ -1,7 +1,7 @@
 """Server-sent events as bytes: an encoder and an incremental parser. No I/O.
 
-The watch sends ``delivery`` (a SignedDelivery), ``notice`` (a DeliveryNotice) and ``progress``; a comment line keeps a
-quiet connection alive.
+The watch sends ``delivery`` (a SignedDelivery), ``notice`` (a DeliveryNotice) and ``progress``; a comment line keeps an
+idle connection alive.
 """
 
 import re
@@ -16,7 +16,7 @@ NOTICE: Final = "notice"
 PROGRESS: Final = "progress"
 KEEPALIVE: Final = b": keep-alive\n\n"
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
-# A carriage return at the end may be half of a line break; the next chunk tells.
+# A carriage return at the end may be half of a line break; the next chunk decides.
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def encode(event: Event) -> bytes:
-    """One event as it travels; data may hold line breaks, which arrive as ``\\n`` whatever they were."""
+    """Encode one event; all line breaks in its data arrive as ``\\n``."""
     lines = [f"event: {event.event}"]
     if event.id:
         lines.append(f"id: {event.id}")
@@ -38,7 +38,7 @@ def encode(event: Event) -> bytes:
 
 
 class Parser:
-    """Feed it chunks as they come; it gives whole events. ``id`` is that of the last event which had one."""
+    """An incremental parser. As the standard defines, ``id`` persists until another event sets it."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -46,27 +46,27 @@ class Parser:
         self._event = ""
         self._id = ""
         self._data: list[str] = []
-        self._taken_bytes = 0
+        self._event_bytes = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that this chunk completes."""
+        """Return the events that this chunk completes."""
         follows_return = bool(self._pieces) and self._pieces[-1].endswith(b"\r")
         self._pieces.append(chunk)
         self._pieces_bytes += len(chunk)
         events: list[Event] = []
-        # Joined only when a line ends, so that a long line in many chunks is copied once.
+        # Join only when a line ends, so that a long line in many chunks is copied once.
         if follows_return or b"\n" in chunk or b"\r" in chunk:
             *lines, rest = _LINE_END.split(b"".join(self._pieces))
             self._pieces, self._pieces_bytes = [rest], len(rest)
             events = [event for event in map(self._line, lines) if event is not None]
-        if self._taken_bytes + self._pieces_bytes > MAX_EVENT_BYTES:
+        if self._event_bytes + self._pieces_bytes > MAX_EVENT_BYTES:
             raise GovernorError(Kind.EXHAUSTED, "event-too-large", f"an event exceeds {MAX_EVENT_BYTES} bytes")
         return events
 
     def _line(self, line: bytes) -> Event | None:
         if not line:
             return self._dispatch()
-        self._taken_bytes += len(line)
+        self._event_bytes += len(line)
         field, _, value = line.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
         if field == "event":
@@ -79,5 +79,5 @@ class Parser:
 
     def _dispatch(self) -> Event | None:
         complete = Event(self._event or "message", "\n".join(self._data), self._id) if self._data else None
-        self._event, self._data, self._taken_bytes = "", [], 0
+        self._event, self._data, self._event_bytes = "", [], 0
         return complete

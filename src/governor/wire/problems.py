@@ -1,4 +1,4 @@
-"""Errors on their way over HTTP: the problem format and the one table from kinds to statuses."""
+"""Errors over HTTP: the problem format and the one table from kinds to statuses."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ HTTP_STATUS: Final[dict[Kind, int]] = {
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """application/problem+json; ``title`` is the message, ``type`` the stable code."""
+    """A body of application/problem+json; ``title`` is the message, ``type`` the stable code."""
 
     type: str
     title: str
@@ -33,10 +33,10 @@ class Problem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def problem(error: GovernorError) -> Problem:
-    """An error as it travels."""
+    """Return the problem of an error."""
     return Problem(error.code, error.message, HTTP_STATUS[error.kind], error.kind, error.details)
 
 
 def error_of(problem: Problem) -> GovernorError:
-    """The error on the other side."""
+    """Return the error of a problem."""
     return GovernorError(problem.kind, problem.type, problem.title, problem.details)

@@ -1,6 +1,6 @@
-"""Bodies of the server's REST API; the OpenAPI document is made from these structs. Errors are in ``problems``.
+"""Bodies of the server's REST API, from which the OpenAPI document is generated. Errors are in ``problems``.
 
-Nouns come from ``domain``; here is only what exists because of the API.
+Nouns that are stored or decided on are excluded: they are in ``domain``.
 """
 
 from datetime import datetime
@@ -18,16 +18,16 @@ from governor.values.secret import MASK
 PREFIX: Final = "/api/v1alpha1"
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """What the server sends. Fields that a reader does not know are passed over: it may be older than the server."""
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of response bodies. Unknown fields are ignored: the client may be older than the server."""
 
 
-class _Request(_Answer, frozen=True, forbid_unknown_fields=True):
-    """What the server is sent. A field that it does not know is refused: a wish passed over looks granted."""
+class _Request(_Response, frozen=True, forbid_unknown_fields=True):
+    """Base of request bodies. Unknown fields are rejected: an ignored one would look as if it took effect."""
 
 
-class DocumentView(_Answer, frozen=True):
-    """One stored version of a document; sensitive values read ``***``. ``document`` is None when it was deleted."""
+class DocumentView(_Response, frozen=True):
+    """One stored version of a document; sensitive values are ``***``. ``document`` is None for a deletion."""
 
     kind: str
     name: str
@@ -37,16 +37,16 @@ class DocumentView(_Answer, frozen=True):
 
 
 class Rollback(_Request, frozen=True, omit_defaults=True):
-    """Back to what documents were at a revision, the one before the newest unless named: all of them, or some."""
+    """Restores all documents, or some, to a revision; the default is the one before the newest."""
 
     revision: int | None = None
     documents: tuple[DocumentRef, ...] = ()
 
 
 class ChangeRequest(_Request, frozen=True, omit_defaults=True):
-    """The only way in: documents to put whole, documents to delete, and the versions they must replace.
+    """A change of documents: whole documents to apply, documents to delete, and the versions that they must replace.
 
-    A rollback stands alone: the server restores documents, since nobody else can read their sealed values.
+    A rollback excludes both: the server restores the documents, because only it can unseal their values.
     """
 
     documents: tuple[dict[str, Any], ...] = ()
@@ -58,8 +58,8 @@ class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     rollback: Rollback | None = None
 
 
-class RuntimeView(_Answer, frozen=True):
-    """A runtime with its state. ``sequence`` is 0 until something was meant for it."""
+class RuntimeView(_Response, frozen=True):
+    """A runtime with its state. ``sequence`` is 0 until its first delivery."""
 
     name: str
     platform: str
@@ -73,8 +73,8 @@ class RuntimeView(_Answer, frozen=True):
     report: Report | None
 
 
-class FieldExplanation(_Answer, frozen=True):
-    """One field, masked, and the profile that decided it; no profile decided a default. A removed one has no value."""
+class FieldExplanation(_Response, frozen=True):
+    """One masked field and the profile that set it; a default has no profile, a removed field no value."""
 
     path: str
     value: Any = None
@@ -83,15 +83,15 @@ class FieldExplanation(_Answer, frozen=True):
     priority: int = 0
 
 
-class ResourceExplanation(_Answer, frozen=True):
+class ResourceExplanation(_Response, frozen=True):
     """The fields of one compiled resource."""
 
     resource: ResourceRef
     fields: tuple[FieldExplanation, ...]
 
 
-class RuntimeExplanation(_Answer, frozen=True):
-    """Why a runtime has what it has: its compiled resources and its apply policy, field by field."""
+class RuntimeExplanation(_Response, frozen=True):
+    """The compiled resources and the apply policy of a runtime, with the origin of each field."""
 
     runtime: str
     digest: str
@@ -99,15 +99,15 @@ class RuntimeExplanation(_Answer, frozen=True):
     apply: tuple[FieldExplanation, ...]
 
 
-class PocEntity(_Answer, frozen=True):
+class PocEntity(_Response, frozen=True):
     """A runtime in the API of the proof of concept: one Kubernetes object, or a List of them."""
 
     id: str
     data: dict[str, Any]
 
 
-class RuntimeProgress(_Answer, frozen=True):
-    """How far one runtime has come with one revision; ``seconds`` counts from accepted to this state."""
+class RuntimeProgress(_Response, frozen=True):
+    """The progress of one runtime with one revision; ``seconds`` is the time from acceptance to this state."""
 
     runtime: str
     sequence: int
@@ -116,16 +116,16 @@ class RuntimeProgress(_Answer, frozen=True):
     seconds: float
 
 
-class RevisionProgress(_Answer, frozen=True):
-    """How far a revision is out. ``complete`` when each runtime verified it or something newer."""
+class RevisionProgress(_Response, frozen=True):
+    """The progress of a revision. ``complete`` if every runtime has verified it or a newer one."""
 
     revision: int
     complete: bool
     runtimes: tuple[RuntimeProgress, ...]
 
 
-class ServerStatus(_Answer, frozen=True):
-    """How the server is, and how it knows whoever asks; ``failing`` says by name what is not well."""
+class ServerStatus(_Response, frozen=True):
+    """The state of the server and the identity of the caller; ``failing`` has a reason for each failing check."""
 
     version: str
     time: datetime
@@ -135,7 +135,7 @@ class ServerStatus(_Answer, frozen=True):
 
 
 class TokenRequest(_Request, frozen=True):
-    """A token for a person or a program, or, with ``runtime``, a one-time token for an agent to join with."""
+    """A token for a user or a program, or, with ``runtime``, a one-time join token for an agent."""
 
     name: str = ""
     role: Role | None = None
@@ -143,7 +143,7 @@ class TokenRequest(_Request, frozen=True):
     ttl_seconds: int | None = None
 
 
-class TokenView(_Answer, frozen=True):
+class TokenView(_Response, frozen=True):
     """A token without its secret."""
 
     id: str
@@ -155,8 +155,8 @@ class TokenView(_Answer, frozen=True):
     revoked: bool
 
 
-class TokenCreated(_Answer, frozen=True):
-    """The only answer that ever holds a token's text."""
+class TokenCreated(_Response, frozen=True):
+    """A new token; no other response contains a token's text."""
 
     token: TokenView
     text: str
@@ -166,7 +166,7 @@ class TokenCreated(_Answer, frozen=True):
 
 
 class EnrolRequest(_Request, frozen=True):
-    """An agent shows its one-time secret and its public key (Ed25519, base64)."""
+    """An agent's one-time secret and its public key (Ed25519, base64)."""
 
     runtime: str
     secret: str
@@ -176,28 +176,28 @@ class EnrolRequest(_Request, frozen=True):
         return f"EnrolRequest(runtime={self.runtime!r}, secret={MASK}, public_key={self.public_key!r})"
 
 
-class Enrolment(_Answer, frozen=True):
-    """What an agent must remember: who it is and by which key deliveries are signed."""
+class Enrolment(_Response, frozen=True):
+    """The identity of an agent and the key that signs its deliveries; the agent stores both."""
 
     runtime: str
     key_id: str
     delivery_key: str
 
 
-class SignedDelivery(_Answer, frozen=True):
-    """A delivery as its exact JSON text, so that the signature can be checked before anything is read from it."""
+class SignedDelivery(_Response, frozen=True):
+    """A delivery as its exact JSON text, so that the signature can be verified before it is decoded."""
 
     payload: str
     key_id: str
     signature: str
 
 
-class DeliveryNotice(_Answer, frozen=True):
-    """Says that a delivery too large for the stream waits under its sequence."""
+class DeliveryNotice(_Response, frozen=True):
+    """Announces a delivery that is too large for the stream and must be fetched by its sequence."""
 
     sequence: int
 
 
 def delivery_payload(delivery: Delivery) -> str:
-    """The text that is signed; equal deliveries give equal texts."""
+    """Return the text that is signed; equal deliveries have equal texts."""
     return msgspec.json.encode(delivery, order="sorted").decode()

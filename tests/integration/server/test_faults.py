@@ -66,7 +66,7 @@ async def test_a_cut_watch_is_noticed_on_both_sides_and_resumes_where_it_was(tmp
 
 
 async def test_a_stalled_watch_is_given_up_by_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "SILENCE_S", 3.0)  # its first answer must not be late on a busy machine
+    monkeypatch.setattr(transport, "IDLE_TIMEOUT_S", 3.0)  # its first answer must not be late on a busy machine
     async with faulty(tmp_path) as (bed, proxy, agent), through(proxy, agent) as client:
         async with aclosing(client.watch("r1")) as watch:
             await anext(watch)

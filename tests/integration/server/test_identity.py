@@ -55,8 +55,8 @@ async def test_each_role_includes_those_before_it(
     [
         ("rgt1.0123456789abcdef.not-a-secret", "wrong"),
         ("rgt1.", "wrong"),
-        ("something else", "not a token of a person nor of a runtime"),
-        ("a.b.c", "not a token of a person nor of a runtime"),
+        ("something else", "this is neither a user's nor a runtime's token"),
+        ("a.b.c", "this is neither a user's nor a runtime's token"),
     ],
 )
 async def test_a_wrong_token_is_refused(tmp_path: Path, text: str, reason: str) -> None:

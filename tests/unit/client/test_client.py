@@ -1,4 +1,4 @@
-"""The client against a small server that speaks the wire format, and one that does not."""
+"""The client against a small server that follows the wire format, and one that does not."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -52,15 +52,15 @@ def client(server: str, timeout_s: float = 30) -> Client:
     return Client(server, lambda: Secret(TOKEN), timeout_s=timeout_s)
 
 
-def answering(body: object, status: int = 200, content_type: str = "application/json") -> Handler:
+def responding(body: object, status: int = 200, content_type: str = "application/json") -> Handler:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(body), status=status, content_type=content_type)
 
     return handler
 
 
-def refusing(error: GovernorError) -> Handler:
-    return answering(problem(error), HTTP_STATUS[error.kind], "application/problem+json")
+def rejecting(error: GovernorError) -> Handler:
+    return responding(problem(error), HTTP_STATUS[error.kind], "application/problem+json")
 
 
 def streaming(*chunks: bytes, then: Callable[[web.Request], Awaitable[None]] | None = None) -> Handler:
@@ -76,14 +76,14 @@ def streaming(*chunks: bytes, then: Callable[[web.Request], Awaitable[None]] | N
     return handler
 
 
-async def cut(request: web.Request) -> None:
-    """Drop the connection in the middle of the answer."""
+async def abort(request: web.Request) -> None:
+    """Abort the connection in the middle of the response."""
     assert request.transport is not None
     request.transport.abort()
     await asyncio.Event().wait()
 
 
-async def stay_silent(_request: web.Request) -> None:
+async def stay_idle(_request: web.Request) -> None:
     await asyncio.Event().wait()
 
 
@@ -102,7 +102,7 @@ def progress_event(progress: RevisionProgress) -> bytes:
 
 
 async def watched(connection: Client, count: int, after: int = 0) -> list[SignedDelivery]:
-    """The first ``count`` deliveries of a watch, which is then ended by us."""
+    """Return the first ``count`` deliveries of a watch, then close it."""
     found: list[SignedDelivery] = []
     async with aclosing(connection.watch("r1", after)) as deliveries:
         async for delivery in deliveries:
@@ -113,11 +113,11 @@ async def watched(connection: Client, count: int, after: int = 0) -> list[Signed
 
 
 async def until_failure(stream: AsyncIterator[T]) -> tuple[list[T], GovernorError]:
-    """Everything that came before the failure, and the failure."""
+    """Return the items before the failure, and the failure."""
     found: list[T] = []
     try:
         async for item in stream:
-            found.append(item)  # noqa: PERF401 - a comprehension would lose what came before the failure
+            found.append(item)  # noqa: PERF401 - a comprehension would lose the items before the failure
     except GovernorError as error:
         return found, error
     raise AssertionError("the stream ended without an error")
@@ -129,7 +129,7 @@ async def failure_of(awaitable: Awaitable[object]) -> GovernorError:
     return raised.value
 
 
-async def test_a_change_travels_with_the_token_and_its_answer_comes_back(serve: Serve) -> None:
+async def test_a_change_is_sent_with_the_token_and_its_response_returned(serve: Serve) -> None:
     requests: list[tuple[str, ChangeRequest]] = []
     accepted = Change("c1", ChangeState.ACCEPTED, "admin", "why", datetime(2026, 1, 1, tzinfo=UTC), 7, (), ())
 
@@ -144,7 +144,7 @@ async def test_a_change_travels_with_the_token_and_its_answer_comes_back(serve: 
     assert requests == [(f"Bearer {TOKEN}", sent)]
 
 
-async def test_the_credential_is_asked_before_each_request(serve: Serve) -> None:
+async def test_the_credential_is_called_before_each_request(serve: Serve) -> None:
     seen: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -158,7 +158,7 @@ async def test_the_credential_is_asked_before_each_request(serve: Serve) -> None
     assert seen == ["Bearer first", "Bearer second"]
 
 
-async def test_names_and_filters_are_escaped_on_their_way(serve: Serve) -> None:
+async def test_names_and_filters_are_escaped(serve: Serve) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
     view = DocumentView("Profile", "a/b", 2, 5, None)
 
@@ -177,16 +177,16 @@ async def test_names_and_filters_are_escaped_on_their_way(serve: Serve) -> None:
     ]
 
 
-async def test_a_problem_comes_back_as_the_error_it_was(serve: Serve) -> None:
-    told = invalid("document-invalid", "Profile/x is not valid", [Detail("wrong", document="Profile/x", path="spec")])
-    async with client(await serve({"POST /changes": refusing(told)})) as connection:
+async def test_a_problem_is_raised_as_the_same_error(serve: Serve) -> None:
+    sent = invalid("document-invalid", "Profile/x is not valid", [Detail("wrong", document="Profile/x", path="spec")])
+    async with client(await serve({"POST /changes": rejecting(sent)})) as connection:
         error = await failure_of(connection.change(ChangeRequest()))
-    assert (error.kind, error.code, error.message, error.details) == (told.kind, told.code, told.message, told.details)
+    assert (error.kind, error.code, error.message, error.details) == (sent.kind, sent.code, sent.message, sent.details)
 
 
-async def test_a_refused_token_is_an_unauthenticated_error_that_does_not_repeat_it(serve: Serve) -> None:
-    refusal = GovernorError(Kind.UNAUTHENTICATED, "token-refused", "the token is not known")
-    server = await serve({"GET /runtimes": refusing(refusal), "GET /runtimes/r1/watch": refusing(refusal)})
+async def test_a_rejected_token_is_an_unauthenticated_error_that_does_not_repeat_it(serve: Serve) -> None:
+    rejection = GovernorError(Kind.UNAUTHENTICATED, "token-refused", "the token is not known")
+    server = await serve({"GET /runtimes": rejecting(rejection), "GET /runtimes/r1/watch": rejecting(rejection)})
     async with client(server) as connection:
         errors = [await failure_of(connection.runtimes()), await failure_of(watched(connection, 1))]
     assert [error.kind for error in errors] == [Kind.UNAUTHENTICATED] * 2
@@ -196,15 +196,15 @@ async def test_a_refused_token_is_an_unauthenticated_error_that_does_not_repeat_
 @pytest.mark.parametrize(
     ("handler", "kind"),
     [
-        (answering("<html>", content_type="text/html"), Kind.INTERNAL),
-        (answering({"unexpected": True}), Kind.INTERNAL),
-        (answering("no such page", 404, "text/html"), Kind.INTERNAL),
-        (answering("not a problem", 400, "application/problem+json"), Kind.INTERNAL),
-        (answering("moved", 302, "text/html"), Kind.INTERNAL),
-        (answering("bad gateway", 502, "text/html"), Kind.UNAVAILABLE),
+        (responding("<html>", content_type="text/html"), Kind.INTERNAL),
+        (responding({"unexpected": True}), Kind.INTERNAL),
+        (responding("no such page", 404, "text/html"), Kind.INTERNAL),
+        (responding("not a problem", 400, "application/problem+json"), Kind.INTERNAL),
+        (responding("moved", 302, "text/html"), Kind.INTERNAL),
+        (responding("bad gateway", 502, "text/html"), Kind.UNAVAILABLE),
     ],
 )
-async def test_an_answer_of_something_else_names_the_server(serve: Serve, handler: Handler, kind: Kind) -> None:
+async def test_a_foreign_response_names_the_server(serve: Serve, handler: Handler, kind: Kind) -> None:
     server = await serve({"GET /runtimes": handler, "GET /runtimes/r1/watch": handler})
     async with client(server) as connection:
         error = await failure_of(connection.runtimes())
@@ -231,7 +231,7 @@ async def test_a_redirect_does_not_carry_the_token_away(serve: Serve) -> None:
     assert reached == []
 
 
-async def test_a_server_that_is_not_there_is_unavailable(unused_tcp_port: int) -> None:
+async def test_an_unreachable_server_is_unavailable(unused_tcp_port: int) -> None:
     server = f"http://127.0.0.1:{unused_tcp_port}"
     async with client(server) as connection:
         error = await failure_of(connection.runtimes())
@@ -239,9 +239,9 @@ async def test_a_server_that_is_not_there_is_unavailable(unused_tcp_port: int) -
     assert server in error.message
 
 
-async def test_an_answer_that_does_not_come_is_a_missed_deadline(serve: Serve) -> None:
+async def test_a_missing_response_is_a_deadline_error(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.Response:
-        await stay_silent(request)
+        await stay_idle(request)
         raise AssertionError
 
     async with client(await serve({"GET /runtimes": handler}), timeout_s=0.05) as connection:
@@ -249,12 +249,12 @@ async def test_an_answer_that_does_not_come_is_a_missed_deadline(serve: Serve) -
     assert (error.kind, error.code) == (Kind.DEADLINE, "no-answer")
 
 
-async def test_an_answer_that_breaks_off_is_unavailable(serve: Serve) -> None:
+async def test_an_aborted_response_is_unavailable(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
         await response.write(b"[")
-        await cut(request)
+        await abort(request)
         return response
 
     async with client(await serve({"GET /runtimes": handler})) as connection:
@@ -274,25 +274,25 @@ async def test_an_answer_that_breaks_off_is_unavailable(serve: Serve) -> None:
         "",
     ],
 )
-def test_what_is_no_address_is_refused_without_repeating_it(server: str) -> None:
+def test_an_invalid_url_is_rejected_without_repeating_it(server: str) -> None:
     with pytest.raises(GovernorError) as raised:
         client(server)
     assert raised.value.code == "server-address"
     assert "pw" not in str(raised.value)
 
 
-def test_plain_text_beyond_this_machine_is_refused() -> None:
+def test_plain_http_to_another_machine_is_rejected() -> None:
     with pytest.raises(GovernorError) as raised:
         client("http://governor.example.com")
     assert raised.value.code == "plain-text"
 
 
-async def test_a_client_that_is_not_open_says_so() -> None:
+async def test_a_client_that_is_not_open_raises() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await client("http://127.0.0.1:1").runtimes()
 
 
-async def test_a_report_is_handed_in_under_its_runtime(serve: Serve) -> None:
+async def test_a_report_is_sent_to_its_runtime(serve: Serve) -> None:
     received: list[Report] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -308,18 +308,18 @@ async def test_a_report_is_handed_in_under_its_runtime(serve: Serve) -> None:
 async def test_a_watch_yields_deliveries_across_chunks_and_keep_alives(serve: Serve) -> None:
     first, second = delivery_event(1), delivery_event(2)
     chunks = (events.KEEPALIVE, first[:20], first[20:] + second[:5], second[5:])
-    server = await serve({"GET /runtimes/r1/watch": streaming(*chunks, then=stay_silent)})
+    server = await serve({"GET /runtimes/r1/watch": streaming(*chunks, then=stay_idle)})
     async with client(server) as connection:
         found = await watched(connection, 2)
     assert [item.payload for item in found] == ['{"sequence":1}', '{"sequence":2}']
 
 
-async def test_a_watch_says_where_it_goes_on(serve: Serve) -> None:
+async def test_a_watch_sends_its_last_sequence(serve: Serve) -> None:
     seen: list[str | None] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("Last-Event-ID"))
-        return await streaming(delivery_event(9), then=stay_silent)(request)
+        return await streaming(delivery_event(9), then=stay_idle)(request)
 
     async with client(await serve({"GET /runtimes/r1/watch": handler})) as connection:
         await watched(connection, 1)
@@ -327,13 +327,13 @@ async def test_a_watch_says_where_it_goes_on(serve: Serve) -> None:
     assert seen == [None, "8"]
 
 
-async def test_a_notice_is_followed_to_its_delivery(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_notice_is_resolved_to_its_delivery(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "FETCH_JITTER_S", 0.001)
     large = SignedDelivery('{"sequence":5}', "key", "signature")
     server = await serve(
         {
-            "GET /runtimes/r1/watch": streaming(notice_event(5), delivery_event(6), then=stay_silent),
-            "GET /runtimes/r1/bundles/5": answering(large),
+            "GET /runtimes/r1/watch": streaming(notice_event(5), delivery_event(6), then=stay_idle),
+            "GET /runtimes/r1/bundles/5": responding(large),
         }
     )
     async with client(server) as connection:
@@ -341,7 +341,7 @@ async def test_a_notice_is_followed_to_its_delivery(serve: Serve, monkeypatch: p
     assert [item.payload for item in found] == ['{"sequence":5}', '{"sequence":6}']
 
 
-async def test_a_stream_that_ends_is_unavailable_and_half_an_event_is_not_yielded(serve: Serve) -> None:
+async def test_a_closed_stream_is_unavailable_and_a_partial_event_is_not_yielded(serve: Serve) -> None:
     server = await serve({"GET /runtimes/r1/watch": streaming(delivery_event(1), delivery_event(2)[:-1])})
     async with client(server) as connection:
         found, error = await until_failure(connection.watch("r1"))
@@ -349,16 +349,16 @@ async def test_a_stream_that_ends_is_unavailable_and_half_an_event_is_not_yielde
     assert [item.payload for item in found] == ['{"sequence":1}']
 
 
-async def test_a_connection_cut_in_the_middle_of_an_event_is_unavailable(serve: Serve) -> None:
-    server = await serve({"GET /runtimes/r1/watch": streaming(delivery_event(1)[:-5], then=cut)})
+async def test_a_connection_aborted_in_the_middle_of_an_event_is_unavailable(serve: Serve) -> None:
+    server = await serve({"GET /runtimes/r1/watch": streaming(delivery_event(1)[:-5], then=abort)})
     async with client(server) as connection:
         error = await failure_of(watched(connection, 1))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "connection-lost")
 
 
-async def test_a_silent_stream_is_unavailable(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "SILENCE_S", 0.05)
-    server = await serve({"GET /runtimes/r1/watch": streaming(then=stay_silent)})
+async def test_an_idle_stream_is_unavailable(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "IDLE_TIMEOUT_S", 0.05)
+    server = await serve({"GET /runtimes/r1/watch": streaming(then=stay_idle)})
     async with client(server) as connection:
         error = await failure_of(watched(connection, 1))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "no-answer")
@@ -366,42 +366,42 @@ async def test_a_silent_stream_is_unavailable(serve: Serve, monkeypatch: pytest.
 
 async def test_garbage_in_a_stream_names_the_server(serve: Serve) -> None:
     garbage = events.encode(events.Event("delivery", "{not json"))
-    server = await serve({"GET /runtimes/r1/watch": streaming(garbage, then=stay_silent)})
+    server = await serve({"GET /runtimes/r1/watch": streaming(garbage, then=stay_idle)})
     async with client(server) as connection:
         error = await failure_of(watched(connection, 1))
     assert (error.kind, error.code) == (Kind.INTERNAL, "answer-unreadable")
     assert server in error.message
 
 
-async def test_ending_a_watch_early_closes_its_connection(serve: Serve) -> None:
+async def test_closing_a_watch_early_closes_its_connection(serve: Serve) -> None:
     closed = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
-            return await streaming(delivery_event(1), then=stay_silent)(request)
+            return await streaming(delivery_event(1), then=stay_idle)(request)
         finally:
             closed.set()
 
     async with client(await serve({"GET /runtimes/r1/watch": handler})) as connection:
         await watched(connection, 1)
-        assert await connection_refuses_nothing(connection)
+        assert await client_is_usable(connection)
     async with asyncio.timeout(10):
         await closed.wait()
 
 
-async def connection_refuses_nothing(connection: Client) -> bool:
-    """The client stays usable: another request gets its own answer."""
+async def client_is_usable(connection: Client) -> bool:
+    """Whether another request gets its response."""
     return (await failure_of(connection.runtimes())).code == "foreign-answer"
 
 
 async def test_progress_ends_with_the_complete_state(serve: Serve) -> None:
     states = [RevisionProgress(7, False, ()), RevisionProgress(7, True, ())]
-    server = await serve({"GET /revisions/7/progress": streaming(*map(progress_event, states), then=stay_silent)})
+    server = await serve({"GET /revisions/7/progress": streaming(*map(progress_event, states), then=stay_idle)})
     async with client(server) as connection:
         assert [state async for state in connection.progress(7)] == states
 
 
-async def test_progress_that_breaks_off_before_it_is_complete_is_unavailable(serve: Serve) -> None:
+async def test_progress_that_ends_before_it_is_complete_is_unavailable(serve: Serve) -> None:
     server = await serve({"GET /revisions/7/progress": streaming(progress_event(RevisionProgress(7, False, ())))})
     async with client(server) as connection:
         seen, error = await until_failure(connection.progress(7))

@@ -1,4 +1,4 @@
-"""Keys and tokens: what must be refused is refused, and no error repeats a secret."""
+"""Keys and tokens: forged ones are rejected, and no error repeats a secret."""
 
 import base64
 import hashlib
@@ -50,8 +50,8 @@ CLAIMS: dict[str, Any] = {
 
 
 def token(key: Any = KEY, algorithm: str = "EdDSA", **claims: Any) -> Secret:
-    said = {name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}
-    return Secret(jwt.encode(said, key, algorithm=algorithm))
+    present = {name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}
+    return Secret(jwt.encode(present, key, algorithm=algorithm))
 
 
 def segment(value: object) -> str:
@@ -62,11 +62,11 @@ def segment_of(text: bytes) -> str:
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
-def refusal(shown: Secret, runtime: str = "r1", now: datetime = NOW) -> GovernorError:
+def rejection(presented: Secret, runtime: str = "r1", now: datetime = NOW) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
-        verify(shown, runtime, PUBLIC, now)
+        verify(presented, runtime, PUBLIC, now)
     assert (caught.value.kind, caught.value.code) == (Kind.UNAUTHENTICATED, "token-refused")
-    assert len(shown.reveal()) < 8 or shown.reveal() not in printed(caught.value)
+    assert len(presented.reveal()) < 8 or presented.reveal() not in printed(caught.value)
     return caught.value
 
 
@@ -85,17 +85,17 @@ def test_a_minted_token_names_its_runtime_and_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "accepted"), [(-61, False), (-60, True), (0, True), (360, True), (361, False)])
-def test_a_token_is_accepted_in_its_time_and_a_minute_around_it(seconds: int, accepted: bool) -> None:
+def test_a_token_is_accepted_within_its_lifetime_and_a_minute_of_leeway(seconds: int, accepted: bool) -> None:
     now = NOW + timedelta(seconds=seconds)
     minted = mint("r1", KEY, NOW)
     if accepted:
         verify(minted, "r1", PUBLIC, now)
     else:
-        assert "compare the clocks" in refusal(minted, now=now).message
+        assert "compare the clocks" in rejection(minted, now=now).message
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "presented",
     [
         token(OTHER),
         token(sub="r2"),
@@ -124,12 +124,12 @@ def test_a_token_is_accepted_in_its_time_and_a_minute_around_it(seconds: int, ac
         token(base64.b64encode(PUBLIC.public_bytes_raw()), algorithm="HS256"),
     ],
 )
-def test_a_token_that_proves_nothing_is_refused(shown: Secret) -> None:
-    refusal(shown)
+def test_a_token_with_a_wrong_key_or_claim_is_rejected(presented: Secret) -> None:
+    rejection(presented)
 
 
-def test_the_public_key_is_no_secret_to_sign_with() -> None:
-    """PyJWT itself refuses to sign so; an attacker does it by hand."""
+def test_a_token_signed_with_the_public_key_as_a_secret_is_rejected() -> None:
+    """PyJWT refuses to create such a token, so it is built by hand."""
     for public in (
         PUBLIC.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
         PUBLIC.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH),
@@ -138,18 +138,18 @@ def test_the_public_key_is_no_secret_to_sign_with() -> None:
     ):
         signed = f"{segment({'alg': 'HS256', 'typ': 'JWT'})}.{segment(CLAIMS)}"
         mac = base64.urlsafe_b64encode(hmac.digest(public, signed.encode(), hashlib.sha256)).decode().rstrip("=")
-        refusal(Secret(f"{signed}.{mac}"))
+        rejection(Secret(f"{signed}.{mac}"))
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "HS256", "RS256", "ES256", "Ed25519x"])
 @pytest.mark.parametrize("signature", ["", "AAAA"])
-def test_another_algorithm_is_refused(algorithm: str, signature: str) -> None:
-    refusal(Secret(f"{segment({'alg': algorithm, 'typ': 'JWT'})}.{segment(CLAIMS)}.{signature}"))
+def test_another_algorithm_is_rejected(algorithm: str, signature: str) -> None:
+    rejection(Secret(f"{segment({'alg': algorithm, 'typ': 'JWT'})}.{segment(CLAIMS)}.{signature}"))
 
 
 def test_a_changed_claim_breaks_the_signature() -> None:
     header, _, signature = token().reveal().split(".")
-    refusal(Secret(f"{header}.{segment({**CLAIMS, 'exp': CLAIMS['exp'] - 1})}.{signature}"))
+    rejection(Secret(f"{header}.{segment({**CLAIMS, 'exp': CLAIMS['exp'] - 1})}.{signature}"))
 
 
 DEEP = segment_of(b"[" * 30_000)
@@ -174,16 +174,16 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("text", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_is_refused_and_nothing_else_happens(text: str) -> None:
+def test_a_malformed_token_is_rejected(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
         verify(Secret(text), claimed_runtime(Secret(text)), PUBLIC, NOW)
     assert caught.value.kind is Kind.UNAUTHENTICATED
-    refusal(Secret(text))
+    rejection(Secret(text))
 
 
 @thorough
 @given(st.text(max_size=40))
-def test_any_text_is_refused(text: str) -> None:
+def test_any_text_is_rejected(text: str) -> None:
     with pytest.raises(GovernorError):
         verify(Secret(text), "r1", PUBLIC, NOW)
 
@@ -197,7 +197,7 @@ def test_a_token_without_a_runtime_claims_none() -> None:
 JOIN = JoinToken("https://governor.example:8420", "r1", CANARY, "ab" * 32)
 
 
-def test_a_join_token_reads_back_as_itself() -> None:
+def test_a_join_token_survives_the_round_trip() -> None:
     assert read_join_token(JOIN.encode()) == JOIN
     assert read_join_token(Secret(f"  {JOIN.encode().reveal()}\n")) == JOIN
     assert JOIN.encode().reveal().startswith("rgj1.")
@@ -208,7 +208,7 @@ def encoded(value: object) -> str:
 
 
 WHOLE = JOIN.encode().reveal()
-NO_JOIN_TOKENS = {
+MALFORMED_JOIN_TOKENS = {
     "empty": "",
     "another text": CANARY,
     "no body": "rgj1.",
@@ -227,8 +227,8 @@ NO_JOIN_TOKENS = {
 }
 
 
-@pytest.mark.parametrize("text", NO_JOIN_TOKENS.values(), ids=NO_JOIN_TOKENS)
-def test_what_is_no_join_token_is_refused_without_repeating_it(text: str) -> None:
+@pytest.mark.parametrize("text", MALFORMED_JOIN_TOKENS.values(), ids=MALFORMED_JOIN_TOKENS)
+def test_a_malformed_join_token_is_rejected_without_repeating_it(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
         read_join_token(Secret(text))
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "join-token-unreadable")
@@ -237,7 +237,7 @@ def test_what_is_no_join_token_is_refused_without_repeating_it(text: str) -> Non
 
 
 @pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_a_truncated_join_token_is_refused(length: int) -> None:
+def test_a_truncated_join_token_is_rejected(length: int) -> None:
     with pytest.raises(GovernorError) as caught:
         read_join_token(Secret(WHOLE[:length]))
     assert caught.value.code == "join-token-unreadable"
@@ -252,7 +252,7 @@ def test_a_truncated_join_token_is_refused(length: int) -> None:
         TokenCreated(TokenView("id", "name", None, None, NOW, None, revoked=False), CANARY),
     ],
 )
-def test_what_holds_a_secret_as_text_prints_it_masked(holder: msgspec.Struct) -> None:
+def test_a_struct_with_a_secret_prints_it_masked(holder: msgspec.Struct) -> None:
     for shown in (repr(holder), str(holder), f"{[holder]}"):
         assert CANARY not in shown
         assert MASK in shown
@@ -261,14 +261,14 @@ def test_what_holds_a_secret_as_text_prints_it_masked(holder: msgspec.Struct) ->
 # -- keys ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_public_key_reads_back_as_itself() -> None:
+def test_a_public_key_survives_the_round_trip() -> None:
     assert read_public_key(encode_public_key(PUBLIC)).public_bytes_raw() == PUBLIC.public_bytes_raw()
     assert key_id(PUBLIC) == "56475aa75463474c"
     assert key_id(OTHER.public_key()) != key_id(PUBLIC)
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", encode_public_key(PUBLIC) + "AAAA", "!" * 44, "ä" * 44, "\n" * 44])
-def test_what_is_no_public_key_is_refused(text: str) -> None:
+def test_a_malformed_public_key_is_rejected(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
         read_public_key(text)
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "public-key-unreadable")
@@ -288,12 +288,12 @@ def denied(signed: SignedDelivery) -> GovernorError:
     return caught.value
 
 
-def test_a_signed_delivery_opens_as_itself() -> None:
+def test_a_signed_delivery_survives_the_round_trip() -> None:
     assert open_delivery(sign_delivery(DELIVERY, KEY), PUBLIC) == DELIVERY
     assert sign_delivery(DELIVERY, KEY) == sign_delivery(DELIVERY, KEY)
 
 
-def test_a_delivery_signed_by_another_key_is_refused() -> None:
+def test_a_delivery_signed_by_another_key_is_rejected() -> None:
     error = denied(sign_delivery(DELIVERY, OTHER))
     assert key_id(PUBLIC) in error.message
     assert key_id(OTHER.public_key()) in error.message
@@ -312,12 +312,12 @@ TAMPERED: dict[str, Any] = {
 }
 
 
-def test_every_field_of_a_delivery_is_tampered_with() -> None:
+def test_the_tampered_fields_are_complete() -> None:
     assert set(TAMPERED) == set(msgspec.to_builtins(DELIVERY))
 
 
 @pytest.mark.parametrize("field", TAMPERED)
-def test_a_delivery_that_was_changed_on_its_way_is_refused(field: str) -> None:
+def test_a_tampered_delivery_is_rejected(field: str) -> None:
     signed = sign_delivery(DELIVERY, KEY)
     payload = {**msgspec.json.decode(signed.payload), field: TAMPERED[field]}
     denied(msgspec.structs.replace(signed, payload=json.dumps(payload)))
@@ -338,12 +338,12 @@ def test_a_delivery_that_was_changed_on_its_way_is_refused(field: str) -> None:
         {"signature": sign_delivery(msgspec.structs.replace(DELIVERY, sequence=8), KEY).signature},
     ],
 )
-def test_an_envelope_that_was_changed_on_its_way_is_refused(changes: dict[str, str]) -> None:
+def test_a_tampered_envelope_is_rejected(changes: dict[str, str]) -> None:
     denied(msgspec.structs.replace(sign_delivery(DELIVERY, KEY), **changes))
 
 
 @pytest.mark.parametrize("payload", ["", "{}", "[]", '{"format": 2}'])
-def test_a_well_signed_delivery_of_another_version_says_what_to_do(payload: str) -> None:
+def test_a_signed_delivery_of_another_version_is_rejected_with_advice(payload: str) -> None:
     signature = base64.b64encode(KEY.sign(payload.encode())).decode()
     with pytest.raises(GovernorError, match="upgrade the agent") as caught:
         open_delivery(SignedDelivery(payload, key_id(PUBLIC), signature), PUBLIC)

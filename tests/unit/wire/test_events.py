@@ -1,4 +1,4 @@
-"""Server-sent events: nothing is lost or invented, however the bytes are cut."""
+"""Server-sent events: encoding and parsing, however the bytes are split into chunks."""
 
 import itertools
 from collections.abc import Iterator
@@ -29,28 +29,28 @@ def parsed(pieces: Iterator[bytes]) -> list[Event]:
 
 
 def with_plain_breaks(event: Event) -> Event:
-    """The format has one line break; a reader cannot tell which one was sent."""
+    """Return the event as it is received: the format does not preserve the kind of line break."""
     return Event(event.event, event.data.replace("\r\n", "\n").replace("\r", "\n"), event.id)
 
 
 @thorough
 @given(some_events, cuts, st.sampled_from([b"\n", b"\r\n", b"\r"]))
-def test_what_is_encoded_is_parsed_however_it_is_cut(sent: list[Event], places: list[int], line_end: bytes) -> None:
+def test_encoded_events_are_parsed_in_any_chunks(sent: list[Event], places: list[int], line_end: bytes) -> None:
     text = b"".join(encode(event) + KEEPALIVE for event in sent).replace(b"\n", line_end)
-    # A carriage return at the very end may be half of a line break; the next byte tells.
+    # A carriage return at the very end may be half of a line break; the next byte decides.
     assert parsed(chunks(text + b":", places)) == [with_plain_breaks(event) for event in sent]
 
 
 @thorough
 @given(some_events)
-def test_one_byte_at_a_time_is_enough(sent: list[Event]) -> None:
+def test_events_are_parsed_byte_by_byte(sent: list[Event]) -> None:
     text = b"".join(map(encode, sent))
     assert parsed(text[i : i + 1] for i in range(len(text))) == [with_plain_breaks(event) for event in sent]
 
 
 @thorough
 @given(st.binary(max_size=60), cuts)
-def test_garbage_gives_the_same_events_however_it_is_cut(garbage: bytes, places: list[int]) -> None:
+def test_garbage_yields_the_same_events_however_it_is_split(garbage: bytes, places: list[int]) -> None:
     assert parsed(chunks(garbage + b"\n:", places)) == parsed(iter([garbage + b"\n:"]))
 
 
@@ -76,11 +76,11 @@ def test_garbage_gives_the_same_events_however_it_is_cut(garbage: bytes, places:
         (b"data: \xff\n\n", [Event("message", "\ufffd")]),
     ],
 )
-def test_the_format_is_read_as_it_is_defined(text: bytes, expected: list[Event]) -> None:
+def test_the_format_is_parsed_as_the_standard_defines(text: bytes, expected: list[Event]) -> None:
     assert parsed(iter([text])) == expected
 
 
-def test_a_carriage_return_at_the_end_of_a_chunk_counts_once_the_next_byte_is_there() -> None:
+def test_a_carriage_return_at_the_end_of_a_chunk_waits_for_the_next_byte() -> None:
     parser = Parser()
     assert parser.feed(b"data: a\r\r") == []
     assert parser.feed(b"d") == [Event("message", "a")]
@@ -89,15 +89,13 @@ def test_a_carriage_return_at_the_end_of_a_chunk_counts_once_the_next_byte_is_th
     assert parser.feed(b"\r\n") == [Event("message", "b")]
 
 
-def test_an_event_travels_in_this_form() -> None:
+def test_an_event_is_encoded_as_lines() -> None:
     assert encode(Event("delivery", "a\nb", "7")) == b"event: delivery\nid: 7\ndata: a\ndata: b\n\n"
     assert encode(Event("progress", "")) == b"event: progress\ndata: \n\n"
 
 
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 20, b"data: x\n" * 4, b"event: " + b"x" * 20])
-def test_an_event_that_never_ends_is_refused_before_it_fills_the_memory(
-    line: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_beyond_the_limit_is_rejected(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_EVENT_BYTES", 20)
     parser = Parser()
     assert parser.feed(b"data: fits\n\n") == [Event("message", "fits")]

@@ -1,4 +1,4 @@
-"""Bodies of the API: errors survive the way, and the formats that others have stored or speak stay what they are."""
+"""Bodies of the API: errors survive a round trip, and stored or sent formats do not change."""
 
 import json
 from datetime import UTC, datetime
@@ -31,12 +31,12 @@ GOLDEN = Path(__file__).parent / "golden"
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_error_has_a_status_that_says_so() -> None:
+def test_every_kind_of_error_has_a_fitting_status() -> None:
     assert set(HTTP_STATUS) == set(Kind)
     assert all(HTTPStatus(status) >= HTTPStatus.BAD_REQUEST for status in HTTP_STATUS.values())
-    askers = {kind for kind, status in HTTP_STATUS.items() if status < HTTPStatus.INTERNAL_SERVER_ERROR}
-    ours = {Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.UNIMPLEMENTED, Kind.INTERNAL}
-    assert askers == set(Kind) - ours
+    client_errors = {kind for kind, status in HTTP_STATUS.items() if status < HTTPStatus.INTERNAL_SERVER_ERROR}
+    server_errors = {Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.UNIMPLEMENTED, Kind.INTERNAL}
+    assert client_errors == set(Kind) - server_errors
 
 
 details = st.builds(Detail, reason=texts, file=texts, line=st.integers(0, 10**6), document=texts, path=texts)
@@ -44,14 +44,14 @@ details = st.builds(Detail, reason=texts, file=texts, line=st.integers(0, 10**6)
 
 @thorough
 @given(st.sampled_from(Kind), texts, texts, st.lists(details, max_size=3))
-def test_an_error_arrives_as_it_was_sent(kind: Kind, code: str, message: str, places: list[Detail]) -> None:
+def test_an_error_survives_the_round_trip(kind: Kind, code: str, message: str, places: list[Detail]) -> None:
     sent = GovernorError(kind, code, message, places)
     arrived = error_of(msgspec.json.decode(msgspec.json.encode(problem(sent)), type=Problem))
     assert (arrived.kind, arrived.code, arrived.message) == (sent.kind, sent.code, sent.message)
     assert (arrived.details, str(arrived)) == (sent.details, str(sent))
 
 
-def test_a_reader_passes_over_what_a_newer_server_adds_to_a_problem() -> None:
+def test_an_unknown_field_of_a_problem_is_ignored() -> None:
     assert msgspec.json.decode(
         b'{"type":"c","title":"m","status":400,"kind":"invalid","instance":"/x"}', type=Problem
     ) == Problem("c", "m", 400, Kind.INVALID)
@@ -141,15 +141,15 @@ FORMATS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_stays_what_it_is(name: str) -> None:
-    """Programs of other versions read and have stored these: change them only together with their format number."""
+def test_a_format_is_unchanged(name: str) -> None:
+    """Programs of other versions read and store these; change them only together with their format number."""
     golden = (GOLDEN / f"{name}.json").read_bytes()
     value = FORMATS[name]
     assert msgspec.json.decode(golden, type=type(value)) == value
     assert json.loads(msgspec.json.encode(value)) == json.loads(golden)
 
 
-def test_every_stored_example_has_a_case() -> None:
+def test_every_golden_file_has_a_case() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == set(FORMATS)
 
 
@@ -160,28 +160,28 @@ def test_the_signed_text_of_a_delivery_is_sorted_and_compact() -> None:
 
 
 def test_the_order_of_keys_does_not_change_the_signed_text() -> None:
-    turned = tuple(dict(reversed(manifest.items())) for manifest in DELIVERY.resources)
-    assert delivery_payload(msgspec.structs.replace(DELIVERY, resources=turned)) == delivery_payload(DELIVERY)
+    reordered = tuple(dict(reversed(manifest.items())) for manifest in DELIVERY.resources)
+    assert delivery_payload(msgspec.structs.replace(DELIVERY, resources=reordered)) == delivery_payload(DELIVERY)
 
 
 @pytest.mark.parametrize("name", ["change-request", "token-request", "enrol-request", "delivery"])
-def test_a_wish_that_is_not_understood_is_refused(name: str) -> None:
-    said = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
+def test_an_unknown_field_of_a_request_is_rejected(name: str) -> None:
+    body = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
     with pytest.raises(msgspec.ValidationError, match="later"):
-        msgspec.convert(said, type(FORMATS[name]), strict=False)
+        msgspec.convert(body, type(FORMATS[name]), strict=False)
 
 
 @pytest.mark.parametrize(
     "name", ["signed-delivery", "delivery-notice", "enrolment", "runtime-view", "change", "report"]
 )
-def test_an_older_reader_passes_over_what_is_new(name: str) -> None:
-    said = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
-    assert msgspec.json.decode(json.dumps(said), type=type(FORMATS[name])) == FORMATS[name]
+def test_an_unknown_field_of_a_response_is_ignored(name: str) -> None:
+    body = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
+    assert msgspec.json.decode(json.dumps(body), type=type(FORMATS[name])) == FORMATS[name]
 
 
 @pytest.mark.parametrize("name", ["delivery", "report"])
-def test_another_format_number_is_refused(name: str) -> None:
-    said = json.loads((GOLDEN / f"{name}.json").read_bytes())
-    assert said["format"] == 1
+def test_another_format_number_is_rejected(name: str) -> None:
+    body = json.loads((GOLDEN / f"{name}.json").read_bytes())
+    assert body["format"] == 1
     with pytest.raises(msgspec.ValidationError, match="format"):
-        msgspec.json.decode(json.dumps({**said, "format": 2}), type=type(FORMATS[name]))
+        msgspec.json.decode(json.dumps({**body, "format": 2}), type=type(FORMATS[name]))
