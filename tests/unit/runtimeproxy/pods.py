@@ -1,4 +1,4 @@
-"""One pod with one container, and whoever knows them."""
+"""One pod with one container, and its records."""
 
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.ops.control import Subject
@@ -11,8 +11,8 @@ CREATE = cri_pb2.CreateContainerRequest(
 )
 
 
-class KnownPod:
-    """One pod with one container."""
+class PodRecords:
+    """Records of one pod with one container."""
 
     def sandbox(self, sandbox_id: str) -> Sandbox | None:
         return Sandbox("s1", pod_of(CONFIG)) if sandbox_id == "s1" else None

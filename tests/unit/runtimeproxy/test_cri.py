@@ -1,4 +1,4 @@
-"""Our part of CRI has the numbers of the whole, keeps what it does not know, and shares a process with it."""
+"""The CRI subset has CRI's field numbers, keeps unknown fields, and can share a process with the full CRI."""
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool

@@ -1,4 +1,4 @@
-"""What an operator may tell the runtime proxy, and what is refused before anything runs."""
+"""Settings of the runtime proxy, and which are rejected at start."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def test_sockets_are_paths_with_or_without_a_scheme() -> None:
         "control_endpoint",
     ],
 )
-def test_what_is_no_path_of_a_socket_is_refused_by_the_name_of_its_setting(name: str) -> None:
+def test_an_endpoint_that_is_not_an_absolute_path_is_rejected_by_name(name: str) -> None:
     for endpoint in ("a.sock", "tcp://1.2.3.4:5"):
         with pytest.raises(GovernorError, match=f"{name.replace('_', '-')}: '{endpoint}' is not the absolute path"):
             settings(**{name: endpoint})
@@ -43,13 +43,13 @@ def test_what_is_no_path_of_a_socket_is_refused_by_the_name_of_its_setting(name:
 
 @pytest.fixture
 def linked(tmp_path: Path) -> tuple[Path, Path]:
-    """A directory and another name of it, as /run and /var/run."""
+    """Return a directory and a link to it, like /run and /var/run."""
     (tmp_path / "run").mkdir()
     (tmp_path / "var-run").symlink_to("run")
     return tmp_path / "run", tmp_path / "var-run"
 
 
-def test_a_proxy_that_would_connect_to_itself_is_refused_under_whatever_name(linked: tuple[Path, Path]) -> None:
+def test_listening_on_the_runtimes_socket_is_rejected_even_through_a_link(linked: tuple[Path, Path]) -> None:
     run, var_run = linked
     for served in (run / "r.sock", var_run / "r.sock", run / "." / "r.sock"):
         for name in ("koord_runtimeproxy_endpoint", "control_endpoint"):
@@ -57,7 +57,7 @@ def test_a_proxy_that_would_connect_to_itself_is_refused_under_whatever_name(lin
                 settings(**{name: served}, remote_runtime_service_endpoint=run / "r.sock")
 
 
-def test_the_runtimes_socket_under_another_name_is_no_image_service_apart(linked: tuple[Path, Path]) -> None:
+def test_a_link_to_the_runtimes_socket_is_not_a_separate_image_service(linked: tuple[Path, Path]) -> None:
     run, var_run = linked
     found = settings(remote_runtime_service_endpoint=run / "r.sock", remote_image_service_endpoint=var_run / "r.sock")
 
@@ -65,7 +65,7 @@ def test_the_runtimes_socket_under_another_name_is_no_image_service_apart(linked
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e999", "soon"])
-def test_a_time_that_is_none_is_refused(seconds: str) -> None:
+def test_an_invalid_timeout_is_rejected(seconds: str) -> None:
     with pytest.raises(GovernorError) as raised:
         settings(plugin_timeout=seconds)
 
@@ -73,6 +73,6 @@ def test_a_time_that_is_none_is_refused(seconds: str) -> None:
     assert "plugin-timeout" in str(raised.value.details)
 
 
-def test_docker_is_said_not_to_be_there() -> None:
+def test_docker_mode_is_rejected_as_unsupported() -> None:
     with pytest.raises(GovernorError, match="Docker is not supported yet"):
         settings(backend_runtime_mode="Docker")

@@ -1,4 +1,4 @@
-"""The hook protocol is on the wire what plugins of koord-runtime-proxy speak."""
+"""The hook protocol is compatible with koord-runtime-proxy on the wire."""
 
 import pytest
 
@@ -67,20 +67,20 @@ def test_every_hook_is_a_method_of_the_service_and_every_method_a_hook() -> None
 
 
 @pytest.mark.parametrize("hook", Hook)
-def test_messages_are_read_as_the_service_declares_them(hook: Hook) -> None:
+def test_messages_have_the_types_that_the_service_declares(hook: Hook) -> None:
     method = SERVICE.methods_by_name[f"{hook}Hook"]
     assert decode_request(hook, b"").DESCRIPTOR is method.input_type
     assert decode_response(hook, b"").DESCRIPTOR is method.output_type
 
 
-def test_hooks_after_a_call_are_told_from_those_before_it() -> None:
+def test_post_hooks_are_distinguished_from_pre_hooks() -> None:
     after = {hook for hook in Hook if hook.is_post}
     assert after == {Hook.POST_STOP_POD_SANDBOX, Hook.POST_START_CONTAINER, Hook.POST_STOP_CONTAINER}
 
 
 @pytest.mark.parametrize("garbage", [b"\xff", b"\x0a\xff", b"\x1a\x02\xc3\x28", b"not protobuf"])
 @pytest.mark.parametrize("decode", [decode_request, decode_response])
-def test_garbage_is_refused_and_named_by_its_hook(decode: object, garbage: bytes) -> None:
+def test_garbage_is_rejected_with_the_name_of_its_hook(decode: object, garbage: bytes) -> None:
     assert callable(decode)
     with pytest.raises(GovernorError, match="PreCreateContainer") as caught:
         decode(Hook.PRE_CREATE_CONTAINER, garbage)

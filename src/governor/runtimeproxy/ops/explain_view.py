@@ -127,7 +127,7 @@ def _trails(trails: tuple[Trail, ...]) -> Iterator[str]:
         ("Changed by plugins", ("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), _changes(trails)),
         ("Conflicts", ("TIME", "CALL", "WHAT"), _notices(trails, lambda each: each.conflicts)),
         (
-            "Changes that the call does not have a field for",
+            "Changes not applicable to the call",
             ("TIME", "CALL", "WHAT"),
             _notices(trails, lambda each: each.unused),
         ),

@@ -1,4 +1,4 @@
-"""Requests as kubelet makes them, and answers as plugins give them."""
+"""CRI requests as kubelet sends them, and responses as plugins return them."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.strategies import Memory, echo
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, echo
 
-# As kubelet describes a burstable container that it pins.
+# As kubelet describes a burstable container with pinned CPUs.
 KUBELET: dict[str, Any] = {
     "cpu_period": 100000,
     "cpu_quota": 50000,
@@ -35,15 +35,15 @@ def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, byte
         request.config.linux.resources.CopyFrom(cri.LinuxContainerResources(**resources))
     for key, value in envs or []:
         request.config.envs.add(key=key, value=value)
-    return begin(Call.CREATE_CONTAINER, request, Memory())
+    return begin(Call.CREATE_CONTAINER, request, FixedRecords())
 
 
-def answer(**resources: Any) -> hooks.ContainerResourceHookResponse:
+def resources_response(**resources: Any) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**resources))
 
 
-def repeated(merged: MergedRequest, **resources: Any) -> hooks.ContainerResourceHookResponse:
-    """The answer of a plugin that repeats its request and sets some resources in it."""
+def echoed(merged: MergedRequest, **resources: Any) -> hooks.ContainerResourceHookResponse:
+    """Return the response of a plugin that echoes its request with some resources set."""
     message = echo(merged.hook_request)
     assert isinstance(message, hooks.ContainerResourceHookResponse)
     for name, value in resources.items():
@@ -51,7 +51,7 @@ def repeated(merged: MergedRequest, **resources: Any) -> hooks.ContainerResource
     return message
 
 
-def environment(**variables: str) -> hooks.ContainerResourceHookResponse:
+def environment_response(**variables: str) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_envs=variables)
 
 
@@ -67,21 +67,21 @@ def variables_of(merged: MergedRequest) -> list[tuple[str, bytes]]:
     return [(each.key, each.value) for each in request.config.envs]
 
 
-def told(merged: MergedRequest) -> list[str]:
+def change_texts(merged: MergedRequest) -> list[str]:
     return [str(change) for change in merged.changes]
 
 
 VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", b"")]
 
 
-def known_container() -> Memory:
+def recorded_container() -> FixedRecords:
     request = creation(KUBELET, VARIABLES).request
     assert isinstance(request, cri.CreateContainerRequest)
     container = created_container(request, "c")
     assert container == created_container(request, "c")
-    return Memory({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
+    return FixedRecords({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
 
 
 def update(**fields: Any) -> MergedRequest:
     request = cri.UpdateContainerResourcesRequest(container_id="c", **fields)
-    return begin(Call.UPDATE_CONTAINER_RESOURCES, request, known_container())
+    return begin(Call.UPDATE_CONTAINER_RESOURCES, request, recorded_container())

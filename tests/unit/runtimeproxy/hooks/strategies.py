@@ -1,4 +1,4 @@
-"""Arbitrary CRI requests and plugins' answers, and a store that knows what a test says."""
+"""Strategies for CRI requests and plugin responses, and records given by a test."""
 
 from typing import Any, TypeVar
 
@@ -15,15 +15,15 @@ from governor.wire.hooks.hooks_pb2 import (
 )
 from governor.wire.hooks.points import HookRequest, HookResponse
 
-# Field 4095 of a later version: a text.
+# A text in field 4095, as of a later version.
 UNKNOWN = b"\xfa\xff\x01\x05later"
 
 R = TypeVar("R", bound=Message)
 Fields = dict[str, Any]
 
 
-class Memory(msgspec.Struct):
-    """A store that knows what a test says."""
+class FixedRecords(msgspec.Struct):
+    """Records given by a test."""
 
     sandboxes: dict[str, Sandbox] = {}
     containers: dict[str, Container] = {}
@@ -36,7 +36,7 @@ class Memory(msgspec.Struct):
 
 
 def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Fields]:
-    """Some of these fields."""
+    """Return dictionaries with some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 
@@ -73,44 +73,44 @@ containers = some(
     annotations=entries,
     linux=some(resources=resources),
 )
-pod_answers = some(labels=entries, annotations=entries, cgroup_parent=texts, resources=resources).map(
+pod_responses = some(labels=entries, annotations=entries, cgroup_parent=texts, resources=resources).map(
     lambda fields: PodSandboxHookResponse(**fields)
 )
-container_answers = some(
+container_responses = some(
     container_annotations=entries, container_resources=resources, pod_cgroup_parent=texts, container_envs=entries
 ).map(lambda fields: ContainerResourceHookResponse(**fields))
 
 
 @st.composite
 def run_requests(draw: st.DrawFn) -> CriRequest:
-    """RunPodSandboxRequests, with fields of a later version in any message of them."""
+    """Draw a RunPodSandboxRequest with unknown fields in any of its messages."""
     fields = draw(some(config=pods, runtime_handler=texts))
     return _with_unknown(draw, Call.RUN_POD_SANDBOX.shape.request(**fields))
 
 
 @st.composite
 def create_requests(draw: st.DrawFn) -> CriRequest:
-    """CreateContainerRequests whose sandbox is described in them, with fields of a later version."""
+    """Draw a CreateContainerRequest that describes its sandbox, with unknown fields."""
     fields = draw(some(config=containers)) | {"pod_sandbox_id": "s", "sandbox_config": draw(pods)}
     return _with_unknown(draw, Call.CREATE_CONTAINER.shape.request(**fields))
 
 
 @st.composite
 def update_requests(draw: st.DrawFn) -> CriRequest:
-    """UpdateContainerResourcesRequests of container ``c``, with fields of a later version."""
+    """Draw an UpdateContainerResourcesRequest of container ``c``, with unknown fields."""
     fields = draw(some(linux=resources, annotations=entries)) | {"container_id": "c"}
     return _with_unknown(draw, Call.UPDATE_CONTAINER_RESOURCES.shape.request(**fields))
 
 
-def echo(question: HookRequest) -> HookResponse:
-    """The answer of a plugin that repeats its request."""
-    repeated = {field.name: value for field, value in question.ListFields()}
-    answer = PodSandboxHookResponse if isinstance(question, PodSandboxHookRequest) else ContainerResourceHookResponse
-    return answer(**{name: value for name, value in repeated.items() if name in answer.DESCRIPTOR.fields_by_name})
+def echo(request: HookRequest) -> HookResponse:
+    """Return the response of a plugin that echoes its request."""
+    values = {field.name: value for field, value in request.ListFields()}
+    kind = PodSandboxHookResponse if isinstance(request, PodSandboxHookRequest) else ContainerResourceHookResponse
+    return kind(**{name: value for name, value in values.items() if name in kind.DESCRIPTOR.fields_by_name})
 
 
 def submessages(message: Message) -> list[Message]:
-    """A message and all that are in it, entries of maps left out."""
+    """Return a message and all messages in it, except map entries."""
     found = [message]
     for field, value in message.ListFields():
         if field.message_type is not None and not field.message_type.GetOptions().map_entry:

@@ -1,4 +1,4 @@
-"""Which calls are hooked, and what plugins are asked about them."""
+"""Which calls are hooked, and the hook request of each."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from governor.runtimeproxy.hooks.merge import apply_changes
 from governor.runtimeproxy.store.records import Sandbox, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
 from governor.wire.hooks.points import Hook
-from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, VARIABLES, creation, known_container
-from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, Memory
+from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, VARIABLES, creation, recorded_container
+from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -30,23 +30,23 @@ def test_d16_both_versions_of_the_service_are_hooked(service: str) -> None:
         "/runtime.v1.RuntimeService/RunPodSandbox/",
     ],
 )
-def test_other_calls_are_none_of_ours(path: str) -> None:
+def test_other_calls_are_not_hooked(path: str) -> None:
     assert path not in CALLS
 
 
-def test_every_hook_belongs_to_one_call_and_to_its_side_of_it() -> None:
+def test_every_hook_belongs_to_one_call_before_or_after_it() -> None:
     before = {call.shape.pre for call in Call} - {None}
     after = {call.shape.post for call in Call} - {None}
     assert before == {hook for hook in Hook if not hook.is_post}
     assert after == {hook for hook in Hook if hook.is_post}
 
 
-def test_places_of_changes_exist_in_hook_and_request() -> None:
+def test_targets_of_changes_exist_in_hook_response_and_request() -> None:
     for call in Call:
         for field, place in call.shape.targets.items():
             assert call.shape.pre is not None
-            answer = hooks.PodSandboxHookResponse if call.shape.pre.is_of_pod else hooks.ContainerResourceHookResponse
-            assert field in answer.DESCRIPTOR.fields_by_name
+            response = hooks.PodSandboxHookResponse if call.shape.pre.is_of_pod else hooks.ContainerResourceHookResponse
+            assert field in response.DESCRIPTOR.fields_by_name
             message = call.shape.request()
             for step in place:
                 assert step in message.DESCRIPTOR.fields_by_name
@@ -61,23 +61,23 @@ def test_a_request_is_read_from_its_body_and_written_back() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28"])
-def test_a_body_that_is_no_such_request_is_refused(garbage: bytes) -> None:
+def test_a_body_that_cannot_be_decoded_is_rejected(garbage: bytes) -> None:
     with pytest.raises(GovernorError, match="StopContainer") as caught:
         read(Call.STOP_CONTAINER, wrap(garbage))
     assert caught.value.kind is Kind.INVALID
 
 
-def test_a_request_given_to_be_changed_stays_as_it_is() -> None:
+def test_applying_changes_copies_the_request() -> None:
     request = cri.StopContainerRequest(container_id="c")
     assert apply_changes(Call.STOP_CONTAINER, request, ()) is not request
 
 
-def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
+def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
     config = cri.PodSandboxConfig()
     config.CopyFrom(POD)
     config.linux.overhead.cpu_quota = 5
     config.linux.resources.cpu_shares = 6
-    assert hook_request_for(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), Memory()) == (
+    assert hook_request_for(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), FixedRecords()) == (
         hooks.PodSandboxHookRequest(
             pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
             runtime_handler="kata",
@@ -90,11 +90,11 @@ def test_a_plugin_learns_of_a_pod_what_kubelet_says() -> None:
     )
 
 
-def test_a_plugin_learns_of_a_new_container_with_its_pod() -> None:
+def test_the_hook_request_of_a_new_container_includes_its_pod() -> None:
     sandbox = Sandbox("s", pod_of(cri.PodSandboxConfig(labels={"changed": "by a plugin"}, linux={"resources": {}})))
     request = creation(KUBELET, VARIABLES).request
-    asked = hook_request_for(request, Memory({"s": sandbox}))
-    assert asked == hooks.ContainerResourceHookRequest(
+    hook_request = hook_request_for(request, FixedRecords({"s": sandbox}))
+    assert hook_request == hooks.ContainerResourceHookRequest(
         container_meta={"name": "app"},
         container_resources=hooks.LinuxContainerResources(**KUBELET),
         container_envs={"A": "2", "B": "3", "C": ""},
@@ -104,15 +104,15 @@ def test_a_plugin_learns_of_a_new_container_with_its_pod() -> None:
     )
 
 
-def test_d2_a_container_in_a_sandbox_that_nobody_knows_is_described_by_its_own_request() -> None:
-    asked = creation(KUBELET).hook_request
-    assert isinstance(asked, hooks.ContainerResourceHookRequest)
-    assert (asked.pod_meta.name, dict(asked.pod_labels)) == ("web", {"app": "web"})
-    assert asked.pod_cgroup_parent == "/kubepods/pod1"
+def test_d2_a_container_in_an_unknown_sandbox_is_described_by_its_own_request() -> None:
+    hook_request = creation(KUBELET).hook_request
+    assert isinstance(hook_request, hooks.ContainerResourceHookRequest)
+    assert (hook_request.pod_meta.name, dict(hook_request.pod_labels)) == ("web", {"app": "web"})
+    assert hook_request.pod_cgroup_parent == "/kubepods/pod1"
 
 
-def test_a_container_that_starts_or_stops_is_described_by_what_is_known() -> None:
-    memory = known_container()
+def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
+    memory = recorded_container()
     started = hook_request_for(cri.StartContainerRequest(container_id="c"), memory)
     assert hook_request_for(cri.StopContainerRequest(container_id="c"), memory) == started
     assert started == hooks.ContainerResourceHookRequest(
@@ -126,29 +126,29 @@ def test_a_container_that_starts_or_stops_is_described_by_what_is_known() -> Non
     )
 
 
-def test_a_pod_that_stops_is_described_by_what_is_known() -> None:
-    assert hook_request_for(cri.StopPodSandboxRequest(pod_sandbox_id="s"), known_container()) == pod_of(POD, "runc")
+def test_a_pod_that_stops_is_described_by_its_record() -> None:
+    assert hook_request_for(cri.StopPodSandboxRequest(pod_sandbox_id="s"), recorded_container()) == pod_of(POD, "runc")
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        cri.CreateContainerRequest(pod_sandbox_id="behind our back"),
-        cri.StartContainerRequest(container_id="behind our back"),
-        cri.StopContainerRequest(container_id="behind our back"),
-        cri.UpdateContainerResourcesRequest(container_id="behind our back"),
-        cri.StopPodSandboxRequest(pod_sandbox_id="behind our back"),
+        cri.CreateContainerRequest(pod_sandbox_id="unrecorded"),
+        cri.StartContainerRequest(container_id="unrecorded"),
+        cri.StopContainerRequest(container_id="unrecorded"),
+        cri.UpdateContainerResourcesRequest(container_id="unrecorded"),
+        cri.StopPodSandboxRequest(pod_sandbox_id="unrecorded"),
     ],
 )
-def test_d15_what_nobody_knows_is_said_so_that_the_policy_can_decide(request_: CriRequest) -> None:
-    with pytest.raises(GovernorError, match="behind our back") as caught:
-        hook_request_for(request_, Memory())
+def test_d15_an_unknown_sandbox_or_container_is_not_found(request_: CriRequest) -> None:
+    with pytest.raises(GovernorError, match="unrecorded") as caught:
+        hook_request_for(request_, FixedRecords())
     assert caught.value.kind is Kind.NOT_FOUND
     assert caught.value.code in ("unknown-sandbox", "unknown-container")
 
 
-def test_asking_does_not_change_what_is_remembered() -> None:
-    memory = known_container()
+def test_a_hook_request_does_not_modify_the_record() -> None:
+    memory = recorded_container()
     before = memory.containers["c"].container.SerializeToString(deterministic=True)
     hook_request_for(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
     assert memory.containers["c"].container.SerializeToString(deterministic=True) == before

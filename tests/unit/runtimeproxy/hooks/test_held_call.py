@@ -1,4 +1,4 @@
-"""What is told of a held call: bounded, whatever plugins answered."""
+"""The trail of a held call."""
 
 import msgspec
 
@@ -8,17 +8,17 @@ from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.hooks.merge import begin
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookResponse
-from tests.unit.runtimeproxy.pods import KnownPod
+from tests.unit.runtimeproxy.pods import PodRecords
 
 CALL = CALLS["/runtime.v1.RuntimeService/RunPodSandbox"]
 
 
-async def test_the_trail_of_a_call_is_bounded_however_much_plugins_change_and_contradict() -> None:
+async def test_the_trail_of_a_call_is_bounded() -> None:
     held = Held(CALL, [])
-    merged = begin(CALL, cri_pb2.RunPodSandboxRequest(), KnownPod())
+    merged = begin(CALL, cri_pb2.RunPodSandboxRequest(), PodRecords())
     for plugin in ("first", "last"):
-        answer = PodSandboxHookResponse(annotations={f"k{number:03}" * 100: plugin * 1000 for number in range(500)})
-        merged = merged.add(plugin, answer, ConflictPolicy.LAST_WINS)
+        response = PodSandboxHookResponse(annotations={f"k{number:03}" * 100: plugin * 1000 for number in range(500)})
+        merged = merged.add(plugin, response, ConflictPolicy.LAST_WINS)
     held.merged = merged
 
     trail = held.trail()

@@ -1,4 +1,4 @@
-"""What plugins may do to a container's environment."""
+"""Merging of changes to a container's environment."""
 
 from typing import Any
 
@@ -8,15 +8,22 @@ from governor.errors import GovernorError
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.values.secret import Secret
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.requests import VARIABLES, creation, environment, repeated, told, variables_of
+from tests.unit.runtimeproxy.hooks.requests import (
+    VARIABLES,
+    change_texts,
+    creation,
+    echoed,
+    environment_response,
+    variables_of,
+)
 
 
 def test_d12_variables_keep_their_order_and_duplicates() -> None:
     start = creation(envs=VARIABLES)
     assert isinstance(start.hook_request, hooks.ContainerResourceHookRequest)
     assert dict(start.hook_request.container_envs) == {"A": "2", "B": "3", "C": ""}
-    assert variables_of(start.add("plugin", repeated(start, cpu_shares=2))) == VARIABLES
-    assert variables_of(start.add("plugin", environment(Z="9", B="4"))) == [
+    assert variables_of(start.add("plugin", echoed(start, cpu_shares=2))) == VARIABLES
+    assert variables_of(start.add("plugin", environment_response(Z="9", B="4"))) == [
         ("B", b"1"),
         ("A", b"2"),
         ("B", b"4"),
@@ -26,26 +33,32 @@ def test_d12_variables_keep_their_order_and_duplicates() -> None:
     ]
 
 
-def test_d24_variables_that_are_not_utf8_are_not_sent_and_survive() -> None:
+def test_d24_variables_that_are_not_utf8_are_not_sent_to_plugins_and_are_kept() -> None:
     start = creation(envs=VARIABLES)
     assert isinstance(start.hook_request, hooks.ContainerResourceHookRequest)
     assert "KEY" not in start.hook_request.container_envs
-    assert ("KEY", b"\xff\xfe") in variables_of(start.add("plugin", environment(A="2", B="3")))
+    assert ("KEY", b"\xff\xfe") in variables_of(start.add("plugin", environment_response(A="2", B="3")))
     start.hook_request.SerializeToString()
 
 
-def test_a_plugin_may_set_a_variable_that_it_was_not_shown() -> None:
-    assert ("KEY", b"known") in variables_of(creation(envs=VARIABLES).add("plugin", environment(KEY="known")))
+def test_a_plugin_may_set_a_variable_that_it_was_not_sent() -> None:
+    assert ("KEY", b"known") in variables_of(creation(envs=VARIABLES).add("plugin", environment_response(KEY="known")))
 
 
-def test_a_variable_left_out_of_a_repeated_environment_is_removed_wherever_it_is() -> None:
-    end = creation(envs=VARIABLES).add("plugin", environment(A="2", C=""))
+def test_a_variable_missing_from_an_echoed_environment_is_removed_with_its_duplicates() -> None:
+    end = creation(envs=VARIABLES).add("plugin", environment_response(A="2", C=""))
     assert variables_of(end) == [("A", b"2"), ("KEY", b"\xff\xfe"), ("C", b"")]
-    assert told(end) == ["plugin changed container_envs.B from *** to None"]
+    assert change_texts(end) == ["plugin changed container_envs.B from *** to None"]
 
 
 @pytest.mark.parametrize(
-    "response", [environment(), environment(A="2"), environment(NEW="1"), environment(A="5", B="6")]
+    "response",
+    [
+        environment_response(),
+        environment_response(A="2"),
+        environment_response(NEW="1"),
+        environment_response(A="5", B="6"),
+    ],
 )
 def test_a_plugin_that_only_sets_variables_removes_none(response: Any) -> None:
     names = {key for key, _ in variables_of(creation(envs=VARIABLES).add("plugin", response))}
@@ -54,11 +67,11 @@ def test_a_plugin_that_only_sets_variables_removes_none(response: Any) -> None:
 
 def test_d19_values_of_variables_are_masked_wherever_a_change_is_printed() -> None:
     first = creation(envs=[("PASSWORD", b"hunter2"), ("TOKEN", b"hunter3")]).add(
-        "one", environment(PASSWORD="hunter4", TOKEN="hunter3")
+        "one", environment_response(PASSWORD="hunter4", TOKEN="hunter3")
     )
-    end = first.add("other", environment(PASSWORD="hunter5", TOKEN="hunter3"))
+    end = first.add("other", environment_response(PASSWORD="hunter5", TOKEN="hunter3"))
     with pytest.raises(GovernorError) as caught:
-        first.add("other", environment(PASSWORD="hunter5"), ConflictPolicy.REFUSE)
+        first.add("other", environment_response(PASSWORD="hunter5"), ConflictPolicy.REFUSE)
     printed = repr((end.changes, end.applied, end.conflicts)) + str(caught.value) + str(end.conflicts[0])
     assert "hunter" not in printed
     assert "PASSWORD" in printed

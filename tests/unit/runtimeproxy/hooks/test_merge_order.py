@@ -1,16 +1,22 @@
-"""Several plugins: what each sees, and who is right."""
+"""Merging of several plugins: the request that each receives, and conflicts."""
 
 import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.requests import KUBELET, answer, creation, environment, resources_of
+from tests.unit.runtimeproxy.hooks.requests import (
+    KUBELET,
+    creation,
+    environment_response,
+    resources_of,
+    resources_response,
+)
 
 
-def test_each_plugin_sees_the_sum_of_the_earlier_ones() -> None:
-    first = creation(KUBELET, [("A", b"1")]).add("one", answer(cpu_shares=2, unified={"memory.high": "5"}))
-    second = first.add("two", environment(B="2"))
+def test_each_plugin_receives_the_changes_of_earlier_plugins() -> None:
+    first = creation(KUBELET, [("A", b"1")]).add("one", resources_response(cpu_shares=2, unified={"memory.high": "5"}))
+    second = first.add("two", environment_response(B="2"))
     assert isinstance(second.hook_request, hooks.ContainerResourceHookRequest)
     assert second.hook_request.container_resources.cpu_shares == 2
     assert second.hook_request.container_resources.unified["memory.high"] == "5"
@@ -22,9 +28,9 @@ def test_each_plugin_sees_the_sum_of_the_earlier_ones() -> None:
     ]
 
 
-def test_a_field_that_comes_back_to_what_it_was_is_no_change() -> None:
+def test_a_field_set_back_to_its_original_value_is_not_a_change() -> None:
     start = creation(KUBELET)
-    end = start.add("one", answer(cpu_shares=2)).add("two", answer(cpu_shares=512))
+    end = start.add("one", resources_response(cpu_shares=2)).add("two", resources_response(cpu_shares=512))
     assert end.changes == ()
     assert [str(each) for each in end.conflicts] == [
         "plugins one and two conflict on container_resources.cpu_shares: one set 2, two set 512"
@@ -32,9 +38,9 @@ def test_a_field_that_comes_back_to_what_it_was_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(("policy", "shares"), [(ConflictPolicy.LAST_WINS, 3), (ConflictPolicy.FIRST_WINS, 2)])
-def test_a_conflict_is_reported_by_name_and_settled_by_policy(policy: ConflictPolicy, shares: int) -> None:
-    first = creation(KUBELET).add("one", answer(cpu_shares=2))
-    end = first.add("two", answer(cpu_shares=3, cpu_period=7), policy)
+def test_a_conflict_is_reported_by_name_and_resolved_by_policy(policy: ConflictPolicy, shares: int) -> None:
+    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
+    end = first.add("two", resources_response(cpu_shares=3, cpu_period=7), policy)
     assert (resources_of(end).cpu_shares, resources_of(end).cpu_period) == (shares, 7)
     (conflict,) = end.conflicts
     assert (conflict.first.plugin, conflict.last.plugin, conflict.first.field) == (
@@ -44,14 +50,14 @@ def test_a_conflict_is_reported_by_name_and_settled_by_policy(policy: ConflictPo
     )
 
 
-def test_a_conflict_can_refuse_the_call() -> None:
-    first = creation(KUBELET).add("one", answer(cpu_shares=2))
+def test_a_conflict_can_reject_the_call() -> None:
+    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
     with pytest.raises(GovernorError, match="one and two conflict on container_resources") as caught:
-        first.add("two", answer(cpu_shares=3), ConflictPolicy.REFUSE)
+        first.add("two", resources_response(cpu_shares=3), ConflictPolicy.REFUSE)
     assert (caught.value.kind, caught.value.code) == (Kind.CONFLICT, "plugins-conflict")
 
 
-def test_two_plugins_that_agree_are_no_conflict() -> None:
-    first = creation(KUBELET).add("one", answer(cpu_shares=2))
-    end = first.add("two", answer(cpu_shares=2), ConflictPolicy.REFUSE)
+def test_two_plugins_that_set_the_same_value_do_not_conflict() -> None:
+    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
+    end = first.add("two", resources_response(cpu_shares=2), ConflictPolicy.REFUSE)
     assert (end.conflicts, [each.plugin for each in end.changes]) == ((), ["one"])

@@ -1,4 +1,4 @@
-"""What holds for every request and every answer."""
+"""Properties of merging that hold for all requests and responses."""
 
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -13,11 +13,11 @@ from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
 from governor.wire.hooks.points import HookResponse
 from tests.unit.runtimeproxy.hooks.strategies import (
-    Memory,
-    container_answers,
+    FixedRecords,
+    container_responses,
     create_requests,
     echo,
-    pod_answers,
+    pod_responses,
     run_requests,
     submessages,
     update_requests,
@@ -30,10 +30,10 @@ CALLS = {
     "UpdateContainerResourcesRequest": Call.UPDATE_CONTAINER_RESOURCES,
 }
 requests = run_requests() | create_requests() | update_requests()
-asked = st.one_of(
-    st.tuples(run_requests(), pod_answers, pod_answers),
-    st.tuples(create_requests(), container_answers, container_answers),
-    st.tuples(update_requests(), container_answers, container_answers),
+exchanges = st.one_of(
+    st.tuples(run_requests(), pod_responses, pod_responses),
+    st.tuples(create_requests(), container_responses, container_responses),
+    st.tuples(update_requests(), container_responses, container_responses),
 )
 
 
@@ -43,7 +43,7 @@ def unmerged(request: CriRequest) -> MergedRequest:
     creation.config.linux.resources.cpu_shares = 7
     creation.config.linux.resources.cpuset_cpus = "0-7"
     creation.config.envs.add(key="a", value=b"1")
-    memory = Memory(
+    memory = FixedRecords(
         {"s": Sandbox("s", pod_of(PodSandboxConfig(labels={"team": "a"})))}, {"c": created_container(creation, "c")}
     )
     return begin(CALLS[request.DESCRIPTOR.name], request, memory)
@@ -51,9 +51,9 @@ def unmerged(request: CriRequest) -> MergedRequest:
 
 @brief
 @given(requests)
-def test_a_plugin_that_repeats_its_request_changes_nothing(request: CriRequest) -> None:
+def test_a_plugin_that_echoes_its_request_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
-    echoed = merged.add("parrot", echo(merged.hook_request))
+    echoed = merged.add("echo", echo(merged.hook_request))
     assert echoed.changes == ()
     assert echoed.unused == ()
     assert write(echoed.result()) == write(request)
@@ -61,25 +61,25 @@ def test_a_plugin_that_repeats_its_request_changes_nothing(request: CriRequest) 
 
 @brief
 @given(requests)
-def test_a_plugin_that_answers_nothing_changes_nothing(request: CriRequest) -> None:
+def test_an_empty_response_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
     silent = type(echo(merged.hook_request))()
     assert write(merged.add("silent", silent).result()) == write(request)
 
 
 @brief
-@given(asked)
-def test_a_second_plugin_with_the_same_answer_changes_nothing_more(
+@given(exchanges)
+def test_a_second_plugin_with_the_same_response_changes_nothing_more(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
-    request, answer, _ = drawn
-    after = unmerged(request).add("one", answer)
-    again = after.add("other", answer)
+    request, response, _ = drawn
+    after = unmerged(request).add("one", response)
+    again = after.add("other", response)
     assert again.applied == after.applied
 
 
 @brief
-@given(asked)
+@given(exchanges)
 def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
@@ -87,18 +87,18 @@ def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
     start = unmerged(request)
     first, second = start.add("one", one), start.add("other", other)
     assume(not {each.path for each in first.applied} & {each.path for each in second.applied})
-    # What is left out is understood against the whole request, which the first plugin may have changed.
+    # Whether a missing value is a removal depends on the whole request, which the first plugin may have changed.
     assume(all(each.new not in ("", None) for each in (*first.applied, *second.applied)))
     forwards, backwards = first.add("other", other), second.add("one", one)
     assume(all(each.new not in ("", None) for each in (*forwards.applied, *backwards.applied)))
-    # Who repeats what the other one changes contradicts it, though alone it changes nothing.
+    # A plugin that echoes a value which the other one changes conflicts with it, though alone it changes nothing.
     assume(not forwards.conflicts and not backwards.conflicts)
     assert write(forwards.result()) == write(backwards.result())
 
 
 @brief
-@given(asked)
-def test_conflicts_are_reported_and_settled_by_policy(drawn: tuple[CriRequest, HookResponse, HookResponse]) -> None:
+@given(exchanges)
+def test_conflicts_are_reported_and_resolved_by_policy(drawn: tuple[CriRequest, HookResponse, HookResponse]) -> None:
     request, one, other = drawn
     first = unmerged(request).add("one", one)
     last_wins = first.add("other", other, ConflictPolicy.LAST_WINS)
@@ -116,7 +116,7 @@ def test_conflicts_are_reported_and_settled_by_policy(drawn: tuple[CriRequest, H
 
 
 @brief
-@given(asked)
+@given(exchanges)
 def test_fields_of_later_versions_are_kept_whatever_plugins_change(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
 ) -> None:
@@ -128,7 +128,7 @@ def test_fields_of_later_versions_are_kept_whatever_plugins_change(
 
 @brief
 @given(requests)
-def test_reading_and_writing_keeps_everything(request: CriRequest) -> None:
+def test_decoding_and_encoding_keeps_everything(request: CriRequest) -> None:
     body = write(request)
     again = read(CALLS[request.DESCRIPTOR.name], body)
     assert again == request
@@ -137,11 +137,11 @@ def test_reading_and_writing_keeps_everything(request: CriRequest) -> None:
 
 
 def unknown(request: CriRequest) -> int:
-    """How many fields of later versions there are."""
+    """Return the number of unknown fields."""
     return sum(len(UnknownFieldSet(each)) for each in submessages(request))
 
 
 def removed_variables(request: CriRequest) -> int:
-    """How many of them went with variables that a plugin may have removed."""
+    """Return the number of unknown fields in variables that a plugin may have removed."""
     config = getattr(request, "config", None)
     return sum(len(UnknownFieldSet(each)) for each in getattr(config, "envs", ()))

@@ -1,4 +1,4 @@
-"""What of a plugin's answer counts, field by field."""
+"""Which fields of a plugin's response count as changes."""
 
 from typing import Any
 
@@ -10,8 +10,16 @@ from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.merge import begin
 from governor.runtimeproxy.hooks.resources import FIELDS
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, answer, creation, repeated, resources_of, told
-from tests.unit.runtimeproxy.hooks.strategies import Memory
+from tests.unit.runtimeproxy.hooks.requests import (
+    KUBELET,
+    POD,
+    change_texts,
+    creation,
+    echoed,
+    resources_of,
+    resources_response,
+)
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords
 
 
 def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
@@ -34,58 +42,60 @@ def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
         ("cpuset_mems", "0"),
     ],
 )
-@pytest.mark.parametrize("repeats", [False, True], ids=["sparse", "repeating"])
-def test_a_field_that_a_plugin_sets_is_the_only_one_that_changes(name: str, value: Any, repeats: bool) -> None:
+@pytest.mark.parametrize("echoes", [False, True], ids=["sparse", "echoing"])
+def test_a_field_that_a_plugin_sets_is_the_only_one_that_changes(name: str, value: Any, echoes: bool) -> None:
     start = creation(KUBELET)
-    response = repeated(start, **{name: value}) if repeats else answer(**{name: value})
+    response = echoed(start, **{name: value}) if echoes else resources_response(**{name: value})
     end = start.add("plugin", response)
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {name: value})
     assert [each.path for each in end.changes] == [("container_resources", name)]
 
 
-def test_a_plugin_that_repeats_its_request_can_clear_a_cpuset() -> None:
+def test_a_plugin_that_echoes_its_request_can_clear_a_cpuset() -> None:
     start = creation(KUBELET)
-    end = start.add("plugin", repeated(start, cpuset_cpus="", cpu_shares=2))
+    end = start.add("plugin", echoed(start, cpuset_cpus="", cpu_shares=2))
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {"cpuset_cpus": "", "cpu_shares": 2})
 
 
 @pytest.mark.parametrize(
     "response",
     [
-        answer(),
-        answer(cpu_shares=2),
-        answer(cpu_shares=512),
-        answer(cpu_period=100000, cpu_quota=50000),
-        answer(cpu_period=100000, cpu_quota=50000, cpu_shares=512, memory_limit_in_bytes=1 << 30),
-        answer(unified={"memory.oom.group": "1"}),
+        resources_response(),
+        resources_response(cpu_shares=2),
+        resources_response(cpu_shares=512),
+        resources_response(cpu_period=100000, cpu_quota=50000),
+        resources_response(cpu_period=100000, cpu_quota=50000, cpu_shares=512, memory_limit_in_bytes=1 << 30),
+        resources_response(unified={"memory.oom.group": "1"}),
     ],
 )
-def test_a_plugin_that_answers_only_some_fields_clears_no_cpuset(response: Any) -> None:
+def test_a_plugin_that_returns_only_some_fields_clears_no_cpuset(response: Any) -> None:
     assert resources_of(creation(KUBELET).add("plugin", response)).cpuset_cpus == "0-3"
 
 
-def test_where_nothing_else_was_sent_an_empty_cpuset_is_silence() -> None:
+def test_an_empty_cpuset_is_unset_if_nothing_else_was_sent() -> None:
     for only in ({"cpuset_cpus": "0-3"}, {"cpuset_cpus": "0-3", "cpu_shares": 2}):
-        assert resources_of(creation(only).add("plugin", answer(cpu_shares=2))).cpuset_cpus == "0-3"
+        assert resources_of(creation(only).add("plugin", resources_response(cpu_shares=2))).cpuset_cpus == "0-3"
 
 
-def test_what_an_earlier_plugin_set_does_not_make_a_later_answer_whole() -> None:
-    first = creation({"cpuset_cpus": "0-3"}).add("one", answer(cpu_shares=2, cpu_period=1000))
-    assert resources_of(first.add("other", answer(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
+def test_values_of_an_earlier_plugin_do_not_count_as_echoed() -> None:
+    first = creation({"cpuset_cpus": "0-3"}).add("one", resources_response(cpu_shares=2, cpu_period=1000))
+    assert resources_of(first.add("other", resources_response(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
 
 
-def test_d22_silence_resets_no_oom_score_and_drops_no_hugepages() -> None:
-    end = creation(KUBELET).add("plugin", answer(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}]))
+def test_d22_unset_fields_reset_no_oom_score_and_drop_no_hugepages() -> None:
+    end = creation(KUBELET).add(
+        "plugin", resources_response(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}])
+    )
     assert resources_of(end).oom_score_adj == 900
     assert [(each.page_size, each.limit) for each in resources_of(end).hugepage_limits] == [("2Mi", 9), ("1Gi", 7)]
-    assert told(end) == [
+    assert change_texts(end) == [
         "plugin changed container_resources.cpu_shares from 512 to 2",
         'plugin changed container_resources.hugepage_limits["2Mi"] from 0 to 9',
     ]
 
 
-def test_entries_of_unified_and_page_sizes_are_added_to_those_there_are() -> None:
-    extra = answer(unified={"memory.high": "5"}, hugepage_limits=[{"page_size": "64Ki", "limit": 0}])
+def test_unified_entries_and_page_sizes_are_added() -> None:
+    extra = resources_response(unified={"memory.high": "5"}, hugepage_limits=[{"page_size": "64Ki", "limit": 0}])
     resources = resources_of(creation(KUBELET).add("plugin", extra))
     assert dict(resources.unified) == {"memory.oom.group": "1", "memory.high": "5"}
     assert [each.page_size for each in resources.hugepage_limits] == ["2Mi", "1Gi", "64Ki"]
@@ -95,52 +105,52 @@ def test_entries_of_unified_and_page_sizes_are_added_to_those_there_are() -> Non
     ("name", "value"),
     [("cpu_shares", -1), ("cpu_period", -5), ("cpu_quota", -2), ("oom_score_adj", 1001), ("oom_score_adj", -1001)],
 )
-def test_a_number_that_means_nothing_makes_the_answer_unusable(name: str, value: int) -> None:
+def test_a_number_out_of_range_makes_the_response_invalid(name: str, value: int) -> None:
     with pytest.raises(GovernorError, match=f"{name} cannot be {value}") as caught:
-        creation(KUBELET).add("plugin", answer(**{name: value}))
+        creation(KUBELET).add("plugin", resources_response(**{name: value}))
     assert caught.value.kind is Kind.INVALID
 
 
-def test_a_meaningless_number_of_kubelet_itself_is_nobody_elses_fault() -> None:
+def test_an_out_of_range_number_from_kubelet_does_not_fail_the_plugin() -> None:
     start = creation({"cpu_shares": -7})
-    assert start.add("plugin", repeated(start)).changes == ()
+    assert start.add("plugin", echoed(start)).changes == ()
 
 
 def test_d3_resources_are_set_in_a_request_without_a_linux_part() -> None:
-    end = creation().add("plugin", answer(cpu_shares=2))
+    end = creation().add("plugin", resources_response(cpu_shares=2))
     assert resources_of(end).cpu_shares == 2
 
 
 def test_d3_resources_are_set_in_a_request_without_a_config() -> None:
     response = hooks.PodSandboxHookResponse(resources={"cpu_shares": 2}, cgroup_parent="/x", labels={"a": "b"})
-    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), Memory()).add("plugin", response)
+    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), FixedRecords()).add("plugin", response)
     expected = cri.PodSandboxConfig(linux={"cgroup_parent": "/x", "resources": {"cpu_shares": 2}}, labels={"a": "b"})
     assert end.result() == cri.RunPodSandboxRequest(config=expected)
 
 
-def test_unset_parts_stay_unset() -> None:
-    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), Memory())
+def test_unset_fields_stay_unset() -> None:
+    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), FixedRecords())
     assert start.hook_request == hooks.PodSandboxHookRequest()
     end = start.add("plugin", hooks.PodSandboxHookResponse(resources={}))
     assert end.result() == cri.RunPodSandboxRequest(config={})
     assert creation().hook_request.HasField("container_resources") is False
 
 
-def test_labels_and_annotations_are_added_and_none_is_dropped() -> None:
-    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), Memory())
+def test_labels_and_annotations_are_added_and_never_dropped() -> None:
+    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), FixedRecords())
     end = start.add("plugin", hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""}))
     result = end.result()
     assert isinstance(result, cri.RunPodSandboxRequest)
     assert dict(result.config.labels) == {"app": "shop"}
     assert dict(result.config.annotations) == {"note": "x", "x.io/y": ""}
     assert result.config.linux == POD.linux
-    assert told(end) == [
+    assert change_texts(end) == [
         "plugin changed annotations[\"x.io/y\"] from None to ''",
         "plugin changed labels.app from 'web' to 'shop'",
     ]
 
 
-def test_the_cgroup_parent_of_a_container_goes_where_the_runtime_looks_for_it() -> None:
+def test_the_cgroup_parent_of_a_container_is_set_in_its_sandbox_config() -> None:
     end = creation().add("plugin", hooks.ContainerResourceHookResponse(pod_cgroup_parent="/besteffort"))
     result = end.result()
     assert isinstance(result, cri.CreateContainerRequest)

@@ -1,4 +1,4 @@
-"""Which pod and container a call is about."""
+"""The pod and container that a call concerns."""
 
 import pytest
 from google.protobuf.message import Message
@@ -9,7 +9,7 @@ from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.subject import decode_subject, subject_of
 from governor.runtimeproxy.ops.control import Subject
-from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, KnownPod
+from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, PodRecords
 
 POD = Subject("shop", "web", "u-1")
 IN_SANDBOX = Subject("shop", "web", "u-1", "s1")
@@ -30,13 +30,13 @@ IN_SANDBOX = Subject("shop", "web", "u-1", "s1")
         ("ListContainers", cri_pb2.ListContainersRequest(), Subject()),
     ],
 )
-def test_a_call_is_about_what_its_message_and_the_records_say(method: str, message: Message, subject: Subject) -> None:
-    assert decode_subject(method, message.SerializeToString(), KnownPod()) == subject
+def test_the_subject_comes_from_the_message_and_the_records(method: str, message: Message, subject: Subject) -> None:
+    assert decode_subject(method, message.SerializeToString(), PodRecords()) == subject
 
 
-def test_kubelets_own_word_about_a_new_containers_pod_counts() -> None:
+def test_the_pod_of_a_new_container_comes_from_kubelets_request() -> None:
     request = cri_pb2.CreateContainerRequest(pod_sandbox_id="unknown", sandbox_config=CONFIG)
-    assert decode_subject("CreateContainer", request.SerializeToString(), KnownPod()) == Subject(
+    assert decode_subject("CreateContainer", request.SerializeToString(), PodRecords()) == Subject(
         "shop", "web", "u-1", "unknown"
     )
 
@@ -47,16 +47,16 @@ def test_every_held_call_has_a_subject(call: Call) -> None:
     for field in ("pod_sandbox_id", "container_id"):
         if field in request.DESCRIPTOR.fields_by_name:
             setattr(request, field, "s1" if field == "pod_sandbox_id" else "c1")
-    assert subject_of(request, KnownPod()) != Subject() or call is Call.RUN_POD_SANDBOX
+    assert subject_of(request, PodRecords()) != Subject() or call is Call.RUN_POD_SANDBOX
 
 
 @given(method=st.sampled_from([*Call, "ContainerStatus", "Version", "Anything"]), message=st.binary(max_size=100))
-def test_no_message_is_too_odd(method: str, message: bytes) -> None:
-    assert isinstance(decode_subject(method, message, KnownPod()), Subject)
+def test_any_bytes_have_a_subject(method: str, message: bytes) -> None:
+    assert isinstance(decode_subject(method, message, PodRecords()), Subject)
 
 
 @pytest.mark.parametrize(
-    ("text", "is_meant"),
+    ("text", "matches"),
     [
         ("web", True),
         ("shop/web", True),
@@ -68,6 +68,6 @@ def test_no_message_is_too_odd(method: str, message: bytes) -> None:
         ("", False),
     ],
 )
-def test_a_pod_is_named_in_several_ways(text: str, is_meant: bool) -> None:
-    assert MAIN.matches(text) is is_meant
+def test_a_subject_matches_name_uid_and_sandbox_id_prefix(text: str, matches: bool) -> None:
+    assert MAIN.matches(text) is matches
     assert not Subject().matches(text)

@@ -1,4 +1,4 @@
-"""The nouns of the control socket: which calls a filter selects, and how calls and pods are told to people."""
+"""Messages of the control socket, filters, and the text output of calls and pods."""
 
 import datetime
 from typing import Any
@@ -56,7 +56,7 @@ FAILED = Trail(TIME, "CreateContainer", asked=(PluginCall("p", "PreCreateContain
 
 
 @pytest.mark.parametrize(
-    ("wanted", "seen", "is_selected"),
+    ("call_filter", "call", "is_selected"),
     [
         (CallFilter(), call(), True),
         (CallFilter(pod="web"), call(), True),
@@ -73,8 +73,10 @@ FAILED = Trail(TIME, "CreateContainer", asked=(PluginCall("p", "PreCreateContain
         (CallFilter(pod="web", held=True), call(), False),
     ],
 )
-def test_a_filter_selects_calls_for_which_all_of_it_holds(wanted: CallFilter, seen: TapCall, is_selected: bool) -> None:
-    assert wanted.selects(seen) is is_selected
+def test_a_filter_selects_calls_that_match_all_its_fields(
+    call_filter: CallFilter, call: TapCall, is_selected: bool
+) -> None:
+    assert call_filter.selects(call) is is_selected
 
 
 CHANGED = Trail(TIME, "RunPodSandbox", changes=(changed("p", ("annotations", "a.b/c"), None, 1),))
@@ -90,12 +92,12 @@ CHANGED = Trail(TIME, "RunPodSandbox", changes=(changed("p", ("annotations", "a.
         TapDropped(7),
     ],
 )
-def test_a_line_is_read_as_it_was_written(line: TapLine) -> None:
+def test_a_line_survives_encoding_and_decoding(line: TapLine) -> None:
     assert msgspec.json.decode(msgspec.json.encode(line), type=TapLine) == line
 
 
-def test_a_change_is_told_without_its_secrets_and_its_length() -> None:
-    change = Change("p", ("container_envs", "k" * 30), Secret("geheim"), Secret("geheimer"))
+def test_a_masked_change_has_no_secrets_and_is_cut() -> None:
+    change = Change("p", ("container_envs", "k" * 30), Secret("secret"), Secret("secret2"))
     assert msgspec.to_builtins(change.masked(10)) == {
         "plugin": "p",
         "path": ("container_...", "kkkkkkkkkk..."),
@@ -108,7 +110,7 @@ def test_a_change_is_told_without_its_secrets_and_its_length() -> None:
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_every_failure_has_a_status_and_is_the_same_on_the_other_side(kind: Kind) -> None:
+def test_every_error_kind_has_a_status_and_survives_the_socket(kind: Kind) -> None:
     error = msgspec.json.decode(msgspec.json.encode(ErrorBody(kind, "a-code", "why")), type=ErrorBody).error()
     assert (error.kind, error.code, error.message) == (kind, "a-code", "why")
     assert _STATUS[kind] >= 400
@@ -119,7 +121,7 @@ def test_a_status_has_a_name(status: bytes, name: str) -> None:
     assert name_of(status) == name
 
 
-def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
+def test_a_call_is_one_printable_line() -> None:
     trail = Trail(
         TIME,
         "CreateContainer",
@@ -129,7 +131,7 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
         ),
         changes=(
             changed("a", ("container_resources", "cpu_shares"), 0, 512),
-            changed("a", ("container_envs", "T"), None, Secret("geheim")),
+            changed("a", ("container_envs", "T"), None, Secret("secret")),
         ),
         unused=("a changed labels.x",),
         refusal="plugin b rejected",
@@ -150,7 +152,7 @@ def test_a_call_is_one_line_that_a_terminal_can_take() -> None:
     assert line.isprintable()
 
 
-def test_a_call_of_which_little_is_known_is_a_line_too() -> None:
+def test_a_call_without_details_is_one_line() -> None:
     line = call_text(call(seconds=None, status="", outcome="cancelled", subject=Subject(container_id="c" * 64)))
     assert line.split() == ["03:04:05.678Z", "?", "cancelled", "CreateContainer", "c" * 13]
 
@@ -168,14 +170,14 @@ PODS = PodList(
 @pytest.mark.parametrize(
     ("text", "found"), [("shop/web", "u-1"), ("db", "u-3"), ("u-2", "u-2"), ("77", "u-1"), ("5ab2", "u-2")]
 )
-def test_a_pod_is_found_by_each_of_its_names(text: str, found: str) -> None:
+def test_a_pod_is_found_by_name_uid_or_sandbox_id(text: str, found: str) -> None:
     assert find_pod(PODS, text).uids == (found,)
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("nobody", Kind.NOT_FOUND), ("", Kind.NOT_FOUND)]
+    ("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("unknown", Kind.NOT_FOUND), ("", Kind.NOT_FOUND)]
 )
-def test_what_names_no_single_pod_is_refused(text: str, kind: Kind) -> None:
+def test_a_text_that_matches_not_exactly_one_pod_is_rejected(text: str, kind: Kind) -> None:
     with pytest.raises(GovernorError) as caught:
         find_pod(PODS, text)
     assert caught.value.kind is kind
@@ -193,7 +195,7 @@ def explanation(**more: Any) -> PodExplanation:
         cgroup_parent="/pods",
         containers=(container,),
     )
-    turns = (PluginEntry("asked", True, timeout_s=2, policy="Fail"), PluginEntry("other", False, why="the reason"))
+    turns = (PluginEntry("tuner", True, timeout_s=2, policy="Fail"), PluginEntry("other", False, why="the reason"))
     given: dict[str, Any] = {
         "namespace": "shop",
         "name": "web",
@@ -205,8 +207,8 @@ def explanation(**more: Any) -> PodExplanation:
     return PodExplanation(**{**given, **more})
 
 
-def test_people_read_what_matters_of_a_pod() -> None:
-    changes = (changed("asked", ("annotations", "a.b/c"), None, "d"),)
+def test_the_explanation_shows_selected_labels_plugins_and_changes() -> None:
+    changes = (changed("tuner", ("annotations", "a.b/c"), None, "d"),)
     trail = Trail(TIME, "RunPodSandbox", changes=changes, left_out=7)
     text = explanation_text(explanation(trails=(trail, FAILED), problems=("error: x.json: is empty",)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -215,9 +217,9 @@ def test_people_read_what_matters_of_a_pod() -> None:
         "annotations: a.b/c=d, 1 not shown here (-o yaml shows them)",
         "cgroup parent: /pods",
         "main c1 0 cpu_shares=512, unified={memory.high: 1} 0",
-        "PreRunPodSandbox RunPodSandbox 1. asked 2s Fail -",
+        "PreRunPodSandbox RunPodSandbox 1. tuner 2s Fail -",
         "other all the reason",
-        '2026-01-02 03:04:05Z RunPodSandbox - asked annotations["a.b/c"] (none) d',
+        '2026-01-02 03:04:05Z RunPodSandbox - tuner annotations["a.b/c"] (none) d',
         "2026-01-02 03:04:05Z RunPodSandbox - - and 7 more - -",
         "2026-01-02 03:04:05Z PreCreateContainer - p let through hangs",
         "error: x.json: is empty",
@@ -225,7 +227,7 @@ def test_people_read_what_matters_of_a_pod() -> None:
         assert line in lines
 
 
-def test_of_very_much_people_read_the_beginning_and_how_much_there_is() -> None:
+def test_long_explanations_and_calls_are_cut_and_counted() -> None:
     many = {f"k{number:02}": "v" * 500 for number in range(40)}
     changes = tuple(changed("p", ("annotations", key), None, value) for key, value in many.items())
     trail = Trail(TIME, "RunPodSandbox", changes=changes, left_out=5)
@@ -240,13 +242,13 @@ def test_of_very_much_people_read_the_beginning_and_how_much_there_is() -> None:
     assert line.endswith("and 37 more changes")
 
 
-def test_people_are_told_why_there_is_little_to_read() -> None:
+def test_the_explanation_says_why_it_is_short() -> None:
     text = explanation_text(explanation(kept=False, sandboxes=(), hooks=()))
     assert "this comes from the runtime" in text
     assert "It has no sandbox: it never ran or is gone." in text
 
 
-def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     bad = "x\x1b[2J\x9b1m\r\u202e"
     container = ContainerExplanation(bad, bad, resources={"cpuset_cpus": bad, "unified": {bad: bad}})
     sandbox = SandboxExplanation(
@@ -281,9 +283,9 @@ def test_what_pods_and_plugins_are_called_does_nothing_to_a_terminal() -> None:
     with pytest.raises(GovernorError) as caught:
         find_pod(PodList(True, two), "web")
 
-    told = [
+    lines = [
         *text.split("\n"),
         *(each.reason for each in caught.value.details),
         call_text(call(status=bad, trail=trail)),
     ]
-    assert all(line.isprintable() for line in told)
+    assert all(line.isprintable() for line in lines)

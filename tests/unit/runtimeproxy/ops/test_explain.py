@@ -1,4 +1,4 @@
-"""Why a plugin is not asked, and what several plugins' files mean together."""
+"""Why a plugin is not called, and lint of plugin files together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +49,7 @@ def registered(*plugins: Registration) -> Registrations:
         ),
     ],
 )
-def test_it_is_told_why_a_plugin_is_not_asked(registration: Registration, labels: Mapping[str, str], why: str) -> None:
+def test_the_reason_why_a_plugin_is_not_called(registration: Registration, labels: Mapping[str, str], why: str) -> None:
     assert why_not_called(registration, RUN, labels) == why
 
 
@@ -61,25 +61,25 @@ EXPRESSIONS = st.builds(
 
 @given(
     labels=st.dictionaries(TEXTS, TEXTS),
-    wanted=st.dictionaries(TEXTS, TEXTS, max_size=2),
+    match_labels=st.dictionaries(TEXTS, TEXTS, max_size=2),
     expressions=st.lists(EXPRESSIONS, max_size=2),
 )
-def test_there_is_a_reason_exactly_if_the_plugin_is_not_asked(
-    labels: dict[str, str], wanted: dict[str, str], expressions: list[Expression]
+def test_there_is_a_reason_exactly_if_the_plugin_is_not_called(
+    labels: dict[str, str], match_labels: dict[str, str], expressions: list[Expression]
 ) -> None:
-    registration = plugin(match_labels=wanted, match_expressions=tuple(expressions))
-    asked = registered(registration).selecting(RUN, labels)
-    assert bool(why_not_called(registration, RUN, labels)) is not bool(asked)
+    registration = plugin(match_labels=match_labels, match_expressions=tuple(expressions))
+    called = registered(registration).selecting(RUN, labels)
+    assert bool(why_not_called(registration, RUN, labels)) is not bool(called)
 
 
-def test_plugins_of_one_order_that_meet_at_a_hook_are_told_once() -> None:
+def test_plugins_with_the_same_order_are_reported_once() -> None:
     plugins = registered(plugin("a", RUN, CREATE), plugin("b", RUN, CREATE), plugin("c", CREATE, order=1))
     [found] = shared_orders(plugins)
     assert str(found).startswith("warning: b.json: order: equals that of a.json, so")
     assert "PreRunPodSandbox, PreCreateContainer" in str(found)
 
 
-def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
+def test_each_of_many_plugins_with_the_same_order_is_reported_once() -> None:
     plugins = [plugin(name, RUN, CREATE) for name in "abcd"]
     found = [str(each) for each in shared_orders(registered(*plugins))]
     assert [each.partition(", so")[0] for each in found] == [
@@ -89,7 +89,7 @@ def test_of_many_plugins_of_one_order_each_is_told_once() -> None:
     ]
 
 
-def test_plugins_that_no_pod_can_have_both_do_not_meet() -> None:
+def test_plugins_with_disjoint_selectors_may_share_an_order() -> None:
     one, two = plugin("a", match_labels={"app": "x"}), plugin("b", match_labels={"app": "y"})
     both = plugin("b", match_labels={"other": "y"})
     assert list(shared_orders(registered(one, two))) == []
@@ -97,18 +97,18 @@ def test_plugins_that_no_pod_can_have_both_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize(("timeout_s", "count"), [(57.5, 0), (57.6, 1)])
-def test_time_that_kubelet_does_not_give_is_told(timeout_s: float, count: int) -> None:
+def test_timeouts_beyond_kubelets_deadline_are_reported(timeout_s: float, count: int) -> None:
     plugins = registered(plugin("a", timeout_s=timeout_s), plugin("b", timeout_s=57.5))
     assert len(list(excessive_timeouts(plugins, 2.0, 120.0))) == count
 
 
-def test_the_control_socket_is_beside_kubelets_unless_it_is_named() -> None:
+def test_the_control_socket_defaults_to_a_path_beside_kubelets_socket() -> None:
     assert Settings().control_path == "/var/run/koord-runtimeproxy/runtimeproxy-control.sock"
     assert Settings(koord_runtimeproxy_endpoint="unix:///run/x").control_path == "/run/x-control.sock"
     assert Settings(control_endpoint="unix:///run/c.sock").control_path == "/run/c.sock"
 
 
 @pytest.mark.parametrize("path", ["relative", "/var/run/containerd/containerd.sock", "/k.sock"])
-def test_a_control_socket_that_cannot_be_is_refused(path: str) -> None:
+def test_an_invalid_control_socket_is_rejected(path: str) -> None:
     with pytest.raises(Exception, match=path):
         Settings(control_endpoint=path, koord_runtimeproxy_endpoint="/k.sock")

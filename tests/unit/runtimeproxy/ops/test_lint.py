@@ -1,4 +1,4 @@
-"""What lint says of files and sockets by who may use them."""
+"""Lint of the permissions of files and sockets."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ FILE, DIRECTORY = stat.S_IFREG, stat.S_IFDIR
 
 @contextmanager
 def without_access(directory: Path) -> Iterator[None]:
-    """As somebody who may not look into a directory; nothing is kept from root."""
+    """Run as a user without access to a directory; root has access to all."""
     directory.chmod(0)
     user = os.geteuid()
     if user == 0:
@@ -29,7 +29,7 @@ def without_access(directory: Path) -> Iterator[None]:
         directory.chmod(0o700)
 
 
-def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> None:
+def test_a_socket_without_access_is_reported(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
     with without_access(private):
@@ -38,7 +38,7 @@ def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("mode", "user", "group", "told"),
+    ("mode", "user", "group", "reason"),
     [
         (FILE | 0o644, 0, 0, ""),
         (FILE | 0o664, 0, 0, ""),
@@ -53,11 +53,11 @@ def test_a_socket_that_lint_may_not_look_at_is_told_as_such(tmp_path: Path) -> N
         (DIRECTORY | 0o775, 0, 99, "is writable by group 99 (mode 0775)"),
     ],
 )
-def test_it_is_told_who_else_can_write(
-    mode: int, user: int, group: int, told: str, monkeypatch: pytest.MonkeyPatch
+def test_write_access_of_others_is_reported(
+    mode: int, user: int, group: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 7)
     monkeypatch.setattr(os, "getegid", lambda: 8)
     found = SimpleNamespace(st_mode=mode, st_uid=user, st_gid=group)
     monkeypatch.setattr(Path, "stat", lambda _path: found)
-    assert writable_by_others(Path("/x")) == told
+    assert writable_by_others(Path("/x")) == reason

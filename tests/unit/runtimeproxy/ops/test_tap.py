@@ -1,4 +1,4 @@
-"""Who looks at calls: told in order, bounded, and only while they look."""
+"""The tap: calls are published in order, bounded, and only while there are readers."""
 
 import datetime
 from contextlib import AsyncExitStack, aclosing
@@ -14,7 +14,7 @@ from governor.runtimeproxy.http2.events import RequestData, StreamClosed, Stream
 from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.ops.control import CallFilter, Subject, TapCall, TapDropped, TapLine, TapOpened
 from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
-from tests.unit.runtimeproxy.pods import MAIN, KnownPod
+from tests.unit.runtimeproxy.pods import MAIN, PodRecords
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 PATH = b"/runtime.v1.RuntimeService/"
@@ -28,7 +28,7 @@ def read(part: bytes) -> list[TapLine]:
     return [msgspec.json.decode(line, type=TapLine) for line in part.splitlines()]
 
 
-async def test_the_first_who_looks_and_the_last_who_leaves_are_noticed() -> None:
+async def test_the_first_and_the_last_reader_trigger_changed() -> None:
     tap, changes = Tap(), list[bool]()
 
     def changed() -> int:
@@ -45,7 +45,7 @@ async def test_the_first_who_looks_and_the_last_who_leaves_are_noticed() -> None
     assert changes == [True, False]
 
 
-async def test_each_is_told_what_it_wants_in_order() -> None:
+async def test_a_reader_receives_matching_calls_in_order() -> None:
     tap = Tap()
     async with aclosing(tap.lines(CallFilter(method="V*"))) as lines:
         await anext(lines)
@@ -54,19 +54,19 @@ async def test_each_is_told_what_it_wants_in_order() -> None:
         assert read(await anext(lines)) == [call("/s/Version"), call("/s/Verify")]
 
 
-async def test_who_does_not_keep_up_is_told_how_much_it_lost() -> None:
+async def test_a_slow_reader_receives_the_number_of_dropped_calls() -> None:
     tap = Tap()
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
         for _ in range(1500):
             tap.publish(call())
-        told = read(await anext(lines))
-        assert (len(told) - 1, told[-1]) == (1024, TapDropped(476))
+        lines_read = read(await anext(lines))
+        assert (len(lines_read) - 1, lines_read[-1]) == (1024, TapDropped(476))
         tap.publish(call())
         assert read(await anext(lines)) == [call()]
 
 
-async def test_one_reader_too_many_is_refused() -> None:
+async def test_one_reader_too_many_is_rejected() -> None:
     tap = Tap()
     async with AsyncExitStack() as stack:
         for _ in range(8):
@@ -78,23 +78,23 @@ async def test_one_reader_too_many_is_refused() -> None:
     tap.check_capacity()
 
 
-async def seen(message: bytes, *events: Any, method: bytes = b"ContainerStatus") -> TapCall:
-    """What is told of a stream on which this was said in two parts."""
+async def tapped(message: bytes, *events: Any, method: bytes = b"ContainerStatus") -> TapCall:
+    """Return the published call of a stream whose request arrives in two parts."""
     tap = Tap()
-    watch = ConnectionTap(tap, KnownPod())
+    connection = ConnectionTap(tap, PodRecords())
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
-        watch.opened(StreamOpened(1, PATH + method, [(b":path", PATH + method), *events]))
-        watch.received(RequestData(1, message[:3]))
-        watch.received(RequestData(1, message[3:]))
-        watch.ended(StreamClosed(1, PATH + method, False, Outcome.COMPLETED, b"5"), None)
+        connection.opened(StreamOpened(1, PATH + method, [(b":path", PATH + method), *events]))
+        connection.received(RequestData(1, message[:3]))
+        connection.received(RequestData(1, message[3:]))
+        connection.ended(StreamClosed(1, PATH + method, False, Outcome.COMPLETED, b"5"), None)
         [line] = read(await anext(lines))
     assert isinstance(line, TapCall)
     return line
 
 
-async def test_a_stream_is_told_with_what_was_said_on_it() -> None:
-    line = await seen(wrap(cri_pb2.ContainerStatusRequest(container_id="c1").SerializeToString()))
+async def test_a_stream_is_published_with_its_subject() -> None:
+    line = await tapped(wrap(cri_pb2.ContainerStatusRequest(container_id="c1").SerializeToString()))
     assert (line.subject, line.status, line.outcome, line.held) == (MAIN, "NOT_FOUND", "completed", False)
     assert line.seconds is not None
 
@@ -104,15 +104,15 @@ async def test_a_stream_is_told_with_what_was_said_on_it() -> None:
     [b"", b"\1\0\0\0\3abc", b"\0\0\0\0\5abc", wrap(b"\xff" * 9), wrap(bytes(70_000))],
     ids=["nothing", "compressed", "cut", "garbage", "long"],
 )
-async def test_what_cannot_be_read_is_told_without_its_subject(message: bytes) -> None:
-    assert (await seen(message)).subject == Subject()
+async def test_an_undecodable_request_has_no_subject(message: bytes) -> None:
+    assert (await tapped(message)).subject == Subject()
 
 
-async def test_a_stream_that_was_there_before_has_no_duration() -> None:
+async def test_a_stream_opened_before_the_tap_has_no_duration() -> None:
     tap = Tap()
     async with aclosing(tap.lines(CallFilter())) as lines:
         await anext(lines)
-        ConnectionTap(tap, KnownPod()).ended(
+        ConnectionTap(tap, PodRecords()).ended(
             StreamClosed(1, PATH + b"GetContainerEvents", False, Outcome.CANCELLED, b""), None
         )
         [line] = read(await anext(lines))
@@ -120,8 +120,8 @@ async def test_a_stream_that_was_there_before_has_no_duration() -> None:
     assert (line.method, line.seconds, line.status, line.outcome) == ("GetContainerEvents", None, "", "cancelled")
 
 
-async def test_nothing_is_made_of_a_stream_when_nobody_looks_any_more() -> None:
-    watch = ConnectionTap(Tap(), KnownPod())
-    watch.opened(StreamOpened(1, PATH, []))
-    watch.ended(StreamClosed(1, PATH, False, Outcome.COMPLETED, b"0"), None)
-    assert watch._streams == {}
+async def test_a_stream_that_ends_after_the_tap_is_discarded() -> None:
+    connection = ConnectionTap(Tap(), PodRecords())
+    connection.opened(StreamOpened(1, PATH, []))
+    connection.ended(StreamClosed(1, PATH, False, Outcome.COMPLETED, b"0"), None)
+    assert connection._streams == {}

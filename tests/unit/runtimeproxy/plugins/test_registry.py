@@ -1,4 +1,4 @@
-"""The files in hookserver.d, good and bad, and who is asked."""
+"""Valid and invalid files in hookserver.d, and which plugins are called."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
 
 
 def load(**files: Any) -> Registrations:
-    """The registrations of these files, each given as bytes or as what is in it."""
+    """Return the registrations of these files, each given as bytes or as its JSON value."""
     return reload(Registrations(), contents(**files))
 
 
@@ -35,15 +35,15 @@ def only(registrations: Registrations) -> Registration:
     return registration
 
 
-def told(registrations: Registrations) -> list[str]:
+def problem_texts(registrations: Registrations) -> list[str]:
     return [str(problem) for problem in registrations.problems]
 
 
-def test_a_file_as_koordlet_writes_it_is_read() -> None:
+def test_a_file_written_by_koordlet_is_read() -> None:
     hooks = [*map(str, Hook), "PreRemoveRunPodSandbox"]
     found = load(koordlet={"remote-endpoint": "/var/run/k.sock", "failure-policy": "Ignore", "runtime-hooks": hooks})
     assert only(found) == Registration("koordlet", "/var/run/k.sock", dict.fromkeys(Hook, FailurePolicy.IGNORE))
-    assert told(found) == ["warning: koordlet.json: runtime-hooks: PreRemoveRunPodSandbox is never called"]
+    assert problem_texts(found) == ["warning: koordlet.json: runtime-hooks: PreRemoveRunPodSandbox is never called"]
 
 
 def test_all_optional_keys_are_read() -> None:
@@ -69,7 +69,7 @@ def test_all_optional_keys_are_read() -> None:
         match_labels={"tier": "batch"},
         match_expressions=(Expression("team", Operator.IN, ("a",)),),
     )
-    assert told(found) == []
+    assert problem_texts(found) == []
 
 
 @pytest.mark.parametrize("given", [None, "", "Ignore", "ignore"])
@@ -82,16 +82,16 @@ def test_a_timeout_is_seconds_or_a_duration(given: Any, timeout_s: float | None)
     assert only(load(a=GOOD | {"timeout": given})).timeout_s == timeout_s
 
 
-def test_what_is_null_is_as_if_it_were_not_there() -> None:
-    """As for koord-runtime-proxy, which is written in Go."""
+def test_null_keys_count_as_absent() -> None:
+    """As in koord-runtime-proxy, which is written in Go."""
     plain = {"remote-endpoint": "/run/a.sock", "runtime-hooks": ["PreRunPodSandbox"]}
     nulls = dict.fromkeys(("failure-policy", "order", "timeout", "selector"))
     found = load(a=plain | nulls)
     assert found == load(a=plain)
-    assert told(found) == []
+    assert problem_texts(found) == []
 
 
-def test_within_a_selector_and_the_policies_of_hooks_too() -> None:
+def test_null_keys_in_selectors_and_policies_count_as_absent() -> None:
     exists = {"key": "team", "operator": "Exists"}
     plain = GOOD | {"failure-policy": {}, "selector": {"matchExpressions": [exists]}}
     nulls = GOOD | {
@@ -99,18 +99,18 @@ def test_within_a_selector_and_the_policies_of_hooks_too() -> None:
         "selector": {"matchLabels": None, "matchExpressions": [exists | {"values": None}]},
     }
     assert load(a=nulls) == load(a=plain)
-    assert told(load(a=nulls)) == []
+    assert problem_texts(load(a=nulls)) == []
     no_selector = load(a=GOOD | {"selector": {"matchLabels": None, "matchExpressions": None}})
     assert no_selector == load(a=GOOD)
 
 
-def test_no_hooks_at_all_are_told_also_if_they_are_null() -> None:
-    assert told(load(a=GOOD | {"runtime-hooks": None})) == [
+def test_null_hooks_cause_a_warning() -> None:
+    assert problem_texts(load(a=GOOD | {"runtime-hooks": None})) == [
         "warning: a.json: runtime-hooks: names no hook, so the plugin is never called"
     ]
 
 
-WRONG: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "empty": (b"", "is empty"),
     "blank": (b" \n", "is empty"),
     "cut off": (b'{"remote-endpoint": "/run/a', "is not JSON"),
@@ -155,8 +155,8 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("file", "reason"), WRONG.values(), ids=WRONG)
-def test_d1_a_bad_file_is_reported_and_hurts_no_other(file: Any, reason: str) -> None:
+@pytest.mark.parametrize(("file", "reason"), INVALID.values(), ids=INVALID)
+def test_d1_an_invalid_file_is_reported_and_does_not_affect_others(file: Any, reason: str) -> None:
     found = load(bad=file, good=GOOD)
     assert list(found.by_file) == ["good.json"]
     errors = [str(each) for each in found.problems if each.is_error]
@@ -165,13 +165,13 @@ def test_d1_a_bad_file_is_reported_and_hurts_no_other(file: Any, reason: str) ->
     assert reason in errors[0]
 
 
-@pytest.mark.parametrize(("file", "reason"), WRONG.values(), ids=WRONG)
-def test_d1_a_file_that_becomes_bad_keeps_its_last_good_version(file: Any, reason: str) -> None:
+@pytest.mark.parametrize(("file", "reason"), INVALID.values(), ids=INVALID)
+def test_d1_the_last_valid_version_of_an_invalid_file_stays_in_force(file: Any, reason: str) -> None:
     good = load(a=GOOD)
     after = reload(good, contents(a=file))
     assert after.by_file == good.by_file
-    assert "its last valid version stays in force" in told(after)[0]
-    assert reason in told(after)[0]
+    assert "its last valid version stays in force" in problem_texts(after)[0]
+    assert reason in problem_texts(after)[0]
     assert reload(after, contents(a=GOOD)) == good
 
 
@@ -180,7 +180,7 @@ def test_d1_a_file_that_becomes_bad_keeps_its_last_good_version(file: Any, reaso
     st.binary(max_size=40)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
 )
-def test_d1_no_content_whatever_stops_the_reading(content: bytes) -> None:
+def test_d1_no_content_stops_the_reading_of_other_files(content: bytes) -> None:
     assert list(load(a=content, good=GOOD).by_file) == ["good.json"]
 
 
@@ -194,33 +194,35 @@ def test_d1_no_content_whatever_stops_the_reading(content: bytes) -> None:
         },
     )
 )
-def test_d1_no_type_of_value_stops_the_reading(values: dict[str, Any]) -> None:
+def test_d1_a_value_of_any_type_is_either_used_or_reported(values: dict[str, Any]) -> None:
     found = load(a=GOOD | values)
     assert ("a.json" in found.by_file) != any(each.is_error for each in found.problems)
 
 
-def test_a_file_that_cannot_be_read_keeps_its_last_good_version() -> None:
+def test_the_last_valid_version_of_an_unreadable_file_stays_in_force() -> None:
     good = load(a=GOOD)
     after = reload(good, {"a.json": PermissionError(13, "Permission denied")})
     assert after.by_file == good.by_file
-    assert told(after) == ["error: a.json: cannot be read: Permission denied; its last valid version stays in force"]
+    assert problem_texts(after) == [
+        "error: a.json: cannot be read: Permission denied; its last valid version stays in force"
+    ]
 
 
-def test_d20_a_file_that_is_gone_is_gone_at_once() -> None:
+def test_d20_a_deleted_file_unregisters_its_plugin_at_once() -> None:
     assert reload(load(a=GOOD), {}) == Registrations()
 
 
-def test_other_files_are_no_registrations() -> None:
+def test_other_files_are_ignored() -> None:
     text = json.dumps(GOOD).encode()
     others = ("a.json.tmp", ".a.json", "README", "json", "a.yaml")
     assert reload(Registrations(), dict.fromkeys(others, text)) == Registrations()
 
 
-def test_unknown_keys_and_useless_entries_are_reported() -> None:
+def test_unknown_keys_and_entries_without_effect_are_reported() -> None:
     odd = {"note": 1, "Timeout": 3, "failure-policy": {"PreStartContainer": "Fail"}}
     found = load(a=GOOD | odd, b={"remote-endpoint": "/b"})
     assert list(found.by_file) == ["a.json", "b.json"]
-    assert told(found) == [
+    assert problem_texts(found) == [
         "warning: a.json: Timeout: is an unknown key and has no effect; did you mean timeout?",
         "warning: a.json: note: is an unknown key and has no effect",
         "warning: a.json: failure-policy: PreStartContainer is not in runtime-hooks",
@@ -230,13 +232,13 @@ def test_unknown_keys_and_useless_entries_are_reported() -> None:
 
 
 def test_two_files_for_one_socket_are_reported() -> None:
-    assert told(load(a=GOOD, b=GOOD)) == [
+    assert problem_texts(load(a=GOOD, b=GOOD)) == [
         "warning: b.json: remote-endpoint: the same socket is registered by a.json; the plugin is called twice"
     ]
-    assert told(load(a=GOOD, b=GOOD | {"runtime-hooks": ["PreStartContainer"]})) == []
+    assert problem_texts(load(a=GOOD, b=GOOD | {"runtime-hooks": ["PreStartContainer"]})) == []
 
 
-def test_d6_all_plugins_of_a_hook_are_asked_in_their_order() -> None:
+def test_d6_all_plugins_of_a_hook_are_called_in_order() -> None:
     sockets = {name: GOOD | {"remote-endpoint": f"/{name}"} for name in "abcd"}
     found = load(
         a=sockets["a"] | {"order": 5},
@@ -249,7 +251,7 @@ def test_d6_all_plugins_of_a_hook_are_asked_in_their_order() -> None:
     assert found.of(Hook.PRE_START_CONTAINER) == ()
 
 
-def test_a_plugin_is_asked_about_the_pods_it_selects() -> None:
+def test_a_plugin_is_called_for_the_pods_it_selects() -> None:
     selective = GOOD | {"selector": {"matchLabels": {"tier": "batch"}}, "remote-endpoint": "/b", "order": 1}
     found = load(a=GOOD | {"failure-policy": "Ignore"}, b=selective)
     assert [each.name for each in found.selecting(Hook.PRE_RUN_POD_SANDBOX, {"tier": "batch"})] == ["a", "b"]

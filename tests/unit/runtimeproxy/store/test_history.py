@@ -1,4 +1,4 @@
-"""What is remembered of plugins' work: by pod, bounded, and no longer than the pod."""
+"""The history of plugins' changes: by pod, bounded, and evicted with the pod."""
 
 import datetime
 
@@ -23,14 +23,14 @@ def names(history: History) -> set[str]:
     return {each.name for each in history}
 
 
-def test_what_changed_nothing_is_not_remembered() -> None:
+def test_calls_without_changes_are_not_kept() -> None:
     history = History(set)
     history.add(pod("web"), trail(0, changed=False))
     history.add(pod("web"), Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1),)))
     assert history.of("shop", "web") == ()
 
 
-def test_failures_and_refusals_are() -> None:
+def test_failures_and_rejections_are_kept() -> None:
     history = History(set)
     failed = Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1, "hangs"),))
     refused = Trail(START, "RunPodSandbox", refusal="no")
@@ -39,7 +39,7 @@ def test_failures_and_refusals_are() -> None:
     assert history.of("shop", "web") == (failed, refused)
 
 
-def test_a_call_that_comes_again_and_again_drives_out_no_other() -> None:
+def test_a_frequent_call_does_not_evict_others() -> None:
     history = History(set)
     created = trail(0, "CreateContainer", "main")
     history.add(pod("web"), created)
@@ -50,14 +50,14 @@ def test_a_call_that_comes_again_and_again_drives_out_no_other() -> None:
     assert [each.time.second + 60 * each.time.minute for each in found[1:]] == [96, 97, 98, 99]
 
 
-def test_containers_of_a_pod_are_bounded_too() -> None:
+def test_containers_of_a_pod_are_bounded() -> None:
     history = History(set)
     for number in range(100):
         history.add(pod("web"), trail(number, "CreateContainer", f"c{number}"))
     assert [each.container for each in history.of("shop", "web")] == [f"c{number}" for number in range(68, 100)]
 
 
-def test_pods_that_are_known_stay_and_of_the_others_only_the_latest() -> None:
+def test_recorded_pods_are_kept_and_of_the_others_only_the_latest() -> None:
     known = {f"uid-of-kept{number}" for number in range(100)}
     history = History(lambda: known)
     for number in range(200):
@@ -68,7 +68,7 @@ def test_pods_that_are_known_stay_and_of_the_others_only_the_latest() -> None:
     }
 
 
-def test_the_history_goes_with_the_record() -> None:
+def test_the_history_is_evicted_with_the_record() -> None:
     known = {f"uid-of-pod{number}" for number in range(500)}
     history = History(lambda: known)
     for number in range(500):
@@ -79,7 +79,7 @@ def test_the_history_goes_with_the_record() -> None:
     assert "new" in names(history)
 
 
-def test_pods_of_one_name_are_told_together() -> None:
+def test_pods_of_one_name_share_a_history() -> None:
     history = History(set)
     history.add(pod("web", "first"), trail(1))
     history.add(pod("web", "second"), trail(0))
@@ -87,7 +87,7 @@ def test_pods_of_one_name_are_told_together() -> None:
     assert [each.time for each in history.of("shop", "web")] == [trail(0).time, trail(1).time]
 
 
-def test_what_nobody_can_be_named_for_is_not_remembered() -> None:
+def test_a_call_without_a_pod_is_not_kept() -> None:
     history = History(set)
     history.add(Subject(container_id="c1"), trail(0))
     assert list(history) == []

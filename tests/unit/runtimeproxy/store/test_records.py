@@ -1,18 +1,18 @@
-"""What is remembered when the runtime has done what it was asked."""
+"""Records of successful calls."""
 
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.store.records import created_container, started_sandbox, updated_container, updated_sandbox
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, answer, creation, environment
+from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, creation, environment_response, resources_response
 
 
-def test_a_sandbox_is_remembered_under_the_id_that_the_runtime_gave() -> None:
+def test_a_sandbox_is_recorded_under_the_id_from_the_runtime() -> None:
     sandbox = started_sandbox(cri.RunPodSandboxRequest(config=POD, runtime_handler="runc"), "s1")
     assert (sandbox.id, sandbox.pod.runtime_handler, sandbox.pod.pod_meta.uid) == ("s1", "runc", "u1")
 
 
-def test_a_container_is_remembered_as_the_plugins_made_it() -> None:
-    end = creation(KUBELET).add("one", answer(cpu_shares=2)).add("two", environment(A="1"))
+def test_a_container_is_recorded_with_the_plugins_changes() -> None:
+    end = creation(KUBELET).add("one", resources_response(cpu_shares=2)).add("two", environment_response(A="1"))
     request = end.result()
     assert isinstance(request, cri.CreateContainerRequest)
     container = created_container(request, "c1")
@@ -21,7 +21,7 @@ def test_a_container_is_remembered_as_the_plugins_made_it() -> None:
     assert dict(container.container.container_envs) == {"A": "1"}
 
 
-def test_an_update_changes_of_a_record_what_it_specifies() -> None:
+def test_an_update_changes_only_what_it_specifies() -> None:
     request = creation(KUBELET).request
     assert isinstance(request, cri.CreateContainerRequest)
     before = created_container(request, "c")

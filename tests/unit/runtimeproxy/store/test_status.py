@@ -1,4 +1,4 @@
-"""Records made from what runtimes tell about what they have."""
+"""Records from the runtime's verbose status."""
 
 import base64
 import json
@@ -17,8 +17,8 @@ def sandbox_status(info: dict[str, Any] | str) -> cri_pb2.PodSandboxStatusRespon
     return cri_pb2.PodSandboxStatusResponse(status=status, info={"info": text})
 
 
-def container(value: str, spec: list[str] | None) -> dict[str, str]:
-    """The environment of a container whose one variable is shown like this."""
+def environment(value: str, spec: list[str] | None) -> dict[str, str]:
+    """Return the environment of a container whose status shows one variable with this value."""
     info: dict[str, Any] = {"config": {"envs": [{"key": "KEY", "value": value}]}}
     if spec is not None:
         info["runtimeSpec"] = {"process": {"env": spec}}
@@ -29,7 +29,7 @@ def container(value: str, spec: list[str] | None) -> dict[str, str]:
     )
 
 
-def test_a_sandbox_has_what_only_its_configuration_tells() -> None:
+def test_a_sandbox_has_what_only_its_configuration_contains() -> None:
     linux = {"cgroup_parent": "/pods/x", "resources": {"cpu_shares": 7}, "sysctls": {"unknown": "1"}}
     found = sandbox_from_status(sandbox_status({"config": {"linux": linux, "hostname": "unknown"}}))
 
@@ -40,26 +40,26 @@ def test_a_sandbox_has_what_only_its_configuration_tells() -> None:
 
 
 @pytest.mark.parametrize("info", ["", "{", "[]", '{"config": 5}', '{"config": {"linux": []}}'])
-def test_what_cannot_be_read_leaves_what_the_status_says(info: str) -> None:
+def test_without_readable_info_the_status_is_used(info: str) -> None:
     found = sandbox_from_status(sandbox_status(info))
 
     assert (found.id, dict(found.pod.labels)) == ("s", {"app": "web"})
 
 
-def test_a_value_is_what_the_process_got_whichever_way_the_runtime_shows_it() -> None:
+def test_a_value_is_decoded_as_the_process_environment_has_it() -> None:
     plain, packed = "abcd", base64.b64encode(b"abcd").decode()
 
-    assert container(plain, ["KEY=abcd"]) == {"KEY": "abcd"}
-    assert container(packed, ["KEY=abcd"]) == {"KEY": "abcd"}
-    assert container(packed, None) == {"KEY": "abcd"}
-    assert container("no base64!", None) == {"KEY": "no base64!"}
+    assert environment(plain, ["KEY=abcd"]) == {"KEY": "abcd"}
+    assert environment(packed, ["KEY=abcd"]) == {"KEY": "abcd"}
+    assert environment(packed, None) == {"KEY": "abcd"}
+    assert environment("no base64!", None) == {"KEY": "no base64!"}
 
 
-def test_a_value_that_is_no_text_is_not_shown() -> None:
-    assert container(base64.b64encode(b"\xff\xfe").decode(), ["KEY=\ufffd\ufffd"]) == {}
+def test_a_value_that_is_not_text_is_left_out() -> None:
+    assert environment(base64.b64encode(b"\xff\xfe").decode(), ["KEY=\ufffd\ufffd"]) == {}
 
 
-def test_resources_that_were_updated_win_over_the_configuration() -> None:
+def test_updated_resources_override_the_configuration() -> None:
     info = {"config": {"linux": {"resources": {"cpu_shares": 1, "cpu_quota": 9}}}}
     response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
     response.status.resources.linux.cpu_shares = 2
@@ -72,7 +72,7 @@ def test_resources_that_were_updated_win_over_the_configuration() -> None:
     assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
 
 
-def test_a_swap_limit_that_containerd_made_up_is_not_taken_for_one_that_it_was_told() -> None:
+def test_a_swap_limit_implied_by_containerd_is_ignored() -> None:
     def swap(config: int, status: int) -> int:
         info = {"config": {"linux": {"resources": {"memory_swap_limit_in_bytes": config}}}}
         response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
