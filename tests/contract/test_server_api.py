@@ -1,4 +1,4 @@
-"""Every endpoint answers as the OpenAPI document says, asked over HTTP; an endpoint without a case fails."""
+"""Every endpoint conforms to the OpenAPI document over HTTP; an endpoint without a case fails."""
 
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class World(NamedTuple):
-    """A server with something of everything, and what names it."""
+    """A server with one object of each kind, their names and valid request bodies."""
 
     bed: ServerBed
     agent: Agent
@@ -67,7 +67,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         yield World(bed, agent, names, bodies, description)
 
 
-# These end the agent's key, so they come last; and a revoked runtime has no join tokens any more.
+# These invalidate the agent's key, so they run last; revoking comes after enrolment, which needs a join token.
 LAST = ("/enrol", "/runtimes/{runtime}/revoke")
 CASES = sorted(ENDPOINTS, key=lambda endpoint: LAST.index(endpoint.path) + 1 if endpoint.path in LAST else 0)
 
@@ -77,7 +77,7 @@ def validator(world: World, schema: dict[str, Any]) -> jsonschema_rs.Draft202012
 
 
 @pytest.mark.parametrize("endpoint", CASES, ids=lambda endpoint: f"{endpoint.method} {endpoint.route}")
-async def test_an_endpoint_takes_and_answers_what_is_described(world: World, endpoint: Any) -> None:
+async def test_an_endpoint_conforms_to_its_description(world: World, endpoint: Any) -> None:
     described = world.description["paths"][endpoint.route][endpoint.method.lower()]
     body = world.bodies.get(endpoint.path) if endpoint.method == "POST" else None
     if "requestBody" in described:
@@ -117,7 +117,7 @@ async def first_event(answer: aiohttp.ClientResponse) -> str:
     raise AssertionError("the stream ended without an event")
 
 
-async def test_a_problem_is_answered_as_described(world: World) -> None:
+async def test_a_problem_conforms_to_its_description(world: World) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{world.bed.url}{PREFIX}/runtimes") as answer:
         problem = await answer.json(content_type="application/problem+json")
     schema = world.description["components"]["schemas"]["Problem"]

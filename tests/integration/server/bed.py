@@ -1,4 +1,4 @@
-"""A real server in this process: its HTTP on a free loopback port, its SQLite in a directory of the test."""
+"""A real server in the test process: HTTP on a free loopback port, SQLite in the test's directory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,26 +30,26 @@ EVERYTHING: dict[str, Any] = {}
 
 
 def runtime(name: str, **labels: str) -> dict[str, Any]:
-    """A Runtime document."""
+    """Return a Runtime document."""
     metadata = {"name": name, "labels": labels}
     return {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": metadata, "spec": {"platform": "local"}}
 
 
 def profile(name: str, *resources: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A Profile document, for all runtimes unless ``selector`` says otherwise."""
+    """Return a Profile document that selects all runtimes unless ``selector`` is given."""
     whole = {"selector": EVERYTHING, "resources": list(resources), **spec}
     return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": name}, "spec": whole}
 
 
 def component(name: str, **metadata: str) -> dict[str, Any]:
-    """A Redis state store."""
+    """Return a Redis state store component."""
     items = [{"name": key, "value": value} for key, value in metadata.items()]
     spec = {"type": "state.redis", "version": "v1", "metadata": items}
     return {"apiVersion": "dapr.io/v1alpha1", "kind": "Component", "metadata": {"name": name}, "spec": spec}
 
 
 class ServerBed:
-    """A running server and what a test does with it."""
+    """A running server with shortcuts for tests."""
 
     def __init__(self, services: Services, address: Address, directory: Path) -> None:
         self.services = services
@@ -59,34 +59,34 @@ class ServerBed:
 
     @property
     def admin_token(self) -> Secret:
-        """The token of the first start."""
+        """Return the token created at the first start."""
         return Secret((self.directory / ADMIN_TOKEN).read_text().strip())
 
     def client(self, credential: Secret | Callable[[], Secret] | None = None) -> Client:
-        """A client, with the first token unless another credential is given."""
+        """Return a client with the given credential, by default the admin token."""
         given = self.admin_token if credential is None else credential
         return Client(self.url, given if callable(given) else lambda: given)
 
     async def apply(self, *documents: dict[str, Any], **options: Any) -> Change:
-        """A change as the administrator."""
+        """Submit a change as the administrator."""
         async with self.client() as admin:
             return await admin.change(ChangeRequest(documents=documents, **options))
 
     async def enrol(self, name: str) -> "Agent":
-        """Join as the agent of a runtime."""
+        """Enrol an agent for a runtime."""
         async with self.client() as admin:
             created = await admin.create_token(TokenRequest(runtime=name))
         join = credentials.read_join_token(Secret(created.text))
         agent = Agent(self, name)
-        async with Client(join.server, None) as stranger:
+        async with Client(join.server, None) as anonymous:
             public = credentials.encode_public_key(agent.key.public_key())
-            enrolment = await stranger.enrol(EnrolRequest(name, join.secret, public))
+            enrolment = await anonymous.enrol(EnrolRequest(name, join.secret, public))
         agent.delivery_key = credentials.read_public_key(enrolment.delivery_key)
         return agent
 
 
 class Agent:
-    """The hands of a test that plays a runtime's agent."""
+    """A runtime's agent, driven by the test."""
 
     def __init__(self, bed: ServerBed, name: str) -> None:
         self.bed = bed
@@ -95,16 +95,16 @@ class Agent:
         self.delivery_key = self.key.public_key()
 
     def credential(self) -> Secret:
-        """A fresh token signed by the agent's key."""
+        """Return a new token signed by the agent's key."""
         return credentials.mint(self.name, self.key, datetime.now(UTC))
 
     def client(self) -> Client:
-        """A client that speaks as this runtime."""
+        """Return a client with this runtime's credential."""
         return self.bed.client(self.credential)
 
     @asynccontextmanager
     async def watching(self, after: int = 0) -> AsyncIterator[Callable[[], "asyncio.Task[Delivery]"]]:
-        """An open watch; each call gives the next delivery, opened."""
+        """Open a watch; each call of the result returns the next delivery, verified and decoded."""
         async with self.client() as client, aclosing(client.watch(self.name, after)) as watch:
 
             async def take() -> Delivery:
@@ -114,7 +114,7 @@ class Agent:
             yield lambda: asyncio.ensure_future(take())
 
     async def newest(self, after: int = 0) -> Delivery:
-        """The newest delivery, on a watch of its own."""
+        """Return the newest delivery, read from a new watch."""
         async with self.watching(after) as take:
             return await take()
 
@@ -127,11 +127,11 @@ class Agent:
 
 
 def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> Report:
-    """A report that says the same of all resources of a delivery, put or removed."""
+    """Return a report with the same state for all resources of a delivery, put or removed."""
     now = datetime.now(UTC)
     evidence = (Evidence("test", now, "seen by the test"),)
-    about = (*refs(delivery.resources), *delivery.removals)
-    findings = (ResourceReport(state=state, resource=ref, evidence=evidence) for ref in about)
+    resources = (*refs(delivery.resources), *delivery.removals)
+    findings = (ResourceReport(state=state, resource=ref, evidence=evidence) for ref in resources)
     report = Report(
         runtime=delivery.runtime,
         sequence=delivery.sequence,
@@ -151,7 +151,7 @@ def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> R
 async def running(
     directory: Path, *, timing: Timing = DEFAULT_TIMING, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[ServerBed]:
-    """A server that runs as long as the context."""
+    """Run a server within the context."""
     chosen = Settings(listen=Address("127.0.0.1", 0), data_dir=directory, **settings)
     registry = program_registry("server", "test")
     with listen(chosen.listen) as listener:

@@ -1,4 +1,4 @@
-"""Bad input is refused with its place and its reason, and changes nothing."""
+"""Bad input is rejected with its location and reason, and changes nothing."""
 
 import io
 from collections.abc import AsyncIterator
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """A server with one runtime and one profile; shared, because no test here may change anything."""
+    """Run a server with one runtime and one profile; shared, because no test here changes anything."""
     async with running(tmp_path_factory.mktemp("server")) as bed:
         await bed.apply(runtime("r1"), profile("orders", STORE))
         yield bed
 
 
-async def refused(bed: ServerBed, *documents: dict[str, Any], **options: Any) -> GovernorError:
-    """The error of a change, once it is sure that nothing was stored."""
+async def rejection(bed: ServerBed, *documents: dict[str, Any], **options: Any) -> GovernorError:
+    """Return the error of a change after checking that nothing was stored."""
     with pytest.raises(GovernorError) as caught:
         await bed.apply(*documents, **options)
     async with bed.client() as admin:
@@ -41,7 +41,7 @@ async def refused(bed: ServerBed, *documents: dict[str, Any], **options: Any) ->
 
 
 async def post(bed: ServerBed, path: str, data: bytes, media_type: str = "application/json", **query: str) -> Problem:
-    """The problem that the server answers to a raw body."""
+    """Post a raw body and return the problem in the response."""
     headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}", "Content-Type": media_type}
     async with (
         aiohttp.ClientSession() as session,
@@ -53,7 +53,7 @@ async def post(bed: ServerBed, path: str, data: bytes, media_type: str = "applic
         return found
 
 
-def unnamed(**changes: Any) -> dict[str, Any]:
+def changed_store(**changes: Any) -> dict[str, Any]:
     return {**STORE, **changes}
 
 
@@ -72,13 +72,17 @@ INVALID = [
     pytest.param(
         profile("p", selector={"runtime": "nope"}), "spec.selector.runtime", "unknown runtime", id="unknown-runtime"
     ),
-    pytest.param(profile("p", unnamed(spec=1 << 70)), "spec.resources[0].spec", "64 bits", id="large-integer"),
-    pytest.param(profile("p", unnamed(kind="Pod")), "spec.resources[0].kind", "Pod", id="resource-kind"),
-    pytest.param(profile("p", unnamed(metadata={})), "spec.resources[0].metadata.name", "is missing", id="no-name"),
+    pytest.param(profile("p", changed_store(spec=1 << 70)), "spec.resources[0].spec", "64 bits", id="large-integer"),
+    pytest.param(profile("p", changed_store(kind="Pod")), "spec.resources[0].kind", "Pod", id="resource-kind"),
     pytest.param(
-        profile("p", unnamed(metadata=7)), "spec.resources[0].metadata", "Expected `object`", id="no-metadata"
+        profile("p", changed_store(metadata={})), "spec.resources[0].metadata.name", "is missing", id="no-name"
     ),
-    pytest.param(profile("p", unnamed(spec={"type": 5})), "spec.resources[0].spec.type", "string", id="resource-type"),
+    pytest.param(
+        profile("p", changed_store(metadata=7)), "spec.resources[0].metadata", "Expected `object`", id="no-metadata"
+    ),
+    pytest.param(
+        profile("p", changed_store(spec={"type": 5})), "spec.resources[0].spec.type", "string", id="resource-type"
+    ),
     pytest.param(
         profile("p", component("s", redisHost="${runtime.nope}")),
         "spec.resources[0].spec.metadata[0].value",
@@ -104,7 +108,7 @@ INVALID = [
         id="mask-without-value",
     ),
     pytest.param(
-        profile("p", unnamed(spec={"type": "state.redis", "version": "v1", "metadata": {"$sealed": "x"}})),
+        profile("p", changed_store(spec={"type": "state.redis", "version": "v1", "metadata": {"$sealed": "x"}})),
         "spec.resources[0].spec.metadata",
         "reserved",
         id="reserved-key",
@@ -126,58 +130,58 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("document", "path", "reason"), INVALID)
-async def test_an_invalid_document_is_refused_with_its_place(
+async def test_an_invalid_document_is_rejected_with_its_location(
     bed: ServerBed, document: dict[str, Any], path: str, reason: str
 ) -> None:
-    error = await refused(bed, document)
-    places = {(detail.document, detail.path) for detail in error.details}
-    assert (f"{document['kind']}/{document['metadata']['name']}", path) in places
+    error = await rejection(bed, document)
+    locations = {(detail.document, detail.path) for detail in error.details}
+    assert (f"{document['kind']}/{document['metadata']['name']}", path) in locations
     assert any(reason in detail.reason for detail in error.details)
     assert error.kind is Kind.INVALID
 
 
-async def test_equal_priority_profiles_that_disagree_are_refused(bed: ServerBed) -> None:
-    error = await refused(bed, profile("rival", component("store", redisHost="b:1")))
+async def test_conflicting_profiles_of_equal_priority_are_rejected(bed: ServerBed) -> None:
+    error = await rejection(bed, profile("rival", component("store", redisHost="b:1")))
     assert (error.kind, error.code) == (Kind.CONFLICT, "layers-conflict")
     assert [(detail.document, detail.path) for detail in error.details] == [
         ("Profile/rival", "spec.resources[0].spec.metadata[redisHost].value")
     ]
 
 
-async def test_one_document_twice_is_refused(bed: ServerBed) -> None:
-    error = await refused(bed, runtime("r2"), runtime("r2", region="eu"))
+async def test_a_duplicate_document_is_rejected(bed: ServerBed) -> None:
+    error = await rejection(bed, runtime("r2"), runtime("r2", region="eu"))
     assert error.code == "document-duplicate"
 
 
-async def test_a_document_both_put_and_deleted_is_refused(bed: ServerBed) -> None:
-    error = await refused(bed, runtime("r1", a="b"), deletions=(DocumentRef("Runtime", "r1"),))
+async def test_a_document_both_put_and_deleted_is_rejected(bed: ServerBed) -> None:
+    error = await rejection(bed, runtime("r1", a="b"), deletions=(DocumentRef("Runtime", "r1"),))
     assert error.code == "document-duplicate"
 
 
-async def test_deleting_what_is_not_there_is_refused(bed: ServerBed) -> None:
-    error = await refused(bed, deletions=(DocumentRef("Profile", "nope"),))
+async def test_deleting_an_unknown_document_is_rejected(bed: ServerBed) -> None:
+    error = await rejection(bed, deletions=(DocumentRef("Profile", "nope"),))
     assert (error.kind, error.details[0].document) == (Kind.NOT_FOUND, "Profile/nope")
 
 
-async def test_all_problems_are_told_at_once(bed: ServerBed) -> None:
-    broken = profile("p", unnamed(kind="Pod"), unnamed(metadata={"name": "t"}, spec={"type": 1}))
-    error = await refused(bed, broken, runtime("BAD"), {**runtime("r3"), "kind": "Nothing"})
+async def test_all_problems_are_reported_at_once(bed: ServerBed) -> None:
+    broken = profile("p", changed_store(kind="Pod"), changed_store(metadata={"name": "t"}, spec={"type": 1}))
+    error = await rejection(bed, broken, runtime("BAD"), {**runtime("r3"), "kind": "Nothing"})
     assert len(error.details) == 4
     assert {detail.document for detail in error.details} == {"Profile/p", "Runtime/BAD", "Nothing/r3"}
 
 
-async def test_a_large_document_is_refused(bed: ServerBed) -> None:
+async def test_a_large_document_is_rejected(bed: ServerBed) -> None:
     large = profile("big", component("s", redisHost="x" * 2_000_000))
     error = await post(bed, "/changes", msgspec.json.encode({"documents": [large]}))
     assert error.type == "document-large"
     assert "the limit is 1048576" in error.details[0].reason
 
 
-async def test_a_deep_document_is_refused(bed: ServerBed) -> None:
+async def test_a_deep_document_is_rejected(bed: ServerBed) -> None:
     deep: Any = "end"
     for _ in range(100):
         deep = {"a": deep}
-    error = await refused(bed, profile("deep", unnamed(spec=deep)))
+    error = await rejection(bed, profile("deep", changed_store(spec=deep)))
     assert error.code == "document-deep"
 
 
@@ -193,20 +197,20 @@ async def test_a_deep_document_is_refused(bed: ServerBed) -> None:
         (b'{"message": "' + b"x" * 5000 + b'"}', "message-long"),
     ],
 )
-async def test_a_body_that_is_no_request_is_refused(bed: ServerBed, body: bytes, code: str) -> None:
+async def test_an_invalid_body_is_rejected(bed: ServerBed, body: bytes, code: str) -> None:
     assert (await post(bed, "/changes", body)).type == code
 
 
-async def test_a_body_beyond_the_limit_is_refused(bed: ServerBed) -> None:
+async def test_a_body_over_the_limit_is_rejected(bed: ServerBed) -> None:
     assert (await post(bed, "/changes", b" " * (16 * 1024 * 1024 + 1))).type == "body-large"
 
 
-async def test_a_dry_run_asked_for_beside_a_json_body_is_refused(bed: ServerBed) -> None:
+async def test_a_dry_run_query_with_a_json_body_is_rejected(bed: ServerBed) -> None:
     body = msgspec.json.encode({"documents": [runtime("r2")]})
     assert (await post(bed, "/changes", body, dryRun="true")).type == "query-unknown"
 
 
-async def test_another_media_type_is_refused(bed: ServerBed) -> None:
+async def test_an_unknown_media_type_is_rejected(bed: ServerBed) -> None:
     assert (await post(bed, "/changes", b"<a/>", "application/xml")).type == "content-type"
 
 
@@ -243,14 +247,14 @@ spec:
     ],
     ids=["unknown-runtime", "wrong-value", "unknown-kind", "duplicate-key", "syntax", "alias-bomb", "large"],
 )
-async def test_yaml_text_is_refused_with_its_line(bed: ServerBed, text: str, line: int, reason: str) -> None:
+async def test_invalid_yaml_text_is_rejected_with_its_line(bed: ServerBed, text: str, line: int, reason: str) -> None:
     found = await post(bed, "/changes", text.encode(), "application/yaml")
     assert found.details[0].file == "request"
     assert found.details[0].line == line
     assert reason in found.details[0].reason
 
 
-async def test_no_error_repeats_a_sensitive_value(bed: ServerBed) -> None:
+async def test_no_error_contains_a_sensitive_value(bed: ServerBed) -> None:
     documents = [
         profile("a", component("s", redisPassword=f"${{runtime.id}}{CANARY}")),
         profile("b", {**component("s", redisPassword=CANARY), "spec": {"type": 1, "password": CANARY}}),
@@ -259,7 +263,7 @@ async def test_no_error_repeats_a_sensitive_value(bed: ServerBed) -> None:
         profile("e", component("s", redisPassword=CANARY, redisHost="${runtime.nope}")),
     ]
     for document in documents:
-        error = await refused(bed, document)
+        error = await rejection(bed, document)
         assert CANARY not in str(error)
 
 
@@ -279,14 +283,14 @@ async def test_no_error_repeats_a_sensitive_value(bed: ServerBed) -> None:
         ("/tokens/", "not-found"),
     ],
 )
-async def test_a_wrong_question_is_answered_with_what_is_wrong(bed: ServerBed, path: str, code: str) -> None:
+async def test_an_invalid_query_or_path_is_answered_with_its_error_code(bed: ServerBed, path: str, code: str) -> None:
     headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}"}
     async with aiohttp.ClientSession(headers=headers) as session, session.get(bed.url + PREFIX + path) as response:
         body = await response.json(content_type="application/problem+json")
     assert body["type"] == code
 
 
-async def test_an_unknown_method_is_refused(bed: ServerBed) -> None:
+async def test_an_unknown_method_is_rejected(bed: ServerBed) -> None:
     async with aiohttp.ClientSession() as session, session.put(f"{bed.url}{PREFIX}/changes") as response:
         body = await response.json(content_type="application/problem+json")
     assert (response.status, body["title"]) == (501, "this path allows only POST")

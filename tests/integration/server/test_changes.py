@@ -1,4 +1,4 @@
-"""Changes through the real API: what is stored, delivered and answered."""
+"""Changes through the real API: what is stored, delivered and returned."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.integration.server.bed import component, profile, running, runtime
 ORDERS = DocumentRef("Profile", "orders")
 
 
-async def test_a_change_becomes_a_revision_a_delivery_and_after_the_report_verified(tmp_path: Path) -> None:
+async def test_a_change_becomes_a_revision_and_a_delivery_and_is_verified_by_the_report(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         change = await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a:1")), message="first")
         agent = await bed.enrol("r1")
@@ -39,7 +39,7 @@ async def test_a_change_becomes_a_revision_a_delivery_and_after_the_report_verif
     assert [(each.number, each.parent, each.author) for each in revisions] == [(1, None, "admin")]
 
 
-async def test_a_change_that_changes_nothing_creates_nothing(tmp_path: Path) -> None:
+async def test_a_change_without_differences_creates_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         documents = (runtime("r1"), profile("orders", component("store", redisHost="a:1", redisPassword="pw")))
         await bed.apply(*documents)
@@ -50,7 +50,7 @@ async def test_a_change_that_changes_nothing_creates_nothing(tmp_path: Path) -> 
     assert (len(revisions), seen.sequence) == (1, 1)
 
 
-async def test_a_dry_run_answers_the_same_and_stores_nothing(tmp_path: Path) -> None:
+async def test_a_dry_run_returns_the_same_and_stores_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         documents = (runtime("r1"), profile("orders", component("store", redisHost="a:1")))
         planned = await bed.apply(*documents, dry_run=True)
@@ -124,7 +124,7 @@ async def test_a_deleted_profile_leaves_an_empty_delivery_with_removals(tmp_path
     assert caught.value.kind is Kind.NOT_FOUND
 
 
-async def test_a_stale_version_is_refused_and_a_fitting_one_accepted(tmp_path: Path) -> None:
+async def test_if_match_rejects_a_stale_version_and_accepts_the_current_one(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1", region="eu"))
         accepted = await bed.apply(runtime("r1", region="us"), if_match={"Runtime/r1": 1})
@@ -139,7 +139,7 @@ async def test_a_stale_version_is_refused_and_a_fitting_one_accepted(tmp_path: P
     assert (kept.version, kept.document and kept.document["metadata"]["labels"]) == (2, {"region": "us"})
 
 
-async def test_two_writers_at_once_both_get_their_own_revision(tmp_path: Path) -> None:
+async def test_concurrent_writers_get_separate_revisions(tmp_path: Path) -> None:
     async with running(tmp_path) as bed, bed.client() as one, bed.client() as two:
         requests = [
             client.change(ChangeRequest(documents=(runtime(f"{name}{number}"),)))
@@ -155,17 +155,17 @@ async def test_two_writers_at_once_both_get_their_own_revision(tmp_path: Path) -
     assert samples["_count"] < samples["_sum"]
 
 
-async def test_one_of_two_writers_that_expect_the_same_version_loses(tmp_path: Path) -> None:
+async def test_only_one_of_several_writers_with_the_same_if_match_succeeds(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         attempts = [bed.apply(runtime("r1", by=str(number)), if_match={"Runtime/r1": 1}) for number in range(5)]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-    refused = [outcome for outcome in outcomes if isinstance(outcome, GovernorError)]
-    assert len(refused) == 4
-    assert {error.code for error in refused} == {"version-mismatch"}
+    rejected = [outcome for outcome in outcomes if isinstance(outcome, GovernorError)]
+    assert len(rejected) == 4
+    assert {error.code for error in rejected} == {"version-mismatch"}
 
 
-async def test_removing_much_needs_to_be_allowed(tmp_path: Path) -> None:
+async def test_large_deletions_must_be_allowed(tmp_path: Path) -> None:
     many = [component(name, redisHost="a:1") for name in "abcd"]
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), profile("orders", *many))
@@ -180,7 +180,7 @@ async def test_removing_much_needs_to_be_allowed(tmp_path: Path) -> None:
     assert (half.revision, allowed.revision) == (2, 3)
 
 
-async def test_a_runtime_that_comes_back_begins_anew(tmp_path: Path) -> None:
+async def test_a_re_created_runtime_must_enrol_again_and_gets_a_new_delivery(tmp_path: Path) -> None:
     documents = (runtime("r1"), profile("orders", component("store", redisHost="a:1")))
     async with running(tmp_path) as bed:
         await bed.apply(*documents)
@@ -195,7 +195,7 @@ async def test_a_runtime_that_comes_back_begins_anew(tmp_path: Path) -> None:
     assert (seen.sequence, seen.summary.state) == (2, "Pending")
 
 
-async def test_history_can_be_narrowed_to_a_document_and_paged(tmp_path: Path) -> None:
+async def test_revisions_can_be_filtered_by_document_and_paged(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         for number in range(4):
             await bed.apply(runtime("r1", step=str(number)))
@@ -211,13 +211,13 @@ async def test_history_can_be_narrowed_to_a_document_and_paged(tmp_path: Path) -
     assert of_r1[0].documents == (DocumentRef("Runtime", "r1"),)
 
 
-async def test_a_profile_that_selects_nothing_is_a_warning(tmp_path: Path) -> None:
+async def test_a_profile_that_selects_no_runtime_causes_a_warning(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         change = await bed.apply(profile("eu", selector={"matchLabels": {"region": "eu"}}))
     assert change.warnings == ("profile 'eu' selects no runtime",)
 
 
-async def test_a_runtime_that_a_profile_names_cannot_be_deleted_alone(tmp_path: Path) -> None:
+async def test_a_runtime_named_by_a_profile_cannot_be_deleted_alone(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r2"), profile("own", selector={"runtime": "r2"}))
         with pytest.raises(GovernorError, match="names a runtime that does not exist"):
@@ -242,7 +242,7 @@ async def test_ownership_is_checked_before_compiling(tmp_path: Path, dry_run: bo
     assert "source:test" in owned.value.message
 
 
-async def test_yaml_text_is_taken(tmp_path: Path) -> None:
+async def test_yaml_text_is_accepted(tmp_path: Path) -> None:
     text = yamltext.dump(runtime("r1")) + "---\n" + yamltext.dump(profile("own", selector={"runtime": "r1"}))
     async with running(tmp_path) as bed:
         headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}", "Content-Type": "application/yaml"}

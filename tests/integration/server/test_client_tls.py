@@ -1,4 +1,4 @@
-"""The client and the real server over TLS: trusted by file or by fingerprint, refused otherwise."""
+"""The client and a real server over TLS: trusted by CA file or fingerprint, rejected otherwise."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -20,18 +20,18 @@ from tests.integration.cli.bed import CommandLine
 
 
 class Authority:
-    """Issues certificates for one test."""
+    """A certificate authority of one test."""
 
     def __init__(self, directory: Path) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
         self._directory = directory
         self.file = directory / "ca.pem"
         self.certificate = self._issue(self._name, self._key.public_key(), is_authority=True)
         self.file.write_bytes(self.certificate)
 
     def server_files(self) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1, followed by the authority's own, and the key to it."""
+        """Return the files of a certificate chain for 127.0.0.1 and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
         certificate_file, key_file = self._directory / "server.pem", self._directory / "server.key"
@@ -57,7 +57,7 @@ class Authority:
 
 
 class TlsServer(GovernorServer):
-    """``governor server`` behind a certificate."""
+    """``governor server`` with a certificate."""
 
     def __init__(self, directory: Path, certificate_file: Path, key_file: Path) -> None:
         super().__init__(directory)
@@ -65,11 +65,11 @@ class TlsServer(GovernorServer):
 
     @property
     def url(self) -> str:
-        """Where its API answers."""
+        """Return the URL of the API."""
         return super().url.replace("http:", "https:")
 
     def command(self) -> list[str]:
-        """The same command with a certificate."""
+        """Return the command with the certificate's flags."""
         certificate_file, key_file = self._files
         return [*super().command(), f"--tls-certificate={certificate_file}", f"--tls-key={key_file}"]
 
@@ -89,14 +89,14 @@ def client(server: GovernorServer, *, ca_file: Path | None = None, ca_fingerprin
     return Client(server.url, lambda: token, ca_file=ca_file, ca_fingerprint=ca_fingerprint)
 
 
-async def refusal(connection: Client) -> GovernorError:
+async def rejection(connection: Client) -> GovernorError:
     async with connection:
         with pytest.raises(GovernorError) as raised:
             await connection.runtimes()
     return raised.value
 
 
-async def test_a_server_is_trusted_by_its_authority_s_file_or_fingerprint(
+async def test_a_server_is_trusted_by_ca_file_or_fingerprint(
     server: TlsServer, authority: Authority, tmp_path: Path
 ) -> None:
     async with client(server, ca_file=authority.file) as connection:
@@ -107,21 +107,21 @@ async def test_a_server_is_trusted_by_its_authority_s_file_or_fingerprint(
     assert (shown.code, shown.err) == (0, "")
 
 
-async def test_an_unknown_authority_is_refused_before_the_token_is_sent(server: TlsServer, tmp_path: Path) -> None:
+async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsServer, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    stranger = Authority(other)
+    unknown = Authority(other)
     errors = [
-        await refusal(client(server)),
-        await refusal(client(server, ca_file=stranger.file)),
-        await refusal(client(server, ca_fingerprint=fingerprint_of(stranger.file))),
+        await rejection(client(server)),
+        await rejection(client(server, ca_file=unknown.file)),
+        await rejection(client(server, ca_fingerprint=fingerprint_of(unknown.file))),
     ]
     assert [error.code for error in errors] == ["tls-untrusted", "tls-untrusted", "tls-pin"]
     assert {error.kind for error in errors} == {Kind.UNAUTHENTICATED}
     assert all(server.admin_token_file.read_text().strip() not in str(error) for error in errors)
 
 
-async def test_a_client_opens_before_its_pinned_server_is_there(
+async def test_a_client_with_a_pinned_ca_can_be_created_before_the_server_runs(
     authority: Authority, tmp_path: Path, start_server: StartServer
 ) -> None:
     server = TlsServer(tmp_path / "server", *authority.server_files())

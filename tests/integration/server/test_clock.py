@@ -1,4 +1,4 @@
-"""The server's clock set forward and back: what expires, what is still believed, and what is never negative."""
+"""Jumps of the server's clock: expiry, clock skew and durations."""
 
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ def clock_now() -> VirtualClock:
     return VirtualClock(datetime.now(UTC))
 
 
-async def works(bed: ServerBed, credential: Secret, name: str = "r1") -> bool:
+async def is_accepted(bed: ServerBed, credential: Secret, name: str = "r1") -> bool:
     async with bed.client(credential) as client:
         try:
             await client.runtime(name)
@@ -33,37 +33,37 @@ async def works(bed: ServerBed, credential: Secret, name: str = "r1") -> bool:
     return True
 
 
-async def test_a_token_ends_with_its_time_and_not_before_and_lives_again_when_the_clock_goes_back(
+async def test_a_token_expires_by_the_clock_and_is_valid_again_if_the_clock_is_set_back(
     tmp_path: Path,
 ) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"))
         async with bed.client() as admin:
-            made = await admin.create_token(TokenRequest(role=Role.VIEWER, ttl_seconds=3600))
-        token, seen = Secret(made.text), []
+            created = await admin.create_token(TokenRequest(role=Role.VIEWER, ttl_seconds=3600))
+        token, seen = Secret(created.text), []
         for jump_s in (0, HOUR - 1, 2, -2, 10 * HOUR, -12 * HOUR):
             clock.jump(jump_s)
-            seen.append(await works(bed, token))
+            seen.append(await is_accepted(bed, token))
     assert seen == [True, True, False, True, False, True]
 
 
-async def test_a_runtimes_token_is_believed_within_a_minute_of_its_time(tmp_path: Path) -> None:
+async def test_a_runtime_token_is_accepted_with_up_to_a_minute_of_clock_skew(tmp_path: Path) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
-        begun = clock.now()
-        token = credentials.mint("r1", agent.key, begun)
-        apart = (-61, -59, 0, credentials.LIFETIME_S + 59, credentials.LIFETIME_S + 61)
+        minted = clock.now()
+        token = credentials.mint("r1", agent.key, minted)
+        offsets = (-61, -59, 0, credentials.LIFETIME_S + 59, credentials.LIFETIME_S + 61)
         seen = []
-        for seconds in apart:
-            clock.jump((begun + timedelta(seconds=seconds) - clock.now()).total_seconds())
-            seen.append(await works(bed, token))
+        for seconds in offsets:
+            clock.jump((minted + timedelta(seconds=seconds) - clock.now()).total_seconds())
+            seen.append(await is_accepted(bed, token))
     assert seen == [False, True, True, True, False]
 
 
-async def test_an_open_watch_outlives_every_jump_and_still_gets_changes(tmp_path: Path) -> None:
+async def test_an_open_watch_survives_clock_jumps(tmp_path: Path) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"), profile("p", component("s", redisHost="a")))
@@ -78,7 +78,7 @@ async def test_an_open_watch_outlives_every_jump_and_still_gets_changes(tmp_path
 
 
 @pytest.mark.parametrize("state", [State.APPLIED, State.VERIFIED])
-async def test_progress_never_takes_negative_time(tmp_path: Path, state: State) -> None:
+async def test_the_duration_of_progress_is_never_negative(tmp_path: Path, state: State) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"), profile("p", component("s", redisHost="a")))
@@ -94,7 +94,7 @@ async def test_progress_never_takes_negative_time(tmp_path: Path, state: State) 
     assert view.summary.state.split(",")[0] == str(state).capitalize()
 
 
-async def test_revisions_keep_their_order_when_the_clock_goes_back(tmp_path: Path) -> None:
+async def test_revisions_keep_their_order_if_the_clock_is_set_back(tmp_path: Path) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         for step in range(3):
@@ -106,7 +106,7 @@ async def test_revisions_keep_their_order_when_the_clock_goes_back(tmp_path: Pat
     assert revisions[0].time < revisions[2].time
 
 
-async def test_what_strangers_ask_for_is_not_refused_because_the_wall_clock_went_back(tmp_path: Path) -> None:
+async def test_a_join_token_can_be_created_after_the_clock_is_set_back(tmp_path: Path) -> None:
     clock = clock_now()
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"))

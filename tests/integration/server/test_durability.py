@@ -1,4 +1,4 @@
-"""What an acknowledged write survives, and what a server refuses to start with."""
+"""Durability of acknowledged writes, and data directories with which a server does not start."""
 
 import asyncio
 import ipaddress
@@ -30,7 +30,7 @@ from tests.integration.server.bed import component, profile, report_on, running,
 CANARY = "canary-77c1e0a4"
 
 
-async def test_kill_9_loses_nothing_that_was_acknowledged(start_server: StartServer, tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_kill_9(start_server: StartServer, tmp_path: Path) -> None:
     server = await start_server(GovernorServer(tmp_path))
     key = Ed25519PrivateKey.generate()
     async with server.client() as admin:
@@ -67,7 +67,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_kill_9_in_the_middle_of_many_writes_keeps_each_acknowledged_one(
+async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     server = await start_server(GovernorServer(tmp_path))
@@ -96,20 +96,20 @@ async def test_kill_9_in_the_middle_of_many_writes_keeps_each_acknowledged_one(
     assert numbers == list(range(len(stored), 0, -1))
 
 
-async def test_a_sealed_value_is_in_no_file_and_in_no_log(start_server: StartServer, tmp_path: Path) -> None:
+async def test_a_sealed_value_is_in_no_file_and_no_log(start_server: StartServer, tmp_path: Path) -> None:
     server = await start_server(GovernorServer(tmp_path))
     secret = profile("p", component("s", redisHost="h", redisPassword=CANARY))
     async with server.client() as admin:
         change = await admin.change(ChangeRequest(documents=(runtime("r1"), secret)))
         shown = await admin.document(DocumentRef("Profile", "p"))
-        with pytest.raises(GovernorError) as refused:
+        with pytest.raises(GovernorError) as rejected:
             await admin.change(ChangeRequest(documents=(secret, secret)))
         await admin.change(ChangeRequest(documents=(profile("p", component("s", redisPassword=f"{CANARY}2")),)))
     await server.kill()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"governor.db", "governor.db-wal", "governor-server.log"} <= {path.name for path in files}
     assert [path.name for path in files if CANARY.encode() in path.read_bytes()] == []
-    assert CANARY not in f"{change}{shown}{refused.value}"
+    assert CANARY not in f"{change}{shown}{rejected.value}"
     assert '"value":"***"' in str(shown.document).replace("'", '"').replace(" ", "")
 
 
@@ -126,14 +126,14 @@ async def test_the_admin_token_is_private_and_only_its_path_is_logged(
     assert set(modes.values()) == {0o600}
 
 
-async def test_states_are_right_after_a_restart(tmp_path: Path) -> None:
+async def test_runtime_status_survives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), runtime("r2"), profile("p", component("s", redisHost="a")))
         agent = await bed.enrol("r1")
         await agent.report(await agent.newest(), State.FAILED)
-    async with running(tmp_path) as bed, bed.client() as admin, aclosing(admin.progress(1)) as followed:
+    async with running(tmp_path) as bed, bed.client() as admin, aclosing(admin.progress(1)) as progress_events:
         states = {each.name: each.summary.state for each in await admin.runtimes()}
-        progress = await anext(followed)
+        progress = await anext(progress_events)
     assert states == {"r1": "Failed", "r2": "Pending"}
     assert not progress.complete
 
@@ -156,7 +156,7 @@ async def test_a_masked_value_is_kept_through_read_edit_and_apply(tmp_path: Path
 
 
 async def start_failure(server: GovernorServer) -> str:
-    """The log of a server that does not start."""
+    """Start a server that must fail and return its log."""
     process = await server._spawn()
     async with asyncio.timeout(100):
         code = await process.wait()
@@ -164,7 +164,7 @@ async def start_failure(server: GovernorServer) -> str:
     return server.log.read_text()
 
 
-async def test_a_second_server_on_one_data_directory_is_refused(start_server: StartServer, tmp_path: Path) -> None:
+async def test_a_second_server_on_one_data_directory_is_rejected(start_server: StartServer, tmp_path: Path) -> None:
     await start_server(GovernorServer(tmp_path))
     second = GovernorServer(tmp_path)
     second.log = tmp_path / "second.log"
@@ -172,52 +172,52 @@ async def test_a_second_server_on_one_data_directory_is_refused(start_server: St
     assert "another server uses the data directory" in await start_failure(second)
 
 
-async def opening_fails(directory: Path) -> GovernorError:
+async def start_error(directory: Path) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         async with running(directory):
-            raise AssertionError("it started")
+            raise AssertionError("the server started")
     return caught.value
 
 
-async def test_a_lost_or_exchanged_key_is_refused(tmp_path: Path) -> None:
+async def test_a_missing_exposed_or_different_key_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path):
         pass
     key = tmp_path / "sealing.key"
     kept = key.read_bytes()
     key.unlink()
-    assert (await opening_fails(tmp_path)).code == "key-unreadable"
+    assert (await start_error(tmp_path)).code == "key-unreadable"
     key.write_bytes(b"00" * 32)
     key.chmod(0o644)
-    assert (await opening_fails(tmp_path)).code == "key-exposed"
+    assert (await start_error(tmp_path)).code == "key-exposed"
     key.chmod(0o600)
-    assert (await opening_fails(tmp_path)).code == "key-exchanged"
+    assert (await start_error(tmp_path)).code == "key-exchanged"
     key.write_bytes(kept)
     async with running(tmp_path):
         pass
 
 
-async def test_a_database_of_a_newer_program_is_refused(tmp_path: Path) -> None:
+async def test_a_database_of_a_newer_version_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path):
         pass
     with sqlite3.connect(tmp_path / "governor.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    error = await opening_fails(tmp_path)
+    error = await start_error(tmp_path)
     assert (error.kind, error.code) == (Kind.PRECONDITION, "store-newer")
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "governor.db").write_bytes(b"something else entirely " * 100)
-    assert (await opening_fails(tmp_path)).code == "store-unusable"
+    assert (await start_error(tmp_path)).code == "store-unusable"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "governor.example"])
-def test_plain_text_beyond_loopback_is_refused(host: str) -> None:
+def test_listening_beyond_loopback_without_tls_is_rejected(host: str) -> None:
     with pytest.raises(GovernorError, match="needs TLS"):
         Settings(listen=Address(host, 8420))
 
 
-async def test_tls_is_spoken_and_its_fingerprint_stands_in_the_join_token(tmp_path: Path) -> None:
+async def test_the_join_token_contains_the_fingerprint_of_the_certificate(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     async with running(tmp_path / "data", tls_certificate=certificate, tls_key=key) as bed:
         url = bed.url.replace("http:", "https:")
@@ -228,16 +228,16 @@ async def test_tls_is_spoken_and_its_fingerprint_stands_in_the_join_token(tmp_pa
         async with Client(join.server, None, ca_fingerprint=join.ca) as agent:
             public = credentials.encode_public_key(Ed25519PrivateKey.generate().public_key())
             enrolment = await agent.enrol(EnrolRequest("r1", join.secret, public))
-        async with Client(url, lambda: token) as distrusting:
+        async with Client(url, lambda: token) as untrusting:
             with pytest.raises(GovernorError) as caught:
-                await distrusting.runtimes()
+                await untrusting.runtimes()
     assert enrolment.runtime == "r1"
     assert join.server == url
     assert caught.value.code == "tls-untrusted"
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own authority."""
+    """Write a self-signed certificate for 127.0.0.1 and its key; return both files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     certificate = (

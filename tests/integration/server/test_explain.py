@@ -1,4 +1,4 @@
-"""Explaining a runtime: every field with the layer that decided it, sensitive values masked."""
+"""Explanation of a runtime: every field with the profile that set it, sensitive values masked."""
 
 from collections.abc import AsyncIterator
 
@@ -18,7 +18,7 @@ STORE = ResourceRef("Component", "default", "store")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """A runtime with three layers: everything, a group in its second version, and the one runtime."""
+    """Run a server whose runtime r1 has three layers: for all, for a group (version 2), and for r1."""
     async with running(tmp_path_factory.mktemp("server")) as server:
         everything = profile(
             "all", component("store", redisHost="${runtime.id}", redisPassword=CANARY, redisDB="1"), priority=5
@@ -43,7 +43,7 @@ def fields(found: RuntimeExplanation) -> dict[str, FieldExplanation]:
     return {field.path: field for field in resource.fields}
 
 
-async def test_each_field_names_the_profile_its_version_and_priority(bed: ServerBed) -> None:
+async def test_each_field_has_its_profile_with_version_and_priority(bed: ServerBed) -> None:
     by_path = fields(await explanation(bed, "r1"))
     host = by_path["spec.metadata[redisHost].value"]
     password = by_path["spec.metadata[redisPassword].value"]
@@ -53,14 +53,14 @@ async def test_each_field_names_the_profile_its_version_and_priority(bed: Server
     assert (removed.value, removed.profile) == (None, "eu")
 
 
-async def test_the_apply_policy_names_its_profile_or_is_the_default(bed: ServerBed) -> None:
+async def test_each_field_of_the_apply_policy_has_its_profile_or_is_a_default(bed: ServerBed) -> None:
     origins = {field.path: (field.value, field.profile) for field in (await explanation(bed, "r1")).apply}
     assert origins["strategy"] == ("rolling", "own")
     assert origins["verifyWindowSeconds"] == (60, "")
     assert set(origins) == {"preflight", "strategy", "unproven", "verifyWindowSeconds"}
 
 
-async def test_another_runtime_has_its_own_explanation_of_what_it_is_sent(bed: ServerBed) -> None:
+async def test_the_explanation_matches_the_delivery_of_the_runtime(bed: ServerBed) -> None:
     found = await explanation(bed, "r2")
     async with bed.client() as viewer:
         sent = (await viewer.runtime("r2")).digest
@@ -69,7 +69,7 @@ async def test_another_runtime_has_its_own_explanation_of_what_it_is_sent(bed: S
     assert CANARY not in str(found)
 
 
-async def test_an_unknown_runtime_is_not_found_and_a_runtime_may_not_ask(bed: ServerBed) -> None:
+async def test_an_unknown_runtime_is_not_found_and_a_runtime_is_denied(bed: ServerBed) -> None:
     agent = await bed.enrol("r2")
     with pytest.raises(GovernorError) as unknown:
         await explanation(bed, "nobody")

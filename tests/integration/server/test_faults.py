@@ -1,4 +1,4 @@
-"""The watch through a proxy that breaks it: server and client each notice, and the next watch goes on."""
+"""The watch through a faulty proxy: both sides detect the fault and the next watch resumes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ def sequence(agent: Agent, signed: SignedDelivery) -> int:
     return credentials.open_delivery(signed, agent.delivery_key).sequence
 
 
-async def is_away(bed: ServerBed) -> bool:
+async def is_not_watching(bed: ServerBed) -> bool:
     return not bed.services.hub.presence("r1").watching
 
 
@@ -50,13 +50,13 @@ async def broken(watch: Any) -> GovernorError:
     return caught.value
 
 
-async def test_a_cut_watch_is_noticed_on_both_sides_and_resumes_where_it_was(tmp_path: Path) -> None:
+async def test_both_sides_detect_a_cut_connection_and_the_watch_resumes(tmp_path: Path) -> None:
     async with faulty(tmp_path) as (bed, proxy, agent), through(proxy, agent) as client:
         async with aclosing(client.watch("r1")) as watch:
             first = sequence(agent, await anext(watch))
             proxy.cut()
             error = await broken(watch)
-        await until(lambda: is_away(bed))
+        await until(lambda: is_not_watching(bed))
         await bed.apply(layer("b"))
         async with aclosing(client.watch("r1", after=first)) as watch:
             second = sequence(agent, await anext(watch))
@@ -65,22 +65,22 @@ async def test_a_cut_watch_is_noticed_on_both_sides_and_resumes_where_it_was(tmp
     assert proxy.connections == 2
 
 
-async def test_a_stalled_watch_is_given_up_by_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "IDLE_TIMEOUT_S", 3.0)  # its first answer must not be late on a busy machine
+async def test_both_sides_close_a_stalled_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "IDLE_TIMEOUT_S", 3.0)  # long enough for the first response on a busy machine
     async with faulty(tmp_path) as (bed, proxy, agent), through(proxy, agent) as client:
         async with aclosing(client.watch("r1")) as watch:
             await anext(watch)
             proxy.stall()
             error = await broken(watch)
         proxy.flow()
-        await until(lambda: is_away(bed))
+        await until(lambda: is_not_watching(bed))
         async with aclosing(client.watch("r1")) as watch:
             again = sequence(agent, await anext(watch))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "no-answer")
     assert again == 1
 
 
-async def test_a_server_that_is_gone_for_a_while_is_found_again(tmp_path: Path) -> None:
+async def test_a_client_reconnects_after_an_outage(tmp_path: Path) -> None:
     async with faulty(tmp_path) as (_, proxy, agent), through(proxy, agent) as client:
         proxy.gone = True
         async with aclosing(client.watch("r1")) as watch:
@@ -91,7 +91,7 @@ async def test_a_server_that_is_gone_for_a_while_is_found_again(tmp_path: Path) 
     assert error.kind is Kind.UNAVAILABLE
 
 
-async def test_duplicated_events_are_the_same_delivery_twice(tmp_path: Path) -> None:
+async def test_a_duplicated_event_is_the_same_delivery(tmp_path: Path) -> None:
     async with faulty(tmp_path) as (_, proxy, agent), through(proxy, agent) as client:
         proxy.duplicating = True
         async with aclosing(client.watch("r1")) as watch:
@@ -100,8 +100,8 @@ async def test_duplicated_events_are_the_same_delivery_twice(tmp_path: Path) -> 
     assert len(proxy.events) == 2
 
 
-async def test_events_out_of_order_still_say_which_is_newer(tmp_path: Path) -> None:
-    """Whoever receives them decides by the signed sequence; the order of a stream is nobody's promise."""
+async def test_events_out_of_order_carry_their_sequence(tmp_path: Path) -> None:
+    """Receivers compare the signed sequence, because the order of events is not guaranteed."""
     async with faulty(tmp_path) as (bed, proxy, agent), through(proxy, agent) as client:
         proxy.swapping = True
         async with aclosing(client.watch("r1")) as watch:

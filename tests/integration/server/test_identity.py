@@ -1,4 +1,4 @@
-"""Who may do what: roles, expiry, revocation, enrolment."""
+"""Authentication and authorization: roles, expiry, revocation, enrolment."""
 
 import asyncio
 from contextlib import aclosing
@@ -21,7 +21,7 @@ from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
 
-async def refusal(call: Any) -> GovernorError:
+async def rejection(call: Any) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await call
     return caught.value
@@ -37,7 +37,7 @@ async def token(bed: ServerBed, role: Role, ttl_s: int | None = None) -> tuple[s
     ("role", "may_read", "may_change", "may_administer"),
     [(Role.VIEWER, True, False, False), (Role.EDITOR, True, True, False), (Role.ADMIN, True, True, True)],
 )
-async def test_each_role_includes_those_before_it(
+async def test_each_role_includes_the_lower_ones(
     tmp_path: Path, role: Role, may_read: bool, may_change: bool, may_administer: bool
 ) -> None:
     async with running(tmp_path) as bed:
@@ -45,9 +45,9 @@ async def test_each_role_includes_those_before_it(
         async with bed.client(text) as client:
             calls = [client.runtimes(), client.change(ChangeRequest(documents=(runtime("r1"),))), client.tokens()]
             outcomes = [await asyncio.gather(call, return_exceptions=True) for call in calls]
-    refused = [error for (error,) in outcomes if isinstance(error, GovernorError)]
+    rejected = [error for (error,) in outcomes if isinstance(error, GovernorError)]
     assert [not isinstance(outcome, GovernorError) for (outcome,) in outcomes] == [may_read, may_change, may_administer]
-    assert {error.kind for error in refused} <= {Kind.DENIED}
+    assert {error.kind for error in rejected} <= {Kind.DENIED}
 
 
 @pytest.mark.parametrize(
@@ -59,41 +59,41 @@ async def test_each_role_includes_those_before_it(
         ("a.b.c", "this is neither a user's nor a runtime's token"),
     ],
 )
-async def test_a_wrong_token_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+async def test_a_wrong_token_is_rejected(tmp_path: Path, text: str, reason: str) -> None:
     async with running(tmp_path) as bed, bed.client(Secret(text)) as client:
-        error = await refusal(client.runtimes())
+        error = await rejection(client.runtimes())
     assert error.kind is Kind.UNAUTHENTICATED
     assert reason in error.message
     assert text not in str(error)
 
 
-async def test_the_right_id_with_a_wrong_secret_is_refused(tmp_path: Path) -> None:
+async def test_a_valid_token_id_with_a_wrong_secret_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         token_id, _ = await token(bed, Role.ADMIN)
         async with bed.client(Secret(f"rgt1.{token_id}.{'x' * 43}")) as client:
-            error = await refusal(client.runtimes())
+            error = await rejection(client.runtimes())
     assert (error.kind, error.code) == (Kind.UNAUTHENTICATED, "token-refused")
 
 
-async def test_no_token_is_refused(tmp_path: Path) -> None:
+async def test_a_request_without_a_token_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path) as bed, Client(bed.url, None) as client:
-        error = await refusal(client.runtimes())
+        error = await rejection(client.runtimes())
     assert (error.kind, error.code) == (Kind.UNAUTHENTICATED, "token-missing")
 
 
-async def test_an_expired_token_is_refused(tmp_path: Path) -> None:
+async def test_an_expired_token_is_rejected(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with running(tmp_path, clock=clock) as bed:
         _, text = await token(bed, Role.VIEWER, ttl_s=60)
         async with bed.client(text) as client:
             assert await client.runtimes() == ()
             clock.jump(61)
-            error = await refusal(client.runtimes())
+            error = await rejection(client.runtimes())
     assert error.kind is Kind.UNAUTHENTICATED
     assert "expired" in error.message
 
 
-async def test_a_revoked_token_is_refused_also_on_an_open_stream(tmp_path: Path) -> None:
+async def test_a_revoked_token_is_rejected_and_its_stream_is_closed(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a")))
         token_id, text = await token(bed, Role.VIEWER)
@@ -101,15 +101,15 @@ async def test_a_revoked_token_is_refused_also_on_an_open_stream(tmp_path: Path)
             assert not (await anext(progress)).complete
             await admin.revoke_token(token_id)
             async with asyncio.timeout(10):
-                ended = await refusal(anext(progress))
-            refused = await refusal(viewer.runtimes())
+                closed = await rejection(anext(progress))
+            rejected = await rejection(viewer.runtimes())
             listed = {each.id: each.revoked for each in await admin.tokens()}
-    assert ended.code == "stream-ended"
-    assert (refused.kind, "revoked" in refused.message) == (Kind.UNAUTHENTICATED, True)
+    assert closed.code == "stream-ended"
+    assert (rejected.kind, "revoked" in rejected.message) == (Kind.UNAUTHENTICATED, True)
     assert listed[token_id]
 
 
-async def test_no_secret_stands_in_a_list_of_tokens_or_in_the_database(tmp_path: Path) -> None:
+async def test_no_secret_is_in_the_token_list_or_the_database(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         _, text = await token(bed, Role.VIEWER)
         async with bed.client() as admin:
@@ -119,7 +119,7 @@ async def test_no_secret_stands_in_a_list_of_tokens_or_in_the_database(tmp_path:
     assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
 
 
-async def join_secret(bed: ServerBed, name: str, ttl_s: int | None = None) -> credentials.JoinToken:
+async def join_token(bed: ServerBed, name: str, ttl_s: int | None = None) -> credentials.JoinToken:
     async with bed.client() as admin:
         created = await admin.create_token(TokenRequest(runtime=name, ttl_seconds=ttl_s))
     return credentials.read_join_token(Secret(created.text))
@@ -127,22 +127,22 @@ async def join_secret(bed: ServerBed, name: str, ttl_s: int | None = None) -> cr
 
 async def enrol(bed: ServerBed, name: str, secret: str, key: Ed25519PrivateKey | None = None) -> None:
     public = credentials.encode_public_key((key or Ed25519PrivateKey.generate()).public_key())
-    async with Client(bed.url, None) as stranger:
-        await stranger.enrol(EnrolRequest(name, secret, public))
+    async with Client(bed.url, None) as anonymous:
+        await anonymous.enrol(EnrolRequest(name, secret, public))
 
 
-async def test_a_join_token_works_once_for_its_runtime_and_in_its_time(tmp_path: Path) -> None:
+async def test_a_join_token_works_once_for_its_runtime_until_it_expires(tmp_path: Path) -> None:
     clock = VirtualClock(datetime.now(UTC))
     async with running(tmp_path, clock=clock) as bed:
         await bed.apply(runtime("r1"), runtime("r2"))
-        join = await join_secret(bed, "r1")
-        foreign = await refusal(enrol(bed, "r2", join.secret))
+        join = await join_token(bed, "r1")
+        foreign = await rejection(enrol(bed, "r2", join.secret))
         await enrol(bed, "r1", join.secret)
-        again = await refusal(enrol(bed, "r1", join.secret))
-        late = await join_secret(bed, "r1")
+        again = await rejection(enrol(bed, "r1", join.secret))
+        late = await join_token(bed, "r1")
         clock.jump(3601)
-        expired = await refusal(enrol(bed, "r1", late.secret))
-        wrong = await refusal(enrol(bed, "r1", "0.wrong"))
+        expired = await rejection(enrol(bed, "r1", late.secret))
+        wrong = await rejection(enrol(bed, "r1", "0.wrong"))
     assert join.server == bed.url
     assert {error.kind for error in (foreign, again, expired, wrong)} == {Kind.UNAUTHENTICATED}
     assert "another runtime" in foreign.message
@@ -150,37 +150,37 @@ async def test_a_join_token_works_once_for_its_runtime_and_in_its_time(tmp_path:
     assert "expired" in expired.message
 
 
-async def test_an_agent_that_lost_the_answer_may_ask_again_with_its_key_and_nobody_else(tmp_path: Path) -> None:
+async def test_enrolment_is_idempotent_for_the_same_key_only(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
-        join = await join_secret(bed, "r1")
+        join = await join_token(bed, "r1")
         await enrol(bed, "r1", join.secret, key)
         await enrol(bed, "r1", join.secret, key)
-        stranger = await refusal(enrol(bed, "r1", join.secret))
+        other_key = await rejection(enrol(bed, "r1", join.secret))
         async with bed.client() as admin:
             await admin.revoke_runtime("r1")
-        revoked = await refusal(enrol(bed, "r1", join.secret, key))
-    assert "it works once" in stranger.message
+        revoked = await rejection(enrol(bed, "r1", join.secret, key))
+    assert "it works once" in other_key.message
     assert revoked.kind is Kind.UNAUTHENTICATED
 
 
 async def test_a_join_token_needs_an_existing_runtime(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
-        assert (await refusal(join_secret(bed, "nope"))).code == "runtime-unknown"
+        assert (await rejection(join_token(bed, "nope"))).code == "runtime-unknown"
 
 
-async def test_a_key_that_is_none_uses_no_join_token_up(tmp_path: Path) -> None:
+async def test_an_invalid_key_does_not_consume_the_join_token(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
-        join = await join_secret(bed, "r1")
-        async with Client(bed.url, None) as stranger:
-            error = await refusal(stranger.enrol(EnrolRequest("r1", join.secret, "not a key")))
+        join = await join_token(bed, "r1")
+        async with Client(bed.url, None) as anonymous:
+            error = await rejection(anonymous.enrol(EnrolRequest("r1", join.secret, "not a key")))
         await enrol(bed, "r1", join.secret)
     assert error.code == "public-key-unreadable"
 
 
-async def test_a_new_enrolment_replaces_the_key_and_ends_its_watch(tmp_path: Path) -> None:
+async def test_a_new_enrolment_replaces_the_key_and_closes_its_watch(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a")))
         old = await bed.enrol("r1")
@@ -188,14 +188,14 @@ async def test_a_new_enrolment_replaces_the_key_and_ends_its_watch(tmp_path: Pat
             await anext(watch)
             new = await bed.enrol("r1")
             async with asyncio.timeout(10):
-                ended = await refusal(anext(watch))
-            refused = await refusal(client.runtime("r1"))
+                closed = await rejection(anext(watch))
+            rejected = await rejection(client.runtime("r1"))
         assert (await new.newest()).sequence == 1
-    assert ended.code == "stream-ended"
-    assert refused.kind is Kind.UNAUTHENTICATED
+    assert closed.code == "stream-ended"
+    assert rejected.kind is Kind.UNAUTHENTICATED
 
 
-async def test_a_runtimes_token_of_another_key_or_time_is_refused(tmp_path: Path) -> None:
+async def test_a_forged_expired_or_premature_runtime_token_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), runtime("r2"))
         agent, other = await bed.enrol("r1"), await bed.enrol("r2")
@@ -205,45 +205,45 @@ async def test_a_runtimes_token_of_another_key_or_time_is_refused(tmp_path: Path
         early = credentials.mint("r1", agent.key, now + timedelta(hours=1))
         for credential in (forged, stale, early):
             async with bed.client(credential) as client:
-                error = await refusal(client.runtime("r1"))
+                error = await rejection(client.runtime("r1"))
             assert error.kind is Kind.UNAUTHENTICATED
         async with agent.client() as client:
             assert (await client.runtime("r1")).name == "r1"
 
 
-async def test_strangers_cannot_enrol_without_bound(tmp_path: Path) -> None:
+async def test_enrolment_is_rate_limited(tmp_path: Path) -> None:
     async with running(tmp_path, clock=VirtualClock()) as bed:
         await bed.apply(runtime("r1"))
         public = credentials.encode_public_key(Ed25519PrivateKey.generate().public_key())
-        async with Client(bed.url, None) as stranger:
+        async with Client(bed.url, None) as anonymous:
             request = EnrolRequest("r1", "0.wrong", public)
-            errors = [await refusal(stranger.enrol(request)) for _ in range(ENROLMENT_BURST + 1)]
+            errors = [await rejection(anonymous.enrol(request)) for _ in range(ENROLMENT_BURST + 1)]
     assert [error.code for error in errors] == ["token-refused"] * ENROLMENT_BURST + ["too-many"]
     assert errors[-1].kind is Kind.UNAVAILABLE
 
 
-async def test_losing_the_last_administrator_gives_a_new_token_at_the_next_start(tmp_path: Path) -> None:
+async def test_an_admin_token_is_created_at_start_if_none_is_valid(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         first = bed.admin_token
         async with bed.client() as admin:
             await admin.revoke_token((await admin.tokens())[0].id)
-            assert (await refusal(admin.tokens())).kind is Kind.UNAUTHENTICATED
+            assert (await rejection(admin.tokens())).kind is Kind.UNAUTHENTICATED
     async with running(tmp_path) as bed:
         assert bed.admin_token != first
         async with bed.client() as admin:
             assert len(await admin.tokens()) == 2
 
 
-async def test_a_stream_of_a_credential_that_just_ended_does_not_open(tmp_path: Path) -> None:
+async def test_a_blocked_credential_cannot_open_a_stream(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
         bed.services.hub.block(credentials.key_id(agent.key.public_key()))
         async with agent.client() as client, aclosing(client.watch("r1")) as watch:
-            error = await refusal(anext(watch))
-        await until(lambda: _away(bed))
+            error = await rejection(anext(watch))
+        await until(lambda: _is_not_watching(bed))
     assert error.kind is Kind.UNAUTHENTICATED
 
 
-async def _away(bed: ServerBed) -> bool:
+async def _is_not_watching(bed: ServerBed) -> bool:
     return not bed.services.hub.presence("r1").watching

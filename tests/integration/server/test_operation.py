@@ -1,4 +1,4 @@
-"""The server as a process: health, figures, bounds on connections, orderly stop."""
+"""The server as a process: health, metrics, limits on connections, graceful shutdown."""
 
 import asyncio
 import signal
@@ -18,25 +18,25 @@ from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, running, runtime
 
 
-async def test_health_and_figures_are_served_apart_from_the_api(start_server: StartServer, tmp_path: Path) -> None:
+async def test_health_and_metrics_are_served_apart_from_the_api(start_server: StartServer, tmp_path: Path) -> None:
     server = await start_server(GovernorServer(tmp_path))
     async with server.client() as admin:
         await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
     health = f"http://127.0.0.1:{server.ports['health']}"
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{health}/readyz") as ready, session.get(f"{health}/metrics") as metrics:
-            figures = (await metrics.text()).splitlines()
-        async with session.get(f"{server.url}/metrics") as elsewhere:
-            assert elsewhere.status == 404
+            samples = (await metrics.text()).splitlines()
+        async with session.get(f"{server.url}/metrics") as on_api:
+            assert on_api.status == 404
     assert ready.status == 200
-    assert 'governor_server_changes_total{outcome="accepted"} 1.0' in figures
-    assert "governor_server_deliveries_total 1.0" in figures
-    assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in figures
-    assert "governor_server_open_watches 0.0" in figures
-    assert not [line for line in figures if "r1" in line]
+    assert 'governor_server_changes_total{outcome="accepted"} 1.0' in samples
+    assert "governor_server_deliveries_total 1.0" in samples
+    assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in samples
+    assert "governor_server_open_watches 0.0" in samples
+    assert not [line for line in samples if "r1" in line]
 
 
-async def test_a_signal_ends_open_streams_and_the_server_in_order(start_server: StartServer, tmp_path: Path) -> None:
+async def test_sigterm_closes_streams_and_exits_cleanly(start_server: StartServer, tmp_path: Path) -> None:
     server = await start_server(GovernorServer(tmp_path))
     async with server.client() as admin:
         await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
@@ -51,7 +51,7 @@ async def test_a_signal_ends_open_streams_and_the_server_in_order(start_server: 
         assert await process.wait() == 0
 
 
-async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+async def test_a_slow_body_times_out(tmp_path: Path) -> None:
     async with running(tmp_path, timing=DEFAULT_TIMING._replace(body_s=0.1)) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
         head = (
@@ -67,21 +67,19 @@ async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
     assert b'"type":"body-slow"' in answer
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost:"])
-async def test_a_head_that_does_not_come_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:"])
+async def test_a_slow_request_head_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(uvicorn_server, "HEAD_TIMEOUT_S", 0.1)
     async with running(tmp_path) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
-        writer.write(begun)
+        writer.write(sent)
         async with asyncio.timeout(10):
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1)
         writer.close()
 
 
-async def test_a_head_without_end_is_cut_off(tmp_path: Path) -> None:
+async def test_an_oversized_request_head_is_aborted(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
         writer.write(b"GET / HTTP/1.1\r\nX-Long: ")
@@ -98,7 +96,7 @@ async def test_a_head_without_end_is_cut_off(tmp_path: Path) -> None:
     assert uvicorn_server.MAX_HEAD_BYTES < sent < 64 * uvicorn_server.MAX_HEAD_BYTES
 
 
-async def test_a_kept_connection_serves_more_than_one_request_with_large_bodies(tmp_path: Path) -> None:
+async def test_a_keep_alive_connection_serves_several_large_requests(tmp_path: Path) -> None:
     large = component("s", redisHost="x" * 200_000)
     async with running(tmp_path) as bed, bed.client() as admin:
         for name in ("a", "b"):
@@ -106,6 +104,6 @@ async def test_a_kept_connection_serves_more_than_one_request_with_large_bodies(
                 ChangeRequest(documents=(profile(name, large, selector={"matchLabels": {"a": name}}),))
             )
             assert change.revision is not None
-        async with Client(bed.url, None) as stranger:
+        async with Client(bed.url, None) as anonymous:
             with pytest.raises(GovernorError):
-                await stranger.change(ChangeRequest(documents=(profile("c", large),)))
+                await anonymous.change(ChangeRequest(documents=(profile("c", large),)))

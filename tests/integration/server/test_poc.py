@@ -1,4 +1,4 @@
-"""The proof of concept's API and file, with a client that behaves like its agent."""
+"""The proof of concept's API and file, with a client that behaves like the original agent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ def layer(name: str, host: str, *more: str) -> dict[str, Any]:
     return profile(name, store, *others, selector={"runtime": name})
 
 
-class OldAgent:
-    """Polls, compares the hand-made annotation with the one that it has seen, and 'restarts' when it differs."""
+class PollingAgent:
+    """Polls the legacy API and counts a restart whenever the version annotation changes."""
 
     def __init__(self, url: str, runtime: str) -> None:
         self._url = f"{url}/runtimes/{runtime}"
@@ -65,9 +65,9 @@ async def get(bed: ServerBed, path: str, token: Secret | None = None, **headers:
         return answer.status, answer.content_type, await answer.json(content_type=None)
 
 
-async def test_an_old_agent_takes_each_change_once_and_nothing_twice(tmp_path: Path) -> None:
+async def test_a_polling_agent_restarts_once_per_change(tmp_path: Path) -> None:
     async with running(tmp_path, legacy_open=True) as bed:
-        agent = OldAgent(bed.url, "1")
+        agent = PollingAgent(bed.url, "1")
         missing = await agent.poll()
         await bed.apply(runtime("1"), layer("1", "a"))
         await agent.poll()
@@ -86,7 +86,7 @@ async def test_an_old_agent_takes_each_change_once_and_nothing_twice(tmp_path: P
     assert agent.component["kind"] == "Component"
 
 
-async def test_none_is_a_text_and_several_are_a_list(tmp_path: Path) -> None:
+async def test_an_unknown_runtime_is_a_text_and_several_resources_are_a_list(tmp_path: Path) -> None:
     async with running(tmp_path, legacy_open=True) as bed:
         await bed.apply(runtime("1"), layer("1", "a", "second"), runtime("2"))
         async with aiohttp.ClientSession() as session, session.get(f"{bed.url}/runtimes/3") as answer:
@@ -101,26 +101,26 @@ async def test_none_is_a_text_and_several_are_a_list(tmp_path: Path) -> None:
     assert (by_id["2"]["kind"], by_id["2"]["items"]) == ("List", [])
 
 
-async def test_values_are_open_only_for_the_runtime_itself_and_for_administrators(tmp_path: Path) -> None:
+async def test_sensitive_values_are_shown_only_to_the_runtime_and_to_admins(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("1"), layer("1", "a"), runtime("2"), layer("2", "b"))
         agent = await bed.enrol("1")
         async with bed.client() as admin:
             editor = Secret((await admin.create_token(TokenRequest(role=Role.EDITOR))).text)
-        nobody = await get(bed, "/runtimes/1")
+        anonymous = await get(bed, "/runtimes/1")
         seen_by_editor = await get(bed, "/runtimes/1", editor)
         seen_by_admin = await get(bed, "/runtimes", bed.admin_token)
         own = await get(bed, "/runtimes/1", agent.credential())
         listed = await get(bed, "/runtimes", agent.credential())
         foreign = await get(bed, "/runtimes/2", agent.credential())
-    assert (nobody[0], foreign[0]) == (401, 403)
+    assert (anonymous[0], foreign[0]) == (401, 403)
     assert (seen_by_editor[0], "***" in str(seen_by_editor), CANARY in str(seen_by_editor)) == (200, True, False)
     assert str(seen_by_admin).count(CANARY) == 2
     assert CANARY in str(own)
     assert [each["id"] for each in listed[2]] == ["1"]
 
 
-async def test_open_is_only_for_loopback_under_its_own_name(tmp_path: Path) -> None:
+async def test_legacy_open_requires_a_loopback_address_and_host(tmp_path: Path) -> None:
     with pytest.raises(GovernorError, match="loopback"):
         Settings(listen=Address("0.0.0.0", 1), tls_certificate=Path("c"), tls_key=Path("k"), legacy_open=True)
     async with running(tmp_path, legacy_open=True) as bed:
@@ -147,74 +147,72 @@ def entry(number: int, host: str) -> str:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path) -> AsyncIterator[tuple[ServerBed, Path, VirtualClock]]:
+async def serving_file(tmp_path: Path) -> AsyncIterator[tuple[ServerBed, Path, VirtualClock]]:
     file, clock = tmp_path / "poc.yaml", VirtualClock()
     settings = Settings(poc_file=file)
     async with running(tmp_path / "data", clock=clock, legacy_open=True) as bed:
         (source,) = sources(bed.services, settings)
         task = asyncio.ensure_future(source.run())
-        await until(lambda: _sleeps(clock))
+        await until(lambda: _is_sleeping(clock))
         yield bed, file, clock
         task.cancel()
         await asyncio.wait({task})
 
 
-async def _sleeps(clock: VirtualClock) -> bool:
+async def _is_sleeping(clock: VirtualClock) -> bool:
     return clock.sleepers > 0
 
 
 async def write(file: Path, text: str, clock: VirtualClock) -> None:
-    """Write the file and let the server look at it."""
+    """Write the file and let the server poll it."""
     file.write_text(text)
-    await looked(clock)
+    await poll(clock)
 
 
-async def looked(clock: VirtualClock) -> None:
-    """Let the server look at its file once more."""
+async def poll(clock: VirtualClock) -> None:
+    """Let the server poll its file once."""
     await clock.advance(POLL_S)
-    await until(lambda: _sleeps(clock))
+    await until(lambda: _is_sleeping(clock))
 
 
-async def test_the_file_is_served_and_read_again_when_it_changes(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (bed, file, clock):
-        agent = OldAgent(bed.url, "1")
+async def test_the_file_is_applied_and_re_read_when_it_changes(tmp_path: Path) -> None:
+    async with serving_file(tmp_path) as (bed, file, clock):
+        agent = PollingAgent(bed.url, "1")
         await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock)
         await agent.poll()
         before = agent.fields["redisHost"]
         await write(file, "runtimes:" + entry(1, "moved") + entry(2, "b"), clock)
         await agent.poll()
-        await looked(clock)
+        await poll(clock)
         async with bed.client() as admin:
             revisions = await admin.revisions()
     assert (before, agent.fields["redisHost"], agent.restarts) == ("a", "moved", 2)
     assert [(each.number, each.author) for each in revisions] == [(2, "source:poc-file"), (1, "source:poc-file")]
 
 
-async def test_a_bad_file_keeps_the_last_good_one_until_it_is_good_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with serving(tmp_path) as (bed, file, clock):
+async def test_an_invalid_file_keeps_the_last_valid_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving_file(tmp_path) as (bed, file, clock):
         await write(file, "runtimes:" + entry(1, "a"), clock)
         for bad in ("runtimes: [", "runtimes: 7\n", "runtimes:" + entry(1, "a").replace("Component", "Nonsense")):
             await write(file, bad, clock)
-            await looked(clock)
+            await poll(clock)
         file.unlink()
-        await looked(clock)
+        await poll(clock)
         async with bed.client() as admin:
             kept = [each.number for each in await admin.revisions()]
         await write(file, "runtimes:" + entry(1, "b"), clock)
-        agent = OldAgent(bed.url, "1")
+        agent = PollingAgent(bed.url, "1")
         await agent.poll()
     logged = capsys.readouterr().out
     assert kept == [1]
     assert agent.fields["redisHost"] == "b"
-    # Each reason once: missing, three kinds of bad, missing again.
+    # Each error once: missing, three kinds of invalid content, missing again.
     assert logged.count("source rejected; its last valid state stays") == 5
     assert CANARY not in logged
 
 
-async def test_what_the_file_owns_is_read_only_elsewhere(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (bed, file, clock):
+async def test_documents_of_the_file_are_read_only_for_others(tmp_path: Path) -> None:
+    async with serving_file(tmp_path) as (bed, file, clock):
         await write(file, "runtimes:" + entry(1, "a"), clock)
         owned = DocumentRef("Profile", "poc-1")
         mine = profile("poc-1", component("store", redisHost="mine"), selector={"runtime": "1"})
@@ -227,8 +225,8 @@ async def test_what_the_file_owns_is_read_only_elsewhere(tmp_path: Path) -> None
     assert labelled.revision == 2
 
 
-async def test_an_entry_that_vanishes_takes_its_profile_and_leaves_its_runtime(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (bed, file, clock):
+async def test_removing_an_entry_deletes_its_profile_and_keeps_its_runtime(tmp_path: Path) -> None:
+    async with serving_file(tmp_path) as (bed, file, clock):
         await bed.apply(runtime("1", region="eu"))
         await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock)
         await write(file, "runtimes:" + entry(1, "a"), clock)
@@ -240,7 +238,7 @@ async def test_an_entry_that_vanishes_takes_its_profile_and_leaves_its_runtime(t
     assert kept["metadata"]["labels"] == {"region": "eu"}
 
 
-async def test_nobody_can_pose_as_a_source(tmp_path: Path) -> None:
+async def test_a_token_cannot_have_the_name_of_a_source(tmp_path: Path) -> None:
     async with running(tmp_path) as bed, bed.client() as admin:
         with pytest.raises(GovernorError) as caught:
             await admin.create_token(TokenRequest(name="source:poc-file", role=Role.ADMIN))

@@ -1,4 +1,4 @@
-"""Reports: what is kept, what counts as an acknowledgement, and how progress follows."""
+"""Reports: which are stored, which acknowledge a delivery, and how progress follows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,34 +25,34 @@ async def bed(tmp_path: Path) -> AsyncIterator[ServerBed]:
         yield bed
 
 
-async def verified(bed: ServerBed, name: str = "r1") -> str:
-    """The reason of the condition Verified."""
+async def verified_reason(bed: ServerBed, name: str = "r1") -> str:
+    """Return the reason of the condition Verified."""
     async with bed.client() as viewer:
         view = await viewer.runtime(name)
     return next(condition.reason for condition in view.conditions if condition.type == "Verified")
 
 
-async def refusal(agent: Agent, delivery: Delivery, state: State, **changes: Any) -> GovernorError:
+async def rejection(agent: Agent, delivery: Delivery, state: State, **changes: Any) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await agent.report(delivery, state, **changes)
     return caught.value
 
 
-async def test_each_state_shows_and_only_verified_acknowledges(bed: ServerBed) -> None:
+async def test_each_reported_state_is_shown_and_only_verified_acknowledges(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
-    seen = [await verified(bed)]
+    seen = [await verified_reason(bed)]
     states = [State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.UNPROVEN, State.FAILED, State.VERIFIED]
     async with bed.client() as viewer:
         for n, state in enumerate(states):
             await agent.report(delivery, state, n)
-            seen.append(await verified(bed))
+            seen.append(await verified_reason(bed))
             async with aclosing(viewer.progress(1)) as progress:
                 assert (await anext(progress)).complete == (state is State.VERIFIED)
     assert seen == ["Pending", "Received", "Preflighted", "Applied", "Unproven", "Failed", "Verified"]
 
 
-async def test_a_repeated_or_late_report_changes_nothing(bed: ServerBed) -> None:
+async def test_a_repeated_or_outdated_report_changes_nothing(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
     kept = await agent.report(delivery, State.VERIFIED, n=5)
@@ -69,56 +69,56 @@ async def test_verified_can_be_revoked_by_a_later_report(bed: ServerBed) -> None
     delivery = await agent.newest()
     await agent.report(delivery, State.VERIFIED, n=1)
     await agent.report(delivery, State.FAILED, n=2)
-    assert await verified(bed) == "Failed"
+    assert await verified_reason(bed) == "Failed"
 
 
-async def test_a_report_of_a_new_start_replaces_one_of_the_last(bed: ServerBed) -> None:
+async def test_a_report_of_a_restarted_agent_replaces_the_previous_one(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
     await agent.report(delivery, State.FAILED, n=50)
     await agent.report(delivery, State.VERIFIED, n=1, boot="boot-2", time=datetime.now(UTC) + timedelta(seconds=1))
-    assert await verified(bed) == "Verified"
+    assert await verified_reason(bed) == "Verified"
 
 
-async def test_an_acknowledgement_that_leaves_a_resource_out_is_refused(bed: ServerBed) -> None:
+async def test_an_acknowledgement_that_omits_a_resource_is_rejected(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
     partly = report_on(delivery, State.VERIFIED).resources[:1]
-    error = await refusal(agent, delivery, State.VERIFIED, resources=partly)
-    empty = await refusal(agent, delivery, State.VERIFIED, resources=())
+    error = await rejection(agent, delivery, State.VERIFIED, resources=partly)
+    empty = await rejection(agent, delivery, State.VERIFIED, resources=())
     assert (error.kind, error.code, len(error.details)) == (Kind.INVALID, "report-incomplete", 1)
     assert "Component/default/two" in error.details[0].reason
     assert len(empty.details) == 2
-    assert await verified(bed) == "Pending"
+    assert await verified_reason(bed) == "Pending"
 
 
-async def test_a_report_about_something_that_was_not_sent_is_refused(bed: ServerBed) -> None:
+async def test_a_report_about_an_unknown_delivery_or_content_is_rejected(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
-    unknown = await refusal(agent, delivery, State.VERIFIED, sequence=7)
-    attempt = await refusal(agent, delivery, State.VERIFIED, attempt=2)
-    content = await refusal(agent, delivery, State.VERIFIED, digest="sha256:0")
-    large = await refusal(agent, delivery, State.VERIFIED, sequence=1 << 70)
+    unknown = await rejection(agent, delivery, State.VERIFIED, sequence=7)
+    attempt = await rejection(agent, delivery, State.VERIFIED, attempt=2)
+    content = await rejection(agent, delivery, State.VERIFIED, digest="sha256:0")
+    large = await rejection(agent, delivery, State.VERIFIED, sequence=1 << 70)
     assert (unknown.kind, unknown.code) == (Kind.NOT_FOUND, "delivery-unknown")
     assert {attempt.code, content.code} == {"report-foreign"}
     assert large.kind is Kind.INVALID
-    assert await verified(bed) == "Pending"
+    assert await verified_reason(bed) == "Pending"
 
 
-async def test_an_emptied_delivery_is_acknowledged_only_with_its_removals(bed: ServerBed) -> None:
+async def test_an_empty_delivery_is_acknowledged_only_with_its_removals(bed: ServerBed) -> None:
     agent = await bed.enrol("r1")
     await agent.report(await agent.newest(), State.VERIFIED)
     await bed.apply(deletions=(DocumentRef("Profile", "orders"),), allow_deletions=True)
     emptied = await agent.newest(after=1)
     with pytest.raises(GovernorError, match="must cover every resource"):
         await agent.report(emptied, State.VERIFIED, resources=())
-    assert await verified(bed) == "Pending"
+    assert await verified_reason(bed) == "Pending"
     await agent.report(emptied, State.VERIFIED)
     assert emptied.resources == ()
-    assert await verified(bed) == "Verified"
+    assert await verified_reason(bed) == "Verified"
 
 
-async def test_progress_is_pushed_as_each_runtime_comes_along_and_then_ends(bed: ServerBed) -> None:
+async def test_progress_is_pushed_for_each_runtime_and_ends_when_complete(bed: ServerBed) -> None:
     await bed.apply(runtime("r2"))
     moved = await bed.apply(profile("orders", *STORES, apply={"verifyWindowSeconds": 5}))
     agents = [await bed.enrol("r1"), await bed.enrol("r2")]

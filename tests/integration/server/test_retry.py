@@ -1,4 +1,4 @@
-"""Trying a delivery once more: a new sequence of the same content under the next attempt, or a clear refusal."""
+"""Retrying a delivery: the same content under the next sequence and attempt, or an error."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """One server for this file; each test has runtimes of its own names."""
+    """Run one server for this module; each test uses its own runtime names."""
     async with running(tmp_path_factory.mktemp("server")) as server:
         yield server
 
@@ -28,7 +28,7 @@ def layer(name: str, *stores: str) -> dict[str, Any]:
     return profile(name, *components, selector={"runtime": name})
 
 
-async def refused(bed: ServerBed, name: str) -> GovernorError:
+async def rejection(bed: ServerBed, name: str) -> GovernorError:
     async with bed.client() as admin:
         with pytest.raises(GovernorError) as caught:
             await admin.retry(name)
@@ -50,7 +50,7 @@ async def test_a_retry_sends_the_same_content_under_the_next_attempt(bed: Server
     assert revisions[0].number == change.revision
 
 
-async def test_a_retried_runtime_completes_its_revision_again(bed: ServerBed) -> None:
+async def test_a_verified_retry_completes_the_revision(bed: ServerBed) -> None:
     change = await bed.apply(runtime("whole"), layer("whole", "one"))
     agent = await bed.enrol("whole")
     await agent.report(await agent.newest(), State.FAILED)
@@ -62,7 +62,7 @@ async def test_a_retried_runtime_completes_its_revision_again(bed: ServerBed) ->
     assert [(each.runtime, each.sequence, each.done) for each in progress.runtimes] == [("whole", 2, True)]
 
 
-async def test_a_retry_still_removes_what_may_be_present(bed: ServerBed) -> None:
+async def test_a_retry_has_removals_for_resources_that_may_be_present(bed: ServerBed) -> None:
     await bed.apply(runtime("removes"), layer("removes", "one", "two"))
     agent = await bed.enrol("removes")
     await agent.report(await agent.newest(), State.VERIFIED)
@@ -73,11 +73,11 @@ async def test_a_retry_still_removes_what_may_be_present(bed: ServerBed) -> None
     assert [ref.name for ref in (await agent.newest()).removals] == ["two"]
 
 
-async def test_what_cannot_be_retried_is_refused(bed: ServerBed) -> None:
+async def test_a_retry_without_an_unverified_delivery_is_rejected(bed: ServerBed) -> None:
     await bed.apply(runtime("empty"), runtime("well"), layer("well", "one"))
     agent = await bed.enrol("well")
     await agent.report(await agent.newest(), State.VERIFIED)
-    never, verified, unknown = [await refused(bed, name) for name in ("empty", "well", "nobody")]
+    never, verified, unknown = [await rejection(bed, name) for name in ("empty", "well", "nobody")]
     assert (never.kind, never.code) == (Kind.PRECONDITION, "nothing-to-retry")
     assert "apply a profile" in never.message
     assert (verified.kind, verified.code) == (Kind.PRECONDITION, "nothing-to-retry")
@@ -86,7 +86,7 @@ async def test_what_cannot_be_retried_is_refused(bed: ServerBed) -> None:
     assert (await agent.newest()).sequence == 1
 
 
-async def test_an_agent_that_is_away_finds_only_the_newest_attempt(bed: ServerBed) -> None:
+async def test_a_disconnected_agent_gets_only_the_newest_attempt(bed: ServerBed) -> None:
     await bed.apply(runtime("away"), layer("away", "one"))
     agent = await bed.enrol("away")
     async with bed.client() as admin:

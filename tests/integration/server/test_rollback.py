@@ -1,4 +1,4 @@
-"""Going back: old contents as new versions in a new revision, sealed values included, with the usual consent."""
+"""Rollback: restores old content, including sealed values, as new versions in a new revision."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ async def roll_back(bed: ServerBed, revision: int | None = None, *documents: Doc
     return await bed.apply(rollback=Rollback(revision, documents), **options)
 
 
-async def test_a_rollback_restores_the_contents_as_a_new_version_with_sealed_values(tmp_path: Path) -> None:
+async def test_a_rollback_restores_content_and_sealed_values_as_new_versions(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         await bed.apply(layer("b", "another-password"))
@@ -42,7 +42,7 @@ async def test_a_rollback_restores_the_contents_as_a_new_version_with_sealed_val
     assert (delivery.sequence, delivery.attempt) == (3, 1)
 
 
-async def test_only_the_named_documents_go_back(tmp_path: Path) -> None:
+async def test_only_the_named_documents_are_rolled_back(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1", step="1"), layer("a"))
         await bed.apply(runtime("r1", step="2"), layer("b"))
@@ -56,7 +56,7 @@ async def test_only_the_named_documents_go_back(tmp_path: Path) -> None:
     assert kept.document["metadata"]["labels"] == {"step": "3"}
 
 
-async def test_what_came_later_is_deleted_only_with_consent(tmp_path: Path) -> None:
+async def test_a_rollback_deletes_later_documents_only_if_deletions_are_allowed(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         await bed.apply(runtime("r2"), layer("a"))
@@ -73,7 +73,7 @@ async def test_what_came_later_is_deleted_only_with_consent(tmp_path: Path) -> N
     assert left == [("Runtime", "r1")]
 
 
-async def test_a_deleted_document_comes_back(tmp_path: Path) -> None:
+async def test_a_rollback_restores_a_deleted_document(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         await bed.apply(deletions=(ORDERS,))
@@ -83,7 +83,7 @@ async def test_a_deleted_document_comes_back(tmp_path: Path) -> None:
     assert (document.version, document.document is not None) == (3, True)
 
 
-async def test_a_rollback_to_what_is_there_changes_nothing(tmp_path: Path) -> None:
+async def test_a_rollback_to_the_current_revision_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         change = await roll_back(bed, 1)
@@ -101,7 +101,7 @@ async def test_a_rollback_to_what_is_there_changes_nothing(tmp_path: Path) -> No
         ({"rollback": Rollback(1), "deletions": (ORDERS,)}, Kind.INVALID, "rollback-mixed"),
     ],
 )
-async def test_a_rollback_that_cannot_be_is_refused(
+async def test_an_impossible_rollback_is_rejected(
     tmp_path: Path, request_: dict[str, Any], kind: Kind, code: str
 ) -> None:
     async with running(tmp_path) as bed:

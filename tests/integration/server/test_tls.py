@@ -1,4 +1,4 @@
-"""Where the server's certificate and sealing key come from: its own authority, given files, a given key."""
+"""Sources of the server's certificate and sealing key: its own CA, configured files, a configured key."""
 
 import asyncio
 import secrets
@@ -37,23 +37,23 @@ NAMES = ("localhost", "127.0.0.1")
 
 
 class OwnTlsServer(GovernorServer):
-    """``governor server`` with an authority of its own, set up by file and variable as in a pod."""
+    """``governor server`` with its own CA, configured by file and environment as in a pod."""
 
     @property
     def url(self) -> str:
-        """Where its API answers."""
+        """Return the URL of the API."""
         return super().url.replace("http:", "https:")
 
     def environment(self) -> dict[str, str]:
-        """What a command that is run beside it knows as well."""
+        """Return the environment of the server and of commands run beside it."""
         file = self.directory / "server.yaml"
         file.write_text(f"data-dir: {self.data_dir}\ntls-names: [localhost, 127.0.0.1]\n")
         return {**super().environment(), "GOVERNOR_SERVER_CONFIG": str(file)}
 
 
 @asynccontextmanager
-async def showing(certificate: Certificate) -> AsyncIterator[Address]:
-    """A server with that certificate, and its renewal."""
+async def serving(certificate: Certificate) -> AsyncIterator[Address]:
+    """Serve the certificate and run its renewal."""
 
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -65,8 +65,8 @@ async def showing(certificate: Certificate) -> AsyncIterator[Address]:
     await asyncio.wait({renewal})
 
 
-async def shown(address: Address, trust: ssl.SSLContext) -> x509.Certificate:
-    """The certificate that a new connection gets, verified."""
+async def served_certificate(address: Address, trust: ssl.SSLContext) -> x509.Certificate:
+    """Return the verified certificate of a new connection."""
     _, writer = await asyncio.open_connection(address.host, address.port, ssl=trust)
     try:
         return x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
@@ -80,38 +80,38 @@ def trust_of(directory: Path) -> ssl.SSLContext:
     return client_context(file)
 
 
-async def test_a_server_makes_its_own_authority_which_people_copy_and_agents_pin(
+async def test_a_server_creates_its_own_ca_for_users_to_copy_and_agents_to_pin(
     tmp_path: Path, start_server: StartServer
 ) -> None:
     server = await start_server(OwnTlsServer(tmp_path / "server"))
     governor = CommandLine(server, tmp_path)
-    beside = {"GOVERNOR_SERVER_CONFIG": server.environment()["GOVERNOR_SERVER_CONFIG"]}
+    environment = {"GOVERNOR_SERVER_CONFIG": server.environment()["GOVERNOR_SERVER_CONFIG"]}
     token, ca = (
-        await governor.run("server", "admin-token", **beside),
-        await governor.run("server", "authority", **beside),
+        await governor.run("server", "admin-token", **environment),
+        await governor.run("server", "authority", **environment),
     )
     assert (token.code, ca.code) == (DONE, DONE), token.err + ca.err
     (tmp_path / "ca.crt").write_text(ca.out)
 
     governor.write("r1.yaml", runtime("r1"))
     applied = await governor.run("apply", "-f", "r1.yaml", "--ca-file", "ca.crt")
-    distrusted = await governor.run("get", "runtimes")
+    untrusted = await governor.run("get", "runtimes")
     join = await governor.run("token", "join", "r1", "--ca-file", "ca.crt")
 
     assert token.out == server.admin_token_file.read_text()
     assert "PRIVATE" not in ca.out
-    assert (applied.code, distrusted.code) == (DONE, EXIT_CODE[Kind.UNAUTHENTICATED]), applied.err + distrusted.err
+    assert (applied.code, untrusted.code) == (DONE, EXIT_CODE[Kind.UNAUTHENTICATED]), applied.err + untrusted.err
     assert read_join_token(Secret(join.out.strip())).ca == fingerprint_of(tmp_path / "ca.crt")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in server.data_dir.glob("*.pem")}
     assert modes == {"authority.pem": 0o600, "certificate.pem": 0o600}
 
 
-async def test_the_authority_outlives_the_server_while_its_certificate_takes_new_names(tmp_path: Path) -> None:
+async def test_the_ca_survives_a_restart_and_the_certificate_gets_new_names(tmp_path: Path) -> None:
     async with running(tmp_path, tls_names=NAMES) as bed:
         pin = bed.services.site.ca
-        first = await shown(bed.address, trust_of(tmp_path))
+        first = await served_certificate(bed.address, trust_of(tmp_path))
     async with running(tmp_path, tls_names=(*NAMES, "governor.example", "*.example", "::1")) as bed:
-        second = await shown(bed.address, trust_of(tmp_path))
+        second = await served_certificate(bed.address, trust_of(tmp_path))
         assert bed.services.site.ca == pin
 
     names = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -120,55 +120,55 @@ async def test_the_authority_outlives_the_server_while_its_certificate_takes_new
     assert first.issuer == second.issuer
 
 
-async def test_the_server_s_own_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
+async def test_an_issued_certificate_is_renewed_at_run_time(tmp_path: Path) -> None:
     clock = VirtualClock(now=datetime.now(UTC) - timedelta(seconds=RENEW_EVERY_S))
     certificate = open_certificate(Settings(tls_names=NAMES), tmp_path, clock)
     assert certificate is not None
-    async with showing(certificate) as address:
-        first = await shown(address, trust_of(tmp_path))
-        await look_again(clock, RENEW_EVERY_S)
-        second = await shown(address, trust_of(tmp_path))
+    async with serving(certificate) as address:
+        first = await served_certificate(address, trust_of(tmp_path))
+        await run_renewal(clock, RENEW_EVERY_S)
+        second = await served_certificate(address, trust_of(tmp_path))
     assert second.not_valid_after_utc - first.not_valid_after_utc == timedelta(seconds=RENEW_EVERY_S)
     assert timedelta(seconds=2 * RENEW_EVERY_S) < VALID_FOR
 
 
-async def look_again(clock: VirtualClock, after_s: float) -> None:
-    """Let the renewal look once, and sleep again."""
+async def run_renewal(clock: VirtualClock, after_s: float) -> None:
+    """Let the renewal run once and sleep again."""
     await clock.advance(after_s)
 
-    async def sleeps() -> bool:
+    async def is_sleeping() -> bool:
         return clock.sleepers == 1
 
-    await until(sleeps)
+    await until(is_sleeping)
 
 
-async def test_given_files_are_taken_up_when_they_are_replaced_and_not_when_they_do_not_fit(tmp_path: Path) -> None:
+async def test_replaced_files_are_reloaded_only_if_key_and_certificate_match(tmp_path: Path) -> None:
     authority = Authority()
     files = authority.issue_serving().put(tmp_path, "tls")
     clock = VirtualClock()
     certificate = open_certificate(Settings(tls_certificate=files[0], tls_key=files[1]), tmp_path, clock)
     assert certificate is not None
     trust = authority.client_context()
-    async with showing(certificate) as address:
-        first = await shown(address, trust)
+    async with serving(certificate) as address:
+        first = await served_certificate(address, trust)
         replaced = authority.issue_serving()
         files[0].write_bytes(replaced.certificate)
-        await look_again(clock, RELOAD_EVERY_S)
-        assert await shown(address, trust) == first
+        await run_renewal(clock, RELOAD_EVERY_S)
+        assert await served_certificate(address, trust) == first
         files[1].write_bytes(replaced.key)
-        await look_again(clock, RELOAD_EVERY_S)
-        assert await shown(address, trust) == x509.load_pem_x509_certificate(replaced.certificate)
+        await run_renewal(clock, RELOAD_EVERY_S)
+        assert await served_certificate(address, trust) == x509.load_pem_x509_certificate(replaced.certificate)
 
 
-async def test_a_join_token_pins_no_authority_that_agents_cannot_see(tmp_path: Path) -> None:
+async def test_a_join_token_pins_the_ca_only_if_it_is_in_the_chain(tmp_path: Path) -> None:
     authority = Authority()
     leaf = authority.issue_serving()
     certificate, key = leaf.put(tmp_path, "tls")
     files = {"tls_certificate": certificate, "tls_key": key}
-    assert await pin_in_join_token(tmp_path / "leaf alone", authority, **files) == ""
+    assert await pin_in_join_token(tmp_path / "leaf only", authority, **files) == ""
     certificate.write_bytes(leaf.certificate + authority.certificate)
-    assert await pin_in_join_token(tmp_path / "with authority", authority, **files) == fingerprint_of(certificate)
-    assert await pin_in_join_token(tmp_path / "behind another", authority, **files, pin_authority=False) == ""
+    assert await pin_in_join_token(tmp_path / "with ca", authority, **files) == fingerprint_of(certificate)
+    assert await pin_in_join_token(tmp_path / "not pinned", authority, **files, pin_authority=False) == ""
 
 
 async def pin_in_join_token(directory: Path, authority: Authority, **settings: Any) -> str:
@@ -177,11 +177,11 @@ async def pin_in_join_token(directory: Path, authority: Authority, **settings: A
         token, url = bed.admin_token, bed.url.replace("http:", "https:")
         async with Client(url, lambda: token, ca_file=directory / "ca.crt") as admin:
             await admin.change(ChangeRequest(documents=(runtime("r1"),)))
-            made = await admin.create_token(TokenRequest(runtime="r1"))
-    return read_join_token(Secret(made.text)).ca
+            created = await admin.create_token(TokenRequest(runtime="r1"))
+    return read_join_token(Secret(created.text)).ca
 
 
-async def test_values_are_sealed_with_a_given_key_and_only_with_that(tmp_path: Path) -> None:
+async def test_values_are_sealed_with_the_configured_key(tmp_path: Path) -> None:
     key, other = Secret(secrets.token_hex(32)), Secret(secrets.token_hex(32))
     sealed = profile("p", component("store", redisPassword="sesame"))
     async with running(tmp_path, sealing_key=key) as bed:
@@ -191,12 +191,14 @@ async def test_values_are_sealed_with_a_given_key_and_only_with_that(tmp_path: P
         assert "sesame" in str(await agent.newest())
 
     assert not (tmp_path / "sealing.key").exists()
-    assert await refusal(tmp_path, sealing_key=other) == "key-exchanged"
-    assert await refusal(tmp_path, sealing_key=Secret("sesame")) == "key-unreadable"
-    assert await refusal(tmp_path) == "key-unreadable", "without the given key none may be made"
+    assert await start_error_code(tmp_path, sealing_key=other) == "key-exchanged"
+    assert await start_error_code(tmp_path, sealing_key=Secret("sesame")) == "key-unreadable"
+    assert await start_error_code(tmp_path) == "key-unreadable", (
+        "no key may be generated in place of the configured one"
+    )
 
 
-async def refusal(directory: Path, **settings: Any) -> str:
+async def start_error_code(directory: Path, **settings: Any) -> str:
     with pytest.raises(GovernorError) as caught:
         async with running(directory, **settings):
             pass
@@ -204,38 +206,36 @@ async def refusal(directory: Path, **settings: Any) -> str:
     return caught.value.code
 
 
-def test_an_authority_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_ca_file_is_named_in_the_error(tmp_path: Path) -> None:
     file = tmp_path / "authority.pem"
     clock = VirtualClock()
-    made = open_authority(file, clock.now())
-    file.write_bytes(made.pem())
-    assert unusable(file) == "authority-unusable"
-    file.write_bytes(Authority().issue("x").key + made.pem())
-    assert unusable(file) == "authority-unusable"
+    created = open_authority(file, clock.now())
+    file.write_bytes(created.pem())
+    assert read_error_code(file) == "authority-unusable"
+    file.write_bytes(Authority().issue("x").key + created.pem())
+    assert read_error_code(file) == "authority-unusable"
     file.chmod(0o640)
-    assert unusable(file) == "key-exposed"
+    assert read_error_code(file) == "key-exposed"
 
 
-def unusable(file: Path) -> str:
+def read_error_code(file: Path) -> str:
     with pytest.raises(GovernorError, match=str(file)) as caught:
         read_authority(file)
     return caught.value.code
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a..b", "https://a", "a:1", "ü"])
-def test_what_is_no_name_gets_no_certificate(tmp_path: Path, name: str) -> None:
+def test_an_invalid_tls_name_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(GovernorError, match="tls-names"):
         open_certificate(Settings(tls_names=(name,)), tmp_path, VirtualClock())
 
 
-def test_a_given_certificate_and_names_exclude_each_other() -> None:
+def test_a_configured_certificate_and_tls_names_are_mutually_exclusive() -> None:
     with pytest.raises(GovernorError, match="not both"):
         Settings(tls_certificate=Path("a"), tls_key=Path("b"), tls_names=("c",))
 
 
-async def test_without_an_authority_of_its_own_there_is_none_to_print(
-    tmp_path: Path, start_server: StartServer
-) -> None:
+async def test_printing_a_missing_file_of_the_data_directory_fails(tmp_path: Path, start_server: StartServer) -> None:
     governor = CommandLine(GovernorServer(tmp_path), tmp_path)
     governor.server.ports = {"api": 1, "health": 1}
     for command in ("authority", "admin-token"):
@@ -244,7 +244,7 @@ async def test_without_an_authority_of_its_own_there_is_none_to_print(
         assert str(tmp_path) in outcome.err
 
 
-def test_on_a_full_disk_the_server_starts_with_the_certificate_that_it_has(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_server_starts_with_its_old_certificate(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
     try:
         open_certificate(Settings(tls_names=NAMES), tmp_path, VirtualClock())

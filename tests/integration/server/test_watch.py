@@ -1,4 +1,4 @@
-"""The watch of a runtime: newest only, resumed, bounded, and never held back by another reader."""
+"""The watch of a runtime: newest delivery only, resumable, bounded, isolated from slow clients."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -28,7 +28,7 @@ async def is_watching(bed: ServerBed, name: str = "r1") -> bool:
     return bed.services.hub.presence(name).watching
 
 
-async def is_away(bed: ServerBed, name: str = "r1") -> bool:
+async def is_not_watching(bed: ServerBed, name: str = "r1") -> bool:
     return not bed.services.hub.presence(name).watching
 
 
@@ -36,7 +36,7 @@ def host_of(delivery: Delivery) -> str:
     return str(delivery.resources[0]["spec"]["metadata"][0]["value"])
 
 
-async def test_an_open_watch_gets_each_change_and_a_reader_only_the_newest(tmp_path: Path) -> None:
+async def test_an_open_watch_gets_each_delivery_and_a_new_one_only_the_newest(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         agent = await bed.enrol("r1")
@@ -63,7 +63,7 @@ async def test_a_watch_resumed_at_the_newest_waits_for_the_next(tmp_path: Path) 
     assert (delivery.sequence, delivery.attempt) == (2, 2)
 
 
-async def test_a_runtime_without_configuration_waits_for_its_first(tmp_path: Path) -> None:
+async def test_a_watch_without_a_delivery_waits_for_the_first(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
@@ -94,7 +94,7 @@ async def test_a_large_delivery_is_announced_and_fetched(tmp_path: Path) -> None
     assert host_of(delivery) == "x" * 100_000
 
 
-async def test_keep_alives_come_while_nothing_happens(tmp_path: Path) -> None:
+async def test_an_idle_watch_sends_keep_alives(tmp_path: Path) -> None:
     async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
@@ -110,7 +110,7 @@ async def test_keep_alives_come_while_nothing_happens(tmp_path: Path) -> None:
     assert b"data:" not in seen
 
 
-async def test_a_reader_that_leaves_is_noticed(tmp_path: Path) -> None:
+async def test_a_disconnected_agent_is_shown_as_not_watching(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         agent = await bed.enrol("r1")
@@ -118,7 +118,7 @@ async def test_a_reader_that_leaves_is_noticed(tmp_path: Path) -> None:
             await take()
             async with bed.client() as admin:
                 during = await admin.runtime("r1")
-        await until(lambda: is_away(bed))
+        await until(lambda: is_not_watching(bed))
         async with bed.client() as admin:
             after = await admin.runtime("r1")
     connected = [
@@ -139,17 +139,17 @@ async def stall(bed: ServerBed, agent: Agent) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_a_stalled_reader_holds_nobody_back_and_is_cut_off(tmp_path: Path) -> None:
+async def test_a_stalled_client_is_aborted_and_does_not_delay_others(tmp_path: Path) -> None:
     async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"), runtime("r2"))
         stalled, healthy = await bed.enrol("r1"), await bed.enrol("r2")
         writer = await stall(bed, stalled)
         async with healthy.watching() as take:
             sent = 0
-            # Larger than any socket buffer in sum: the stalled reader's connection must run full.
+            # Exceeds every socket buffer, so that the stalled connection blocks.
             while await is_watching(bed, "r1"):
                 sent += 1
-                assert sent < 1000, "the stalled reader was never cut off"
+                assert sent < 1000, "the stalled client was never aborted"
                 await bed.apply(layer(f"{sent}-" + "x" * 60_000))
                 assert host_of(await take()).startswith(f"{sent}-")
         ((_, _, stalled_streams),) = bed.services.metrics.stalled.samples()
@@ -159,17 +159,17 @@ async def test_a_stalled_reader_holds_nobody_back_and_is_cut_off(tmp_path: Path)
     assert stalled_streams == 1
 
 
-async def test_another_runtimes_watch_bundles_and_state_are_refused(tmp_path: Path) -> None:
+async def test_a_runtime_has_no_access_to_another_runtime(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), runtime("r2"), layer("a"))
         agent = await bed.enrol("r1")
         delivery = await agent.newest()
         async with agent.client() as client:
             async with aclosing(client.watch("r2")) as watch:
-                refusals = [await refusal(anext(watch))]
+                rejections = [await rejection(anext(watch))]
             forged = report_on(delivery, State.VERIFIED, runtime="r2")
-            refusals += [
-                await refusal(call)
+            rejections += [
+                await rejection(call)
                 for call in (
                     client.delivery("r2", 1),
                     client.runtime("r2"),
@@ -182,34 +182,34 @@ async def test_another_runtimes_watch_bundles_and_state_are_refused(tmp_path: Pa
                 )
             ]
             own = await client.runtime("r1")
-    assert {(error.kind, error.code) for error in refusals} == {(Kind.DENIED, "not-yours")}
-    assert len({error.message for error in refusals}) == 1
+    assert {(error.kind, error.code) for error in rejections} == {(Kind.DENIED, "not-yours")}
+    assert len({error.message for error in rejections}) == 1
     assert own.name == "r1"
 
 
-async def refusal(call: Any) -> GovernorError:
+async def rejection(call: Any) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await call
     return caught.value
 
 
-async def test_people_cannot_read_deliveries_or_report(tmp_path: Path) -> None:
+async def test_users_cannot_read_deliveries_or_report(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         agent = await bed.enrol("r1")
         delivery = await agent.newest()
         async with bed.client() as admin, aclosing(admin.watch("r1")) as watch:
-            refusals = [
-                await refusal(anext(watch)),
-                await refusal(admin.delivery("r1", 1)),
-                await refusal(admin.report(report_on(delivery, State.VERIFIED))),
+            rejections = [
+                await rejection(anext(watch)),
+                await rejection(admin.delivery("r1", 1)),
+                await rejection(admin.report(report_on(delivery, State.VERIFIED))),
             ]
             seen = await admin.runtime("r1")
-    assert {error.code for error in refusals} == {"role-insufficient"}
+    assert {error.code for error in rejections} == {"role-insufficient"}
     assert seen.report is None
 
 
-async def test_a_delivery_is_signed_by_the_key_that_the_enrolment_named(tmp_path: Path) -> None:
+async def test_a_delivery_is_signed_by_the_key_from_the_enrolment(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         agent = await bed.enrol("r1")
@@ -221,7 +221,7 @@ async def test_a_delivery_is_signed_by_the_key_that_the_enrolment_named(tmp_path
         credentials.open_delivery(signed, agent.key.public_key())
 
 
-async def test_stopping_the_server_ends_open_watches(tmp_path: Path) -> None:
+async def test_stopping_the_server_closes_open_watches(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), layer("a"))
         agent = await bed.enrol("r1")

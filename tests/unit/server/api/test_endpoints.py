@@ -1,4 +1,4 @@
-"""The table of endpoints: access is decided by it alone, and it describes itself."""
+"""Access by endpoint, and the OpenAPI document of the table."""
 
 import pytest
 
@@ -23,7 +23,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("access", [access for access in Access if access is not Access.PUBLIC])
-def test_each_access_admits_exactly_those_it_names(access: Access) -> None:
+def test_each_access_level_admits_exactly_its_principals(access: Access) -> None:
     admitted = set()
     for name, principal in [*PEOPLE.items(), ("r1", SELF)]:
         try:
@@ -36,32 +36,36 @@ def test_each_access_admits_exactly_those_it_names(access: Access) -> None:
 
 @pytest.mark.parametrize("access", [access for access in Access if access is not Access.PUBLIC])
 @pytest.mark.parametrize("runtime", ["r2", None])
-def test_a_runtime_is_never_admitted_to_another(access: Access, runtime: str | None) -> None:
+def test_a_runtime_has_no_access_to_another(access: Access, runtime: str | None) -> None:
     if access is Access.LEGACY and runtime is None:
-        check_access(access, SELF, runtime)  # the list, in which it finds itself alone
+        check_access(access, SELF, runtime)  # the list, which shows a runtime only itself
         return
     with pytest.raises(GovernorError):
         check_access(access, SELF, runtime)
 
 
-def test_what_strangers_may_call_is_known() -> None:
+def test_only_enrolment_and_openapi_are_public() -> None:
     public = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.PUBLIC}
     assert public == {"/enrol", "/openapi.json"}
 
 
-def test_the_old_api_stands_at_the_root_and_nothing_else_does() -> None:
-    at_the_root = {endpoint.path for endpoint in ENDPOINTS if not endpoint.prefix}
-    assert at_the_root == {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.LEGACY}
+def test_only_the_legacy_api_is_at_the_root() -> None:
+    without_prefix = {endpoint.path for endpoint in ENDPOINTS if not endpoint.prefix}
+    assert without_prefix == {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.LEGACY}
 
 
-def test_only_the_runtime_itself_reads_opened_values() -> None:
-    own = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.SELF}
-    assert own == {"/runtimes/{runtime}/watch", "/runtimes/{runtime}/bundles/{sequence}", "/runtimes/{runtime}/reports"}
+def test_only_the_runtime_itself_may_watch_fetch_and_report() -> None:
+    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.SELF}
+    assert paths == {
+        "/runtimes/{runtime}/watch",
+        "/runtimes/{runtime}/bundles/{sequence}",
+        "/runtimes/{runtime}/reports",
+    }
 
 
-def test_the_openapi_document_holds_every_endpoint_once() -> None:
-    made = document(ENDPOINTS)
-    operations = [operation for methods in made["paths"].values() for operation in methods.values()]
+def test_the_openapi_document_has_every_endpoint_once() -> None:
+    generated = document(ENDPOINTS)
+    operations = [operation for methods in generated["paths"].values() for operation in methods.values()]
     assert len(operations) == len(ENDPOINTS)
     assert len({operation["operationId"] for operation in operations}) == len(ENDPOINTS)
-    assert set(made["paths"]) == {endpoint.route for endpoint in ENDPOINTS}
+    assert set(generated["paths"]) == {endpoint.route for endpoint in ENDPOINTS}

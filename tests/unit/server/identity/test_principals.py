@@ -1,4 +1,4 @@
-"""Tokens: made, checked and ended, without a server."""
+"""Creation and validation of tokens."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ def secret_of(text: str) -> str:
     return text.rpartition(".")[2]
 
 
-def test_a_persons_token_names_its_id_and_its_hash_only_is_kept() -> None:
+def test_a_role_token_contains_its_id_and_only_its_hash_is_stored() -> None:
     token, text = new_token(TokenRequest(name="ci", role=Role.EDITOR), NOW)
     prefix, token_id, secret = text.reveal().split(".")
     assert (prefix, token_id, token.name, token.expires) == ("rgt1", token.id, "ci", None)
@@ -25,7 +25,7 @@ def test_a_persons_token_names_its_id_and_its_hash_only_is_kept() -> None:
     assert check_token(token, secret, NOW) == token
 
 
-def test_a_join_token_lives_an_hour_unless_said_otherwise() -> None:
+def test_a_join_token_expires_after_an_hour_by_default() -> None:
     token, _ = new_token(TokenRequest(runtime="r1"), NOW)
     short, _ = new_token(TokenRequest(runtime="r1", ttl_seconds=5), NOW)
     assert token.expires == NOW + timedelta(seconds=JOIN_TTL_S)
@@ -42,7 +42,7 @@ def test_a_join_token_lives_an_hour_unless_said_otherwise() -> None:
         TokenRequest(role=Role.VIEWER, name="x" * 1000),
     ],
 )
-def test_a_request_for_nothing_sensible_is_refused(request_: TokenRequest) -> None:
+def test_an_invalid_token_request_is_rejected(request_: TokenRequest) -> None:
     with pytest.raises(GovernorError) as caught:
         new_token(request_, NOW)
     assert caught.value.kind is Kind.INVALID
@@ -57,26 +57,26 @@ def test_a_request_for_nothing_sensible_is_refused(request_: TokenRequest) -> No
         ({"secret_hash": "0" * 64}, "wrong"),
     ],
 )
-def test_a_token_that_ended_is_refused_with_the_reason(change: dict[str, object], reason: str) -> None:
+def test_an_invalid_token_is_rejected_with_the_reason(change: dict[str, object], reason: str) -> None:
     token, text = new_token(TokenRequest(role=Role.ADMIN), NOW)
-    ended = msgspec.structs.replace(token, **change)
+    invalid = msgspec.structs.replace(token, **change)
     with pytest.raises(GovernorError, match=reason) as caught:
-        check_token(ended, secret_of(text.reveal()), NOW)
+        check_token(invalid, secret_of(text.reveal()), NOW)
     assert caught.value.kind is Kind.UNAUTHENTICATED
     assert secret_of(text.reveal()) not in str(caught.value)
 
 
-def test_whoever_does_not_hold_the_secret_learns_nothing_about_the_token() -> None:
+def test_a_wrong_secret_reveals_nothing_about_the_token() -> None:
     token, _ = new_token(TokenRequest(role=Role.ADMIN), NOW)
     messages = set()
-    for known in (None, token, msgspec.structs.replace(token, revoked=NOW)):
+    for stored in (None, token, msgspec.structs.replace(token, revoked=NOW)):
         with pytest.raises(GovernorError) as caught:
-            check_token(known, "guess", NOW)
+            check_token(stored, "guess", NOW)
         messages.add(caught.value.message)
     assert len(messages) == 1
 
 
-def test_only_an_admin_token_that_still_works_keeps_the_door_open() -> None:
+def test_only_a_valid_admin_token_counts_as_an_active_admin() -> None:
     admin, _ = new_token(TokenRequest(role=Role.ADMIN, ttl_seconds=60), NOW)
     editor, _ = new_token(TokenRequest(role=Role.EDITOR), NOW)
     assert is_active_admin(admin, NOW)
@@ -85,7 +85,7 @@ def test_only_an_admin_token_that_still_works_keeps_the_door_open() -> None:
     assert not is_active_admin(editor, NOW)
 
 
-def test_a_used_join_token_is_shown_as_ended() -> None:
+def test_a_used_join_token_is_shown_as_revoked() -> None:
     token, _ = new_token(TokenRequest(runtime="r1"), NOW)
     assert not view(token).revoked
     assert view(msgspec.structs.replace(token, used=NOW)).revoked

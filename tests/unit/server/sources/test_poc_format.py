@@ -1,4 +1,4 @@
-"""The proof of concept's file as documents."""
+"""Conversion of the proof of concept's file to documents."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from governor.errors import GovernorError
 from governor.server.sources.poc_format import SELECTOR, Imported, read
 from governor.values.trees import leaf_at
 
-OLD_FILE = """\
+POC_FILE = """\
 runtimes:
 - id: "1"
   data:
@@ -44,7 +44,7 @@ def resource(found: Imported, profile: str) -> dict[str, Any]:
 
 
 def test_each_entry_becomes_a_runtime_and_a_profile_for_it() -> None:
-    found = imported(OLD_FILE)
+    found = imported(POC_FILE)
     assert list(found.runtimes) == ["1", "2"]
     assert {name: tree["spec"]["selector"] for name, tree in found.profiles.items()} == {
         "poc-1": {"runtime": "1"},
@@ -53,20 +53,20 @@ def test_each_entry_becomes_a_runtime_and_a_profile_for_it() -> None:
     assert found.runtimes["2"]["spec"] == {"platform": "local", "namespaces": ["shop"]}
 
 
-def test_the_selector_moves_to_an_annotation_and_the_written_version_goes() -> None:
-    component = resource(imported(OLD_FILE), "poc-1")
+def test_the_selector_becomes_an_annotation_and_the_version_annotation_is_dropped() -> None:
+    component = resource(imported(POC_FILE), "poc-1")
     assert [each["name"] for each in component["spec"]["metadata"]] == ["redisHost", "redisPassword"]
     assert component["metadata"]["annotations"] == {"owner": "shop", SELECTOR: "app=node"}
 
 
-def test_a_missing_version_is_v1_with_a_warning() -> None:
-    found = imported(OLD_FILE)
+def test_a_missing_version_defaults_to_v1_with_a_warning() -> None:
+    found = imported(POC_FILE)
     assert [leaf_at(resource(found, name), ("spec", "version")) for name in ("poc-1", "poc-2")] == ["v1", "v1"]
     assert found.warnings == ("runtime '1': component 'statestore' has no spec.version; v1 is assumed",)
 
 
-def test_a_runtime_that_is_there_already_is_not_put() -> None:
-    documents = imported(OLD_FILE).documents(["1"])
+def test_an_existing_runtime_is_not_submitted() -> None:
+    documents = imported(POC_FILE).documents(["1"])
     assert [(each["kind"], each["metadata"]["name"]) for each in documents] == [
         ("Runtime", "2"),
         ("Profile", "poc-1"),
@@ -74,7 +74,7 @@ def test_a_runtime_that_is_there_already_is_not_put() -> None:
     ]
 
 
-def test_a_list_of_objects_is_taken_too() -> None:
+def test_a_list_of_objects_is_accepted() -> None:
     text = """\
 runtimes:
 - id: a
@@ -106,7 +106,7 @@ runtimes:
         ("runtimes:\n" + 2 * "- id: a\n  data: {kind: X, metadata: {}, spec: {}}\n", 4),
     ],
 )
-def test_what_is_no_such_file_is_refused_at_its_line(text: str, line: int) -> None:
+def test_an_invalid_file_is_rejected_with_its_line(text: str, line: int) -> None:
     with pytest.raises(GovernorError) as caught:
         imported(text)
     assert [(detail.file, detail.line) for detail in caught.value.details] == [("poc.yaml", line)]

@@ -1,4 +1,4 @@
-"""Sealing: what goes in comes out, and nothing else can be told from a sealed value than equality."""
+"""Sealing: values round-trip, and a sealed value reveals only equality."""
 
 import pytest
 from hypothesis import given
@@ -12,26 +12,26 @@ SEALER = Sealer(b"k" * KEY_BYTES)
 
 
 @given(st.text() | st.integers(-(1 << 63), (1 << 63) - 1) | st.booleans() | st.lists(st.text()))
-def test_a_sealed_value_opens_to_itself_with_its_type(value: object) -> None:
+def test_a_sealed_value_round_trips_with_its_type(value: object) -> None:
     opened = SEALER.open(SEALER.seal(value))
     assert (opened, type(opened)) == (value, type(value))
 
 
 @given(st.text(), st.text())
-def test_macs_are_equal_exactly_when_values_are(one: str, other: str) -> None:
+def test_macs_are_equal_if_and_only_if_values_are(one: str, other: str) -> None:
     assert (SEALER.seal(one).mac == SEALER.seal(other).mac) == (one == other)
 
 
-def test_the_same_value_is_never_sealed_into_the_same_box() -> None:
+def test_sealing_a_value_twice_gives_different_boxes() -> None:
     boxes = {SEALER.seal("value").box for _ in range(100)}
     assert len(boxes) == 100
 
 
-def test_a_number_and_its_text_are_told_apart() -> None:
+def test_a_number_and_its_text_have_different_macs() -> None:
     assert SEALER.seal(1).mac != SEALER.seal("1").mac
 
 
-def test_another_key_opens_nothing_and_makes_other_macs() -> None:
+def test_another_key_cannot_open_a_value_and_gives_other_macs() -> None:
     other = Sealer(b"o" * KEY_BYTES)
     with pytest.raises(GovernorError) as caught:
         other.open(SEALER.seal("value"))
@@ -39,7 +39,7 @@ def test_another_key_opens_nothing_and_makes_other_macs() -> None:
     assert other.seal("value").mac != SEALER.seal("value").mac
 
 
-def test_an_altered_box_and_an_exchanged_mac_are_refused() -> None:
+def test_an_altered_box_and_a_foreign_mac_are_rejected() -> None:
     sealed, foreign = SEALER.seal("value"), SEALER.seal("other")
     altered = sealed.box[:-6] + ("A" if sealed.box[-6] != "A" else "B") + sealed.box[-5:]
     for wrong in (Sealed(altered, sealed.mac), Sealed(sealed.box, foreign.mac)):

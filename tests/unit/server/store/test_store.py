@@ -1,4 +1,4 @@
-"""The executor on a real SQLite file: group commit, isolation of failures, migrations."""
+"""The store on a real SQLite file: group commit, isolation of failures, migrations."""
 
 import asyncio
 import subprocess
@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Bed:
-    """An open store that remembers the sizes of its commits."""
+    """An open store that records the sizes of its commits."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,14 +40,14 @@ async def purposes(store: Store) -> set[str]:
     return set(await store.read(lambda connection: list(connection.scalars(sa.select(schema.server_keys.c.purpose)))))
 
 
-def inserting(purpose: str) -> Callable[[sa.Connection], None]:
+def insert(purpose: str) -> Callable[[sa.Connection], None]:
     return lambda connection: insert_server_key(connection, purpose, "k", NOW)
 
 
-async def test_writes_that_wait_together_share_a_commit(bed: Bed) -> None:
+async def test_queued_writes_share_a_commit(bed: Bed) -> None:
     release = threading.Event()
     first = asyncio.ensure_future(bed.store.write(lambda _: release.wait(10)))
-    waiting = [asyncio.ensure_future(bed.store.write(inserting(str(number)))) for number in range(20)]
+    waiting = [asyncio.ensure_future(bed.store.write(insert(str(number)))) for number in range(20)]
     await asyncio.sleep(0)
     release.set()
     await asyncio.gather(first, *waiting)
@@ -56,7 +56,7 @@ async def test_writes_that_wait_together_share_a_commit(bed: Bed) -> None:
     assert await purposes(bed.store) == {str(number) for number in range(20)}
 
 
-async def test_a_failing_write_takes_nothing_else_with_it(bed: Bed) -> None:
+async def test_a_failing_write_does_not_affect_others_in_its_commit(bed: Bed) -> None:
     def fail(connection: sa.Connection) -> None:
         insert_server_key(connection, "half-done", "k", NOW)
         raise ValueError("on purpose")
@@ -72,7 +72,7 @@ async def test_a_failing_write_takes_nothing_else_with_it(bed: Bed) -> None:
     assert [type(outcome) for outcome in outcomes] == [type(None), ValueError, GovernorError, type(None)]
 
 
-async def test_an_error_of_the_database_tells_no_values(bed: Bed) -> None:
+async def test_a_database_error_contains_no_values(bed: Bed) -> None:
     await bed.store.write(lambda c: insert_server_key(c, "same", "canary", NOW))
     with pytest.raises(GovernorError) as caught:
         await bed.store.write(lambda c: insert_server_key(c, "same", "canary", NOW))
@@ -80,7 +80,7 @@ async def test_an_error_of_the_database_tells_no_values(bed: Bed) -> None:
     assert "canary" not in str(caught.value)
 
 
-async def test_nothing_is_answered_before_it_is_committed(bed: Bed) -> None:
+async def test_a_write_returns_after_its_commit(bed: Bed) -> None:
     await bed.store.write(lambda c: insert_server_key(c, "written", "k", NOW))
     engine = writer_engine(bed.path)
     with engine.connect() as other:
@@ -94,49 +94,49 @@ async def test_a_reader_cannot_write(bed: Bed) -> None:
     assert await purposes(bed.store) == set()
 
 
-async def test_a_reader_sees_one_moment_while_others_write(bed: Bed) -> None:
+async def test_a_reader_sees_one_snapshot_while_others_write(bed: Bed) -> None:
     began, release = threading.Event(), threading.Event()
 
-    def look_twice(connection: sa.Connection) -> list[str | None]:
+    def read_twice(connection: sa.Connection) -> list[str | None]:
         first = server_key_id(connection, "late")
         began.set()
         release.wait(10)
         return [first, server_key_id(connection, "late")]
 
-    reading = asyncio.ensure_future(bed.store.read(look_twice))
+    reading = asyncio.ensure_future(bed.store.read(read_twice))
     await asyncio.to_thread(began.wait, 10)
     await bed.store.write(lambda c: insert_server_key(c, "late", "k", NOW))
     release.set()
     assert await reading == [None, None]
 
 
-async def test_a_cancelled_write_that_has_not_begun_is_not_done(bed: Bed) -> None:
-    begun, release = threading.Event(), threading.Event()
+async def test_a_write_cancelled_before_it_starts_does_not_run(bed: Bed) -> None:
+    started, release = threading.Event(), threading.Event()
 
     def wait(_: sa.Connection) -> None:
-        begun.set()
+        started.set()
         release.wait(10)
 
     first = asyncio.ensure_future(bed.store.write(wait))
-    # Submitted sooner, the unwanted one could still join the first one's commit and so have begun.
-    assert await asyncio.to_thread(begun.wait, 10)
-    unwanted = asyncio.ensure_future(bed.store.write(lambda c: insert_server_key(c, "unwanted", "k", NOW)))
+    # Submitted earlier, the cancelled write could join the first commit and have started.
+    assert await asyncio.to_thread(started.wait, 10)
+    cancelled = asyncio.ensure_future(bed.store.write(lambda c: insert_server_key(c, "cancelled", "k", NOW)))
     await asyncio.sleep(0)
-    unwanted.cancel()
-    await asyncio.wait({unwanted})
+    cancelled.cancel()
+    await asyncio.wait({cancelled})
     release.set()
     await first
-    await bed.store.write(lambda c: insert_server_key(c, "wanted", "k", NOW))
-    assert await purposes(bed.store) == {"wanted"}
+    await bed.store.write(lambda c: insert_server_key(c, "kept", "k", NOW))
+    assert await purposes(bed.store) == {"kept"}
 
 
-async def test_a_number_beyond_64_bits_is_refused(bed: Bed) -> None:
+async def test_a_number_beyond_64_bits_is_rejected(bed: Bed) -> None:
     with pytest.raises(GovernorError) as caught:
         await bed.store.read(lambda c: c.scalar(sa.select(schema.revisions).filter_by(number=1 << 70)))
     assert caught.value.code == "number-large"
 
 
-async def test_the_store_is_durable_by_its_settings(bed: Bed) -> None:
+async def test_the_writer_uses_durable_settings(bed: Bed) -> None:
     def pragmas(connection: sa.Connection) -> dict[str, object]:
         names = ("journal_mode", "synchronous", "foreign_keys")
         return {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}
@@ -144,7 +144,7 @@ async def test_the_store_is_durable_by_its_settings(bed: Bed) -> None:
     assert await bed.store.write(pragmas) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-def test_migrations_lead_to_the_schema_of_the_program(tmp_path: Path) -> None:
+def test_migrations_produce_the_current_schema(tmp_path: Path) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -168,7 +168,7 @@ def test_migrations_lead_to_the_schema_of_the_program(tmp_path: Path) -> None:
     migrated.dispose()
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_migration_is_rolled_back(tmp_path: Path) -> None:
     from governor.server.store.migrations import upgrade
 
     engine = writer_engine(tmp_path / "test.db")
@@ -182,7 +182,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     engine.dispose()
 
 
-def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
+def test_alembic_is_imported_only_for_a_migration(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from governor.server.store import schema_version\n"
@@ -195,7 +195,7 @@ def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
-async def test_a_full_database_refuses_only_what_does_not_fit(bed: Bed) -> None:
+async def test_a_full_database_rejects_only_the_write_that_does_not_fit(bed: Bed) -> None:
     def limit(connection: sa.Connection) -> None:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar() or 0
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 20}")
@@ -207,12 +207,12 @@ async def test_a_full_database_refuses_only_what_does_not_fit(bed: Bed) -> None:
     release = threading.Event()
     blocked = asyncio.ensure_future(bed.store.write(lambda _: release.wait(10)))
     await asyncio.sleep(0)
-    small = [asyncio.ensure_future(bed.store.write(inserting(f"small {number}"))) for number in range(4)]
+    small = [asyncio.ensure_future(bed.store.write(insert(f"small {number}"))) for number in range(4)]
     large = asyncio.ensure_future(bed.store.write(too_much))
-    more = asyncio.ensure_future(bed.store.write(inserting("more")))
+    more = asyncio.ensure_future(bed.store.write(insert("more")))
     await asyncio.sleep(0)
     release.set()
     outcomes = await asyncio.gather(blocked, *small, large, more, return_exceptions=True)
-    refused = [each for each in outcomes if isinstance(each, GovernorError)]
-    assert [(each.kind, each.code) for each in refused] == [(Kind.EXHAUSTED, "store-full")]
+    rejected = [each for each in outcomes if isinstance(each, GovernorError)]
+    assert [(each.kind, each.code) for each in rejected] == [(Kind.EXHAUSTED, "store-full")]
     assert await purposes(bed.store) == {"more", *(f"small {number}" for number in range(4))}

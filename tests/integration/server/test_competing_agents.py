@@ -1,4 +1,4 @@
-"""One runtime, one agent: a second one with the same key is refused by name, the same one replaces its old watch."""
+"""One agent per runtime: a second agent is rejected, the same agent replaces its old watch."""
 
 import asyncio
 import ctypes
@@ -21,12 +21,12 @@ from governor.wire.rest import PREFIX, Enrolment
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
 
-# On a busy machine a successor must have been refused before the dead one is noticed.
+# Long enough for the successor to be rejected on a busy machine before the dead peer is detected.
 SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, dead_s=5.0)
 LAYER = profile("orders", component("store", redisHost="a"))
 
 
-async def refusal(agent: Agent, boot: str, host: str = "") -> GovernorError:
+async def rejection(agent: Agent, boot: str, host: str = "") -> GovernorError:
     async with agent.client() as client, aclosing(client.watch(agent.name, boot=boot, host=host)) as watch:
         with pytest.raises(GovernorError) as caught:
             async with asyncio.timeout(10):
@@ -34,19 +34,19 @@ async def refusal(agent: Agent, boot: str, host: str = "") -> GovernorError:
     return caught.value
 
 
-async def is_away(bed: ServerBed) -> bool:
+async def is_not_watching(bed: ServerBed) -> bool:
     return not bed.services.hub.presence("r1").watching
 
 
-async def test_a_second_agent_is_refused_and_told_about_the_first(tmp_path: Path) -> None:
+async def test_a_second_agent_is_rejected_with_the_host_of_the_first(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), LAYER)
         agent = await bed.enrol("r1")
         async with agent.client() as client, aclosing(client.watch("r1", boot="one", host="shop-1")) as first:
             await anext(first)
-            error = await refusal(agent, "two", "shop-2")
+            error = await rejection(agent, "two", "shop-2")
             assert bed.services.hub.open_watches() == 1
-        await until(lambda: is_away(bed))
+        await until(lambda: is_not_watching(bed))
         async with agent.client() as client, aclosing(client.watch("r1", boot="two", host="shop-2")) as second:
             await anext(second)
     assert (error.kind, error.code) == (Kind.CONFLICT, "runtime-in-use")
@@ -59,30 +59,30 @@ async def test_the_same_agent_replaces_its_own_old_watch(tmp_path: Path) -> None
         agent = await bed.enrol("r1")
         async with agent.client() as client, aclosing(client.watch("r1", boot="one")) as old:
             await anext(old)
-            async with agent.client() as anew, aclosing(anew.watch("r1", boot="one")) as new:
+            async with agent.client() as reconnected, aclosing(reconnected.watch("r1", boot="one")) as new:
                 await anext(new)
-                with pytest.raises(GovernorError) as ended:
+                with pytest.raises(GovernorError) as closed:
                     await anext(old)
                 assert bed.services.hub.presence("r1").watching
-    assert ended.value.code == "stream-ended"
+    assert closed.value.code == "stream-ended"
 
 
-async def test_a_name_that_could_confuse_its_reader_is_refused(tmp_path: Path) -> None:
+async def test_an_unprintable_or_long_host_is_rejected(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"))
         agent = await bed.enrol("r1")
-        errors = [await refusal(agent, "one", host) for host in ("a\nb", "x" * 254)]
+        errors = [await rejection(agent, "one", host) for host in ("a\nb", "x" * 254)]
     assert {error.kind for error in errors} == {Kind.INVALID}
 
 
-def go_dead(connection: socket.socket) -> None:
-    """Let the kernel drop all that arrives, unacknowledged, as if the machine had lost its power."""
-    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
-    program = struct.pack("HP", 1, ctypes.addressof(drop_all))
+def drop_all_packets(connection: socket.socket) -> None:
+    """Attach a filter that drops all incoming packets, as if the host had lost power."""
+    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HP", 1, ctypes.addressof(drop))
     connection.setsockopt(socket.SOL_SOCKET, 26, program)  # SO_ATTACH_FILTER
 
 
-async def test_a_dead_machine_does_not_keep_its_runtime_for_ever(tmp_path: Path) -> None:
+async def test_the_watch_of_a_dead_host_is_closed(tmp_path: Path) -> None:
     async with running(tmp_path, timing=SHORT_TIMEOUTS) as bed:
         await bed.apply(runtime("r1"), LAYER)
         agent = await bed.enrol("r1")
@@ -93,22 +93,22 @@ async def test_a_dead_machine_does_not_keep_its_runtime_for_ever(tmp_path: Path)
             credential = f"Authorization: Bearer {agent.credential().reveal()}\r\n\r\n"
             await loop.sock_sendall(dead, (head + credential).encode())
             assert await loop.sock_recv(dead, 1)
-            go_dead(dead)
-            assert (await refusal(agent, "successor")).code == "runtime-in-use"
-            await until(lambda: is_away(bed))
+            drop_all_packets(dead)
+            assert (await rejection(agent, "successor")).code == "runtime-in-use"
+            await until(lambda: is_not_watching(bed))
             async with agent.client() as client, aclosing(client.watch("r1", boot="successor")) as successor:
                 await anext(successor)
 
 
-async def names_rival(inbox: Inbox) -> bool:
+async def reports_conflict(inbox: Inbox) -> bool:
     return "in use by another agent on host 'shop-1'" in inbox.identity_conflict()
 
 
-async def is_alone(inbox: Inbox) -> bool:
+async def has_no_conflict(inbox: Inbox) -> bool:
     return inbox.identity_conflict() == ""
 
 
-async def test_a_refused_agent_says_why_and_takes_over_when_the_other_one_leaves(tmp_path: Path) -> None:
+async def test_a_rejected_agent_reports_the_conflict_and_takes_over_later(tmp_path: Path) -> None:
     retries = Retries(Backoff(initial_s=0.01, max_s=0.05), random.Random(1))
     async with running(tmp_path / "server") as bed:
         await bed.apply(runtime("r1"), LAYER)
@@ -122,9 +122,9 @@ async def test_a_refused_agent_says_why_and_takes_over_when_the_other_one_leaves
             async with aclosing(client.watch("r1", boot="first", host="shop-1")) as first:
                 await anext(first)
                 second = asyncio.create_task(watch(inbox, client, membership, retries, SystemClock(), "second"))
-                await until(lambda: names_rival(inbox))
+                await until(lambda: reports_conflict(inbox))
                 assert inbox.newest is None
-            await until(lambda: is_alone(inbox))
+            await until(lambda: has_no_conflict(inbox))
             second.cancel()
             with suppress(asyncio.CancelledError):
                 await second
