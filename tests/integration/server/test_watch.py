@@ -17,7 +17,8 @@ from governor.wire.rest import PREFIX
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
-SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, stall_s=0.2)
+# On a busy machine the kernel must not close a stalled connection (dead_s) before the server does (stall_s).
+SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, stall_s=0.2, dead_s=600.0)
 
 
 def layer(host: str, **spec: Any) -> dict[str, Any]:
