@@ -1,4 +1,4 @@
-"""A cluster for tests of ``governor.kube``: how the product's client reaches what the test bed starts."""
+"""Access of the product's client to the control planes that the test bed starts."""
 
 from functools import cached_property
 
@@ -11,22 +11,22 @@ from testbed.kube.pki import Pair
 
 
 def admin_of(plane: ControlPlane) -> Access:
-    """Full access to a control plane."""
+    """Return the administrator's access to a control plane."""
     return Access(plane.url, plane.authority.certificate, certificate_of(plane.admin))
 
 
 def account_of(plane: ControlPlane, token: str) -> Access:
-    """Access with a token."""
+    """Return access with a token."""
     return Access(plane.url, plane.authority.certificate, token=Secret(token))
 
 
 def certificate_of(pair: Pair) -> ClientCertificate:
-    """A certificate of the test bed, as the product knows it."""
+    """Convert a key pair of the test bed into a client certificate of the product."""
     return ClientCertificate(pair.certificate, Secret(pair.key.decode()))
 
 
 class FaultyApi(ApiFaults):
-    """A server that breaks as told, and whose administrator everybody is who reaches it."""
+    """Fault-injecting proxy in front of an API server; it authenticates every caller as administrator."""
 
     def __init__(self, plane: ControlPlane, transport: Transport, prefix: str = "") -> None:
         super().__init__(plane, plane.admin, prefix)
@@ -34,10 +34,10 @@ class FaultyApi(ApiFaults):
 
     @property
     def access(self) -> Access:
-        """What leads through the proxy."""
+        """Access through the proxy."""
         return Access(self.url, self._plane.authority.certificate)
 
     @cached_property
     def client(self) -> Client:
-        """The client that goes through the proxy."""
+        """A client that connects through the proxy."""
         return Client(self._transport, self.access)

@@ -1,7 +1,7 @@
-"""Fixtures for tests of ``governor.kube``, which reach a server through these alone.
+"""Fixtures for tests of ``governor.kube``.
 
-``api`` and what stands on it are shared by the tests of one process: each works in its own ``namespace`` and names
-what belongs to none after it.
+The tests of one process share ``api``: each works in its own ``namespace`` and derives the names of cluster-scoped
+objects from it.
 """
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ def api(control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def start_api(start_control_plane: StartControlPlane) -> StartControlPlane:
-    """Starts a server of the test's own, to be broken or with controllers."""
+    """Starts a control plane for one test, to be broken or run with controllers."""
     return start_control_plane
 
 
@@ -38,20 +38,20 @@ async def transport() -> AsyncIterator[Transport]:
 
 @pytest.fixture
 def client(api: ControlPlane, transport: Transport) -> Client:
-    """The client of the shared server's administrator."""
+    """An administrator's client of the shared server."""
     return Client(transport, admin_of(api))
 
 
 @pytest.fixture
 async def faults(api: ControlPlane, transport: Transport) -> AsyncIterator[FaultyApi]:
-    """The shared server through a proxy that breaks what it is told to; ``faults.client`` is the administrator's."""
+    """Fault-injecting proxy in front of the shared server; ``faults.client`` is an administrator's."""
     async with FaultyApi(api, transport) as faults:
         yield faults
 
 
 @pytest.fixture
 async def namespace(client: Client) -> str:
-    """The name of a new namespace; it is left behind, for without controllers none would end."""
+    """The name of a new namespace; it is not deleted, because no controller runs that would finish the deletion."""
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-", "name": ""}}
     created = await client.create(NAMESPACES, manifest, manager="tests")
     return str(created["metadata"]["name"])

@@ -18,14 +18,14 @@ from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import admin_of
 from tests.contract.kube.reflector.bed import (
-    BARE,
     CONFIG_MAPS,
+    FAST,
     MANAGER,
-    PATIENCE_S,
-    SOON,
+    UNLIMITED,
+    WITHIN_S,
     box,
-    each,
     eventually,
+    gather_bounded,
     running,
     until_true,
 )
@@ -64,7 +64,7 @@ class Controller:
             name="boxes",
             metrics=ReconcileMetrics(self._registry),
             clock=clock,
-            backoff=SOON,
+            backoff=FAST,
             workers=len(KEYS),
             on_outcome=lambda _, outcome: self.outcomes.update([type(outcome)]),
         )
@@ -76,7 +76,7 @@ class Controller:
             on_event=lambda event: self.reconciler.add(event.ref),
             namespace=HERE,
             labels="test=controller",
-            backoff=SOON,
+            backoff=FAST,
         )
         self.outcomes: Counter[type[Outcome]] = Counter()
         self.gate = asyncio.Event()
@@ -112,7 +112,9 @@ class Controller:
 
 async def grow(client: Client, size: int) -> None:
     """Change every box as a user would while the controller writes its annotations."""
-    await each(client.patch(CONFIG_MAPS, name, HERE, {"data": {"size": str(size)}}, manager=MANAGER) for name in KEYS)
+    await gather_bounded(
+        client.patch(CONFIG_MAPS, name, HERE, {"data": {"size": str(size)}}, manager=MANAGER) for name in KEYS
+    )
 
 
 async def done(client: Client) -> dict[str, str]:
@@ -129,10 +131,12 @@ async def test_a_server_restart_loses_no_key_and_reconciles_none_concurrently(
     start_api: StartControlPlane, transport: Transport, answered: int
 ) -> None:
     plane = await start_api()
-    client = Client(transport, admin_of(plane), BARE)
+    client = Client(transport, admin_of(plane), UNLIMITED)
     controller = Controller(client)
     async with running(controller.run()):
-        await each(client.create(CONFIG_MAPS, box(HERE, name, 1, labels=OURS), manager=MANAGER) for name in KEYS)
+        await gather_bounded(
+            client.create(CONFIG_MAPS, box(HERE, name, 1, labels=OURS), manager=MANAGER) for name in KEYS
+        )
         await until_true(lambda: len(controller.in_progress) == len(KEYS))
         controller.gate.set()
         await until_true(lambda: controller.outcomes[Done] >= answered)
@@ -144,7 +148,7 @@ async def test_a_server_restart_loses_no_key_and_reconciles_none_concurrently(
         async def all_done() -> bool:
             return await done(client) == dict.fromkeys(KEYS, "2")
 
-        await until(all_done, within_s=PATIENCE_S)
+        await until(all_done, within_s=WITHIN_S)
 
     assert controller.overlapping == []
     assert len(controller.reflector.store) == len(KEYS)

@@ -1,4 +1,4 @@
-"""A small HTTP server in the place of an API server, for what no real one does on demand."""
+"""A small HTTP server in place of an API server, for responses that no real one sends on demand."""
 
 import asyncio
 import json
@@ -21,44 +21,44 @@ QUICK = Limits(
     breaker=BreakerPolicy(failures=1000, backoff=Backoff(initial_s=60.0, max_s=60.0)),
     backoff=Backoff(initial_s=0.001, max_s=0.002),
 )
-"""Repeats without delay and never gives a server up."""
+"""Retries without delay and never opens the circuit."""
 
 
-class HastyClock(SystemClock):
-    """Does not wait, but notes for how long it should have."""
+class RecordingClock(SystemClock):
+    """Records sleeps instead of sleeping."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Return at once."""
+        """Return immediately."""
         self.waits_s.append(seconds)
 
 
 def failure(code: int, reason: str = "", **details: Any) -> bytes:
-    """A refusal as an API server writes it."""
+    """Return the body of an error response."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return json.dumps(status | {"message": f"this is {reason}", "details": details}).encode()
 
 
 class HttpServer:
-    """Answers with what is next in the list, and with the last for ever."""
+    """Sends the given responses in order, and repeats the last one."""
 
-    def __init__(self, *answers: web.Response | Handler) -> None:
-        self._answers = list(answers)
+    def __init__(self, *responses: web.Response | Handler) -> None:
+        self._responses = list(responses)
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
         application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", self._respond)
         self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.01)
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The base URL."""
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     def client(self, transport: Transport, limits: Limits = QUICK, **access: Any) -> Client:
-        """A client of it."""
+        """Return a client of this server."""
         return Client(transport, Access(self.url, **access), limits)
 
     async def __aenter__(self) -> Self:
@@ -69,23 +69,23 @@ class HttpServer:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         self.bodies.append(await request.read())
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if not isinstance(answer, web.Response):
-            return await answer(request)
-        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        if not isinstance(response, web.Response):
+            return await response(request)
+        return web.Response(body=response.body, status=response.status, headers=response.headers)
 
 
-async def never(_: web.Request) -> web.StreamResponse:
-    """No answer at all."""
+async def never_respond(_: web.Request) -> web.StreamResponse:
+    """Keep the request open for ever."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def hang_up(request: web.Request) -> web.StreamResponse:
-    """The connection ends where an answer should be."""
+async def drop_connection(request: web.Request) -> web.StreamResponse:
+    """Close the connection in place of a response."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()

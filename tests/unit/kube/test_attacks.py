@@ -1,4 +1,4 @@
-"""What hostile or broken servers send: each is an error that says what is wrong, and every wait is bounded."""
+"""Responses of hostile or broken servers: each is a clear error, and every wait is bounded."""
 
 import asyncio
 import datetime
@@ -23,7 +23,7 @@ from governor.process.clock import SystemClock, VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from testbed.waiting import until
 from tests.unit.kube.client.test_discovery import APPS, CORE, Api, aggregated
-from tests.unit.kube.http_bed import HttpServer
+from tests.unit.kube.http_bed import HttpServer, never_respond
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
@@ -47,21 +47,21 @@ def open_files() -> int:
         "garbage",
     ],
 )
-def test_a_wait_that_is_asked_for_is_bounded_whatever_the_header_says(header: str) -> None:
+def test_a_requested_wait_is_bounded_for_any_header(header: str) -> None:
     wait_s = retry_after_s(header, Status(), NOW)
     assert wait_s is None or 0 <= wait_s <= MAX_RETRY_AFTER_S
 
 
-def test_a_wait_of_four_hundred_digits_in_a_status_is_bounded() -> None:
+def test_a_requested_wait_of_400_digits_in_a_status_is_bounded() -> None:
     status = parse_status(b'{"kind":"Status","details":{"retryAfterSeconds":' + b"9" * 400 + b"}}")
     assert retry_after_s("", status, NOW) == MAX_RETRY_AFTER_S
 
 
-def test_a_refusal_too_deep_to_read_is_not_taken_for_the_api_servers() -> None:
+def test_an_error_body_nested_too_deeply_is_not_from_the_api_server() -> None:
     assert not parse_status(DEEP).from_server
 
 
-def test_a_refusal_of_a_thousand_long_causes_is_shown_in_part() -> None:
+def test_an_error_with_a_thousand_long_causes_is_truncated() -> None:
     causes = tuple(Cause("FieldValueInvalid", "m" * 5000, f"spec.{number}") for number in range(1000))
     error = ApiError("PATCH /x", 422, Status("no", "R" * 10_000, 422, StatusDetails(causes)))
     assert len(str(error)) < 50_000
@@ -70,7 +70,7 @@ def test_a_refusal_of_a_thousand_long_causes_is_shown_in_part() -> None:
 
 
 @pytest.mark.parametrize("location", ["http://[", "//[x", "https://a:b@c:99999999/"])
-async def test_a_redirect_to_nowhere_is_a_refusal(location: str) -> None:
+async def test_a_redirect_to_an_invalid_location_is_an_error(location: str) -> None:
     async with Transport() as transport, HttpServer(web.Response(status=302, headers={"Location": location})) as server:
         with pytest.raises(ApiError, match="not followed"):
             await server.client(transport).get(CONFIG_MAPS, "a", "b")
@@ -79,7 +79,7 @@ async def test_a_redirect_to_nowhere_is_a_refusal(location: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":null}', b'{"a":' + b"[" * 100_000, b'"\xff"']
 )
-async def test_an_answer_that_is_no_object_is_said_to_be_none(body: bytes) -> None:
+async def test_a_response_that_is_no_object_is_an_error(body: bytes) -> None:
     async with Transport() as transport, HttpServer(web.Response(body=body)) as server:
         client = server.client(transport)
         with pytest.raises(GovernorError, match="not from a Kubernetes API"):
@@ -91,22 +91,22 @@ async def test_an_answer_that_is_no_object_is_said_to_be_none(body: bytes) -> No
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udfff"])
-async def test_a_name_that_no_encoding_has_is_refused(name: str) -> None:
+async def test_a_name_with_a_lone_surrogate_is_rejected(name: str) -> None:
     with pytest.raises(GovernorError, match="is not an object name"):
         CONFIG_MAPS.path("default", name)
 
 
-async def test_a_kind_is_not_called_missing_after_a_failure_to_ask() -> None:
+async def test_a_kind_is_not_reported_missing_when_discovery_fails() -> None:
     api = Api(_api=CORE, _apis=aggregated())
     clock = VirtualClock()
     failing = False
 
-    async def exchange(request: Request) -> Response:
+    async def send(request: Request) -> Response:
         if failing:
             raise GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "cannot connect")
-        return await api.exchange(request)
+        return await api.send(request)
 
-    discovery = Discovery(exchange, clock, Transport().discovery_cache)
+    discovery = Discovery(send, clock, Transport().discovery_cache)
     await discovery.find("", "Pod")
     await clock.advance(MISS_TTL_S)
     failing = True
@@ -122,7 +122,7 @@ class Thing(View, frozen=True):
     pass
 
 
-def follower(events: list[Event[Thing]]) -> ListWatch[Thing]:
+def list_watch(events: list[Event[Thing]]) -> ListWatch[Thing]:
     return ListWatch(CONFIG_MAPS, Thing, WritableStore({}), events.append)
 
 
@@ -131,13 +131,13 @@ def page(*names: str) -> bytes:
     return msgspec.json.encode({"kind": "ConfigMapList", "metadata": {"resourceVersion": "5"}, "items": items})
 
 
-def test_an_event_without_a_version_does_not_lose_where_we_stand() -> None:
-    following = follower([])
-    following.receive_page(page("a"))
+def test_an_event_without_a_resource_version_keeps_the_current_one() -> None:
+    watcher = list_watch([])
+    watcher.receive_page(page("a"))
     with pytest.raises(GovernorError, match="resourceVersion"):
-        following.receive_line(b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}')
-    assert not following.is_listing
-    assert following.watch_query(1)["resourceVersion"] == "5"
+        watcher.receive_line(b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}')
+    assert not watcher.is_listing
+    assert watcher.watch_query(1)["resourceVersion"] == "5"
 
 
 @pytest.mark.parametrize(
@@ -155,27 +155,23 @@ def test_an_event_without_a_version_does_not_lose_where_we_stand() -> None:
         b'{"type":"MODIFIED","object":' + DEEP,
     ],
 )
-def test_lines_that_are_no_events_change_nothing(line: bytes) -> None:
+def test_invalid_events_change_nothing(line: bytes) -> None:
     events: list[Event[Thing]] = []
-    following = follower(events)
-    following.receive_page(page("a"))
+    watcher = list_watch(events)
+    watcher.receive_page(page("a"))
     with pytest.raises(GovernorError):
-        following.receive_line(line)
+        watcher.receive_line(line)
     assert len(events) == 1
-    assert not following.is_listing
+    assert not watcher.is_listing
 
 
-def _answers_once_and_ends(body: bytes) -> web.Response:
-    return web.Response(body=body + b"\n")
-
-
-async def test_a_watch_that_ends_after_a_word_every_time_is_not_asked_again_in_a_storm_and_leaks_nothing() -> None:
+async def test_a_watch_that_always_ends_after_one_event_is_retried_with_backoff_and_leaks_nothing() -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6"}}}'
-    clock = Noting()
+    clock = RecordingClock()
     backoff = Backoff(initial_s=0.5, max_s=30.0)
     async with (
         Transport() as transport,
-        HttpServer(web.Response(body=page("a")), _answers_once_and_ends(bookmark)) as server,
+        HttpServer(web.Response(body=page("a")), web.Response(body=bookmark + b"\n")) as server,
     ):
         reflector = Reflector(
             server.client(transport), CONFIG_MAPS, Thing, clock=clock, on_event=lambda _: None, backoff=backoff
@@ -196,8 +192,8 @@ async def test_a_watch_that_ends_after_a_word_every_time_is_not_asked_again_in_a
     assert after <= before + 5
 
 
-class Noting(SystemClock):
-    """Waits are noted and over at once; those of watchdogs last."""
+class RecordingClock(SystemClock):
+    """Records sleeps instead of sleeping; the long sleeps of watchdogs never end."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
@@ -212,12 +208,12 @@ class Noting(SystemClock):
 @pytest.mark.parametrize(
     "manifest", [{}, {"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": "x"}}]
 )
-def test_a_lease_that_cannot_be_read_is_an_error_that_elections_survive(manifest: dict[str, Any]) -> None:
+def test_a_malformed_lease_is_an_error_that_elections_survive(manifest: dict[str, Any]) -> None:
     with pytest.raises(GovernorError, match="Lease"):
         Lease.from_manifest(manifest)
 
 
-def test_the_largest_number_of_transitions_leaves_room_for_the_next_leader() -> None:
+def test_the_maximum_of_lease_transitions_leaves_room_for_the_next_leader() -> None:
     now = Moment(100.0, NOW)
     seen = Candidate("me").observed(Lease("1", LeaseSpec("other", 15, lease_transitions=2**31 - 1), {}), now)
     claim = seen.acquire_spec(now)
@@ -229,12 +225,8 @@ def test_the_largest_number_of_transitions_leaves_room_for_the_next_leader() -> 
     assert leading.lost().acquire_spec(now).lease_transitions == claim.lease_transitions + 1
 
 
-async def test_a_cancelled_request_leaves_no_connection_wherever_it_was() -> None:
-    async def slow(_: web.Request) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with Transport() as transport, HttpServer(slow) as server:
+async def test_a_request_cancelled_at_any_point_leaves_no_connection() -> None:
+    async with Transport() as transport, HttpServer(never_respond) as server:
         client = server.client(transport)
         before = open_files()
         for delay in range(60):

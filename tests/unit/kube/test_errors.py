@@ -1,4 +1,4 @@
-"""Refusals of API servers as the product's errors."""
+"""Error responses of API servers as the product's errors."""
 
 import datetime
 import json
@@ -47,29 +47,29 @@ def test_causes_become_details_at_their_fields() -> None:
 
 
 def test_a_status_with_nulls_is_still_a_status() -> None:
-    said = parse_status(status(message="no", reason="Forbidden", details={"causes": None}))
-    assert (said.from_server, said.reason) == (True, "Forbidden")
-    assert ApiError("GET /x", 403, said).causes == ()
+    parsed = parse_status(status(message="no", reason="Forbidden", details={"causes": None}))
+    assert (parsed.from_server, parsed.reason) == (True, "Forbidden")
+    assert ApiError("GET /x", 403, parsed).causes == ()
 
 
-def test_an_error_page_is_told_from_the_servers_word_and_shown_without_markup() -> None:
+def test_a_proxys_error_page_is_detected_and_quoted_without_markup() -> None:
     page = b"<html><head><style>body{color:red}</style><title>502 Bad Gateway</title></head><body>nginx\x07</body>"
-    said = parse_status(page)
-    assert not said.from_server
+    parsed = parse_status(page)
+    assert not parsed.from_server
     assert (
-        said.message
+        parsed.message
         == "the response seems to come from a proxy or load balancer in front of the API server: 502 Bad Gateway nginx"
     )
 
 
 @pytest.mark.parametrize("body", [b"", b"   ", b"\xff\xfe", b"[]", b"null", b'{"error": "no"}', b"{"])
-def test_whatever_is_no_status_makes_a_readable_message(body: bytes) -> None:
+def test_a_body_that_is_no_status_makes_a_readable_message(body: bytes) -> None:
     error = ApiError("GET /x", 502, parse_status(body))
     assert "proxy or load balancer in front of the API server" in error.message
     assert not error.from_server
 
 
-def test_a_long_page_is_cut() -> None:
+def test_a_long_error_page_is_truncated() -> None:
     assert len(parse_status(b"x" * 100_000).message) < 400
 
 
@@ -86,19 +86,19 @@ def test_a_long_page_is_cut() -> None:
         ("Thu, 01 Jan 2026 11:00:00 GMT", Status(), 0.0),
     ],
 )
-def test_the_wait_is_read_from_the_header(header: str, body: Status, expected: float | None) -> None:
+def test_the_wait_is_read_from_the_retry_after_header(header: str, body: Status, expected: float | None) -> None:
     assert retry_after_s(header, body, NOW) == expected
 
 
-def test_the_wait_is_read_from_the_status_if_the_header_says_nothing() -> None:
-    said = parse_status(status(details={"retryAfterSeconds": 3}))
-    assert retry_after_s("", said, NOW) == 3.0
-    assert retry_after_s("1", said, NOW) == 1.0
+def test_the_wait_is_read_from_the_status_without_a_header() -> None:
+    parsed = parse_status(status(details={"retryAfterSeconds": 3}))
+    assert retry_after_s("", parsed, NOW) == 3.0
+    assert retry_after_s("1", parsed, NOW) == 1.0
 
 
-def test_the_message_says_how_long_the_server_asks_to_wait() -> None:
+def test_the_message_contains_the_requested_wait() -> None:
     assert "retry after 60 s" in str(ApiError("GET /x", 429, Status(message="slow down"), 60.0))
 
 
-def test_a_message_without_end_is_cut() -> None:
+def test_a_long_message_is_truncated() -> None:
     assert len(str(ApiError("GET /x", 500, parse_status(status(message="x" * 1_000_000))))) < 5000

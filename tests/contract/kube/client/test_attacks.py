@@ -1,4 +1,4 @@
-"""Intruders and moments at which a real server says less than it has: nothing of others is touched or forgotten."""
+"""Hostile inventories and starting servers: no object of another owner is changed and none is lost track of."""
 
 import msgspec
 import pytest
@@ -31,10 +31,8 @@ from tests.contract.kube.bed import FaultyApi, admin_of
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-async def test_an_entry_with_a_namespace_that_its_kind_has_not_is_refused(
-    client: Client, namespace: str, *, labelled: bool
-) -> None:
-    """It would pass for one inside of the allowed namespaces, and lead to something that belongs to none."""
+async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace: str, *, labelled: bool) -> None:
+    """It would pass as an object in an allowed namespace, but refer to a cluster-scoped one."""
     victim = namespace_of(f"{namespace}-victim")
     victim["metadata"]["labels"] = {"guard": "on"} | ({LABEL: namespace} if labelled else {})
     await client.apply(NAMESPACES, victim, manager=MANAGER)
@@ -55,12 +53,12 @@ async def test_an_entry_with_a_namespace_that_its_kind_has_not_is_refused(
     assert await exists(client, CONFIG_MAPS, "a", namespace)
 
 
-@pytest.mark.parametrize("left_out", ["entries", "chunks"])
-async def test_a_sealed_inventory_without_a_part_of_it_is_damage(client: Client, namespace: str, left_out: str) -> None:
+@pytest.mark.parametrize("missing", ["entries", "chunks"])
+async def test_a_sealed_inventory_with_a_missing_part_is_damaged(client: Client, namespace: str, missing: str) -> None:
     objects = make_set(client, namespace)
     await objects.apply([config_map("a")])
     head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
-    data = {key: value for key, value in head["data"].items() if key not in (left_out, "digest")}
+    data = {key: value for key, value in head["data"].items() if key not in (missing, "digest")}
     head["data"] = data | {"digest": checksum(data)}
     await client.replace(CONFIG_MAPS, head, manager="intruder")
     error = await error_of(objects.prune([config_map("b")]))
@@ -83,16 +81,16 @@ async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
     assert len(client.sent) < 10
 
 
-async def seem_starting(faults: FaultyApi, group: str) -> None:
-    """Response as a real server does in its first second: not ready, and without the kinds of its definitions."""
+async def simulate_start(faults: FaultyApi, group: str) -> None:
+    """Respond as a server in its first second: not ready, and without the kinds of its definitions."""
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    known = msgspec.json.decode(await faults.client.send(Request("GET", "/apis", accept=accept)))
-    known["items"] = [each for each in known["items"] if each["metadata"]["name"] != group]
-    faults.answer(200, times=100, which=lambda asked: asked.path == "/apis", content=msgspec.json.encode(known))
+    groups = msgspec.json.decode(await faults.client.send(Request("GET", "/apis", accept=accept)))
+    groups["items"] = [each for each in groups["items"] if each["metadata"]["name"] != group]
+    faults.answer(200, times=100, which=lambda asked: asked.path == "/apis", content=msgspec.json.encode(groups))
     faults.answer(500, times=100, which=lambda asked: asked.path == "/readyz", content=b"[-]poststarthook failed")
 
 
-async def test_a_server_that_has_just_started_makes_us_forget_no_object_and_remove_no_namespace(
+async def test_a_starting_server_causes_no_lost_object_and_no_deleted_namespace(
     client: Client, faults: FaultyApi, namespace: str
 ) -> None:
     group = f"{namespace}.example.dev"
@@ -101,9 +99,9 @@ async def test_a_server_that_has_just_started_makes_us_forget_no_object_and_remo
     assert (await make_set(client, namespace).apply([custom("Thing", group, "ours"), space])).ok
     theirs = custom("Thing", group, "theirs")
     theirs["metadata"]["namespace"] = space["metadata"]["name"]
-    await client.apply(kind_of(thing), theirs, manager="somebody")
+    await client.apply(kind_of(thing), theirs, manager="other")
 
-    await seem_starting(faults, group)
+    await simulate_start(faults, group)
     starting = make_set(faults.client, namespace)
     report = await starting.prune([config_map("a")])
     assert prune_outcomes(report)["ours"] == "failed"
@@ -118,11 +116,11 @@ async def test_a_server_that_has_just_started_makes_us_forget_no_object_and_remo
     assert await exists(client, NAMESPACES, f"{namespace}-second")
 
 
-async def test_a_kind_that_a_starting_server_does_not_know_yet_is_not_called_a_mistake_of_the_manifest(
+async def test_a_kind_that_a_starting_server_does_not_serve_yet_is_no_manifest_error(
     client: Client, faults: FaultyApi, namespace: str
 ) -> None:
     group = f"{namespace}.example.dev"
     await make_set(client, namespace).apply([definition("Thing", group)])
-    await seem_starting(faults, group)
+    await simulate_start(faults, group)
     error = await error_of(make_set(faults.client, namespace, name="other").apply([custom("Thing", group, "one")]))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-not-ready")

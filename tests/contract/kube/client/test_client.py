@@ -1,4 +1,4 @@
-"""What the client's verbs do on an API server: merges, conflicts, refusals, pages, streams."""
+"""The client's verbs on a real API server: merges, conflicts, errors, pages, streams."""
 
 import asyncio
 from contextlib import aclosing
@@ -41,7 +41,7 @@ def service(namespace: str, *ports: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": listed}}
 
 
-async def refused(awaited: Any) -> ApiError:
+async def rejected(awaited: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         await awaited
     return caught.value
@@ -52,18 +52,18 @@ class TestApply:
         self, client: Client, namespace: str
     ) -> None:
         await client.apply(CONFIG_MAPS, config_map(namespace, k="mine", l="mine"), manager="first")
-        error = await refused(client.apply(CONFIG_MAPS, config_map(namespace, k="yours"), manager="second"))
+        error = await rejected(client.apply(CONFIG_MAPS, config_map(namespace, k="yours"), manager="second"))
         assert (error.kind, error.status, error.reason) == (Kind.CONFLICT, 409, "Conflict")
         [cause] = error.causes
         assert (cause.reason, cause.field) == ("FieldManagerConflict", ".data.k")
         assert '"first"' in cause.message
         assert error.details[0].path == ".data.k"
 
-    async def test_with_force_the_field_changes_hands(self, client: Client, namespace: str) -> None:
+    async def test_with_force_the_field_changes_its_manager(self, client: Client, namespace: str) -> None:
         await client.apply(CONFIG_MAPS, config_map(namespace, k="mine"), manager="first")
         applied = await client.apply(CONFIG_MAPS, config_map(namespace, k="yours"), manager="second", force=True)
         assert applied["data"] == {"k": "yours"}
-        error = await refused(client.apply(CONFIG_MAPS, config_map(namespace, k="mine"), manager="first"))
+        error = await rejected(client.apply(CONFIG_MAPS, config_map(namespace, k="mine"), manager="first"))
         assert '"second"' in error.causes[0].message
 
     async def test_the_same_value_is_no_conflict(self, client: Client, namespace: str) -> None:
@@ -77,17 +77,17 @@ class TestApply:
         left = await client.apply(SERVICES, service(namespace, 82), manager="first")
         assert {port["port"] for port in left["spec"]["ports"]} == {81, 82}
 
-    async def test_what_is_no_longer_applied_goes(self, client: Client, namespace: str) -> None:
+    async def test_a_field_that_is_no_longer_applied_is_removed(self, client: Client, namespace: str) -> None:
         await client.apply(CONFIG_MAPS, config_map(namespace, k="1", l="2"), manager="first")
         applied = await client.apply(CONFIG_MAPS, config_map(namespace, l="2"), manager="first")
         assert applied["data"] == {"l": "2"}
 
-    async def test_nothing_changed_makes_no_new_version(self, client: Client, namespace: str) -> None:
+    async def test_an_unchanged_apply_keeps_the_resource_version(self, client: Client, namespace: str) -> None:
         first = await client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         again = await client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
-    async def test_a_status_is_applied_apart_from_its_object(self, client: Client, namespace: str) -> None:
+    async def test_a_status_is_applied_separately_from_its_object(self, client: Client, namespace: str) -> None:
         pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pod}
         named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": namespace}}
@@ -97,21 +97,21 @@ class TestApply:
         assert applied["status"]["observedGeneration"] == 7
         assert applied["spec"]["selector"] == spec["selector"]
 
-    async def test_a_field_that_is_wrong_is_named(self, client: Client, namespace: str) -> None:
-        error = await refused(client.apply(SERVICES, service(namespace, 99999), manager="first"))
+    async def test_an_invalid_field_is_named(self, client: Client, namespace: str) -> None:
+        error = await rejected(client.apply(SERVICES, service(namespace, 99999), manager="first"))
         assert (error.kind, error.reason) == (Kind.INVALID, "Invalid")
         assert error.causes[0].field == "spec.ports[0].port"
 
 
 class TestDryRun:
-    async def test_it_answers_as_if_and_writes_nothing(self, client: Client, namespace: str) -> None:
+    async def test_it_returns_the_result_and_writes_nothing(self, client: Client, namespace: str) -> None:
         manifest = config_map(namespace, k="1")
-        for act in (client.create, client.apply):
-            tried = await act(CONFIG_MAPS, manifest, manager="first", dry_run=True)
-            assert tried["metadata"]["uid"]
-            assert (await refused(client.get(CONFIG_MAPS, "a", namespace))).kind is Kind.NOT_FOUND
+        for call in (client.create, client.apply):
+            result = await call(CONFIG_MAPS, manifest, manager="first", dry_run=True)
+            assert result["metadata"]["uid"]
+            assert (await rejected(client.get(CONFIG_MAPS, "a", namespace))).kind is Kind.NOT_FOUND
 
-    async def test_what_is_there_stays(self, client: Client, namespace: str) -> None:
+    async def test_an_existing_object_is_unchanged(self, client: Client, namespace: str) -> None:
         before = await client.create(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         changed = config_map(namespace, k="2")
         assert (await client.replace(CONFIG_MAPS, changed, manager="first", dry_run=True))["data"] == {"k": "2"}
@@ -120,49 +120,51 @@ class TestDryRun:
         assert await client.get(CONFIG_MAPS, "a", namespace) == before
 
 
-class TestRefusals:
-    async def test_what_is_not_there(self, client: Client, namespace: str) -> None:
-        for act in (
+class TestErrors:
+    async def test_an_object_that_does_not_exist(self, client: Client, namespace: str) -> None:
+        for call in (
             client.get(CONFIG_MAPS, "a", namespace),
             client.delete(CONFIG_MAPS, "a", namespace),
             client.patch(CONFIG_MAPS, "a", namespace, {"data": {"k": "1"}}, manager="first"),
         ):
-            error = await refused(act)
+            error = await rejected(call)
             assert (error.kind, error.status, error.reason) == (Kind.NOT_FOUND, 404, "NotFound")
 
-    async def test_what_is_there_already(self, client: Client, namespace: str) -> None:
+    async def test_an_object_that_already_exists(self, client: Client, namespace: str) -> None:
         await client.create(CONFIG_MAPS, config_map(namespace), manager="first")
-        error = await refused(client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
+        error = await rejected(client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
         assert (error.kind, error.status, error.reason) == (Kind.EXISTS, 409, "AlreadyExists")
 
-    async def test_a_version_that_is_not_the_newest(self, client: Client, namespace: str) -> None:
+    async def test_an_outdated_resource_version(self, client: Client, namespace: str) -> None:
         old = await client.create(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         await client.replace(CONFIG_MAPS, config_map(namespace, k="2"), manager="first")
-        error = await refused(client.replace(CONFIG_MAPS, old | {"data": {"k": "3"}}, manager="first"))
+        error = await rejected(client.replace(CONFIG_MAPS, old | {"data": {"k": "3"}}, manager="first"))
         assert (error.kind, error.status, error.reason) == (Kind.CONFLICT, 409, "Conflict")
         assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"k": "2"}
 
-    async def test_an_object_of_the_same_name_is_not_deleted_for_another(self, client: Client, namespace: str) -> None:
+    async def test_a_recreated_object_is_not_deleted_by_the_uid_of_the_old_one(
+        self, client: Client, namespace: str
+    ) -> None:
         first = await client.create(CONFIG_MAPS, config_map(namespace), manager="first")
         await client.delete(CONFIG_MAPS, "a", namespace, uid=first["metadata"]["uid"])
         second = await client.create(CONFIG_MAPS, config_map(namespace), manager="first")
-        error = await refused(client.delete(CONFIG_MAPS, "a", namespace, uid=first["metadata"]["uid"]))
+        error = await rejected(client.delete(CONFIG_MAPS, "a", namespace, uid=first["metadata"]["uid"]))
         assert error.kind is Kind.CONFLICT
         assert (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]["uid"] == second["metadata"]["uid"]
 
-    async def test_a_namespace_that_is_not_there(self, client: Client, namespace: str) -> None:
-        error = await refused(client.apply(CONFIG_MAPS, config_map(f"{namespace}-no"), manager="first"))
+    async def test_a_namespace_that_does_not_exist(self, client: Client, namespace: str) -> None:
+        error = await rejected(client.apply(CONFIG_MAPS, config_map(f"{namespace}-no"), manager="first"))
         assert error.kind is Kind.NOT_FOUND
 
     async def test_a_kind_that_is_not_served(self, client: Client) -> None:
         ships = ApiResource("example.com", "v1", "Ship", "ships", namespaced=False)
-        assert (await refused(client.get(ships, "a"))).kind is Kind.NOT_FOUND
+        assert (await rejected(client.get(ships, "a"))).kind is Kind.NOT_FOUND
 
-    async def test_a_manifest_that_is_none(self, client: Client, namespace: str) -> None:
+    async def test_a_malformed_manifest(self, client: Client, namespace: str) -> None:
         broken = config_map(namespace) | {"data": "text"}
-        assert (await refused(client.create(CONFIG_MAPS, broken, manager="first"))).kind is Kind.INVALID
+        assert (await rejected(client.create(CONFIG_MAPS, broken, manager="first"))).kind is Kind.INVALID
 
-    async def test_a_webhook_that_refuses_and_one_that_is_away_concern_only_their_objects(
+    async def test_a_denying_and_an_unreachable_webhook_affect_only_their_objects(
         self, api: ControlPlane, client: Client, namespace: str
     ) -> None:
         async with Webhook(api.authority, lambda request: "not today" if request["name"] == "bad" else "") as webhook:
@@ -183,17 +185,17 @@ class TestRefusals:
                 "webhooks": [hook],
             }
             await client.apply(HOOKS, configuration, manager="tests")
-            await self._until_asked(client, namespace)
-            error = await refused(client.create(CONFIG_MAPS, config_map(namespace, "bad"), manager="first"))
+            await self._until_webhook_active(client, namespace)
+            error = await rejected(client.create(CONFIG_MAPS, config_map(namespace, "bad"), manager="first"))
             assert error.kind in (Kind.DENIED, Kind.INVALID)
             assert "not today" in str(error)
         for number in range(12):
-            failed = await refused(client.create(CONFIG_MAPS, config_map(namespace, f"n{number}"), manager="first"))
+            failed = await rejected(client.create(CONFIG_MAPS, config_map(namespace, f"n{number}"), manager="first"))
             assert (failed.kind, failed.reason) == (Kind.INTERNAL, "InternalError")
         assert await client.get(HOOKS, namespace)
         await client.delete(HOOKS, namespace)
 
-    async def _until_asked(self, client: Client, namespace: str) -> None:
+    async def _until_webhook_active(self, client: Client, namespace: str) -> None:
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -211,7 +213,7 @@ class TestReading:
             "m": "3",
         }
 
-    async def test_pages_hold_each_object_once(
+    async def test_a_paged_list_contains_each_object_once(
         self, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client_module, "PAGE_SIZE", 3)
@@ -222,7 +224,7 @@ class TestReading:
         assert [each["metadata"]["name"] for each in found] == names
         assert {(each["apiVersion"], each["kind"]) for each in found} == {("v1", "ConfigMap")}
 
-    async def test_a_large_list_is_the_same_when_it_comes_packed(
+    async def test_a_large_list_is_the_same_with_gzip(
         self, api: ControlPlane, client: Client, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await client.create(CONFIG_MAPS, config_map(namespace, k="text " * 50_000), manager="first")
@@ -230,22 +232,22 @@ class TestReading:
         monkeypatch.setattr(rest, "is_loopback", lambda host: False)
         assert await Client(transport, admin_of(api)).send(request) == await client.send(request)
 
-    async def test_selectors_choose(self, client: Client, namespace: str) -> None:
+    async def test_selectors_filter_a_list(self, client: Client, namespace: str) -> None:
         for name, colour in (("a", "red"), ("b", "blue"), ("c", "red")):
             manifest = config_map(namespace, name)
             manifest["metadata"]["labels"] = {"colour": colour}
             await client.create(CONFIG_MAPS, manifest, manager="first")
-        chosen = client.list(CONFIG_MAPS, namespace, labels="colour in (red,green)", fields="metadata.name!=a")
-        assert [each["metadata"]["name"] async for each in chosen] == ["c"]
+        selected = client.list(CONFIG_MAPS, namespace, labels="colour in (red,green)", fields="metadata.name!=a")
+        assert [each["metadata"]["name"] async for each in selected] == ["c"]
 
-    async def test_names_with_colons_are_reached(self, client: Client, namespace: str) -> None:
+    async def test_names_with_colons_work(self, client: Client, namespace: str) -> None:
         name = f"team:{namespace}:reader"
         role = {"apiVersion": ROLES.api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": []}
         await client.apply(ROLES, role, manager="first")
         assert (await client.get(ROLES, name))["metadata"]["name"] == name
         await client.delete(ROLES, name)
 
-    async def test_a_watch_brings_what_happens_until_its_time_is_over(self, client: Client, namespace: str) -> None:
+    async def test_a_watch_delivers_events_until_its_timeout(self, client: Client, namespace: str) -> None:
         created = await client.create(CONFIG_MAPS, config_map(namespace, k="größe 🚢"), manager="first")
         query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "5"}
         async with aclosing(client.stream_lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
@@ -254,7 +256,7 @@ class TestReading:
             events = [msgspec.json.decode(line) async for line in lines]
         assert [event["type"] for event in events] == ["MODIFIED", "DELETED"]
 
-    async def test_a_line_far_longer_than_a_piece_comes_whole(self, client: Client, namespace: str) -> None:
+    async def test_a_line_much_longer_than_a_chunk_is_complete(self, client: Client, namespace: str) -> None:
         text = "größe 🚢 " * 40_000
         created = await client.create(CONFIG_MAPS, config_map(namespace, k=text), manager="first")
         query = {"watch": "1", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -265,12 +267,12 @@ class TestReading:
         assert event["object"]["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-async def test_a_name_that_would_be_another_path_reaches_no_server(client: Client, namespace: str) -> None:
+async def test_a_name_that_would_change_the_path_is_not_sent(client: Client, namespace: str) -> None:
     with pytest.raises(GovernorError, match="is not an object name"):
         await client.delete(CONFIG_MAPS, "../../secrets/a", namespace)
 
 
-async def test_pages_and_watches_from_forgotten_history_are_expired(
+async def test_pages_and_watches_from_compacted_history_are_expired(
     start_api: StartControlPlane, transport: Transport
 ) -> None:
     plane = await start_api(Options(watch_cache=False))
@@ -279,10 +281,10 @@ async def test_pages_and_watches_from_forgotten_history_are_expired(
     for name in ("a", "b"):
         await client.create(CONFIG_MAPS, config_map("default", name), manager="first")
     page = msgspec.json.decode(await client.send(Request("GET", path, {"limit": "1"})))["metadata"]
-    for name in ("c", "d"):  # a watch may begin just before the oldest version that is left
+    for name in ("c", "d"):  # a watch may start just before the oldest version that remains
         await client.create(CONFIG_MAPS, config_map("default", name), manager="first")
     await plane.etcd.compact()
-    error = await refused(client.send(Request("GET", path, {"limit": "1", "continue": page["continue"]})))
+    error = await rejected(client.send(Request("GET", path, {"limit": "1", "continue": page["continue"]})))
     assert (error.status, error.reason, error.kind) == (410, "Expired", Kind.PRECONDITION)
     watch = {"watch": "1", "resourceVersion": page["resourceVersion"]}
     async with aclosing(client.stream_lines(Request("GET", path, watch))) as lines:

@@ -1,4 +1,4 @@
-"""Who an API server takes the client for, with every sort of credential, and when credentials change under it."""
+"""Authentication to a real API server with every kind of credential, and credential rotation."""
 
 import json
 from collections.abc import AsyncIterator
@@ -28,25 +28,25 @@ ACCOUNTS = ApiResource("", "v1", "ServiceAccount", "serviceaccounts", namespaced
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
-async def who(client: Client) -> Any:
-    """Whom the server takes us for."""
+async def user_info(client: Client) -> Any:
+    """Return the user as which the server authenticates the client."""
     request = Request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=msgspec.json.encode(REVIEW))
     return msgspec.json.decode(await client.send(request))["status"]["userInfo"]
 
 
 async def name_of(client: Client) -> str:
-    return str((await who(client))["username"])
+    return str((await user_info(client))["username"])
 
 
-async def refused(client: Client) -> GovernorError:
+async def rejected(client: Client) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
-        await who(client)
+        await user_info(client)
     return caught.value
 
 
 @pytest.fixture
 async def account(client: Client, namespace: str) -> str:
-    """The name of a service account, which may do nothing but ask who it is."""
+    """The name of a service account without permissions."""
     manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": namespace}}
     await client.create(ACCOUNTS, manifest, manager="tests")
     return "robot"
@@ -54,7 +54,7 @@ async def account(client: Client, namespace: str) -> str:
 
 @pytest.fixture
 def robot(namespace: str, account: str) -> str:
-    """What the server calls that account."""
+    """The user name of that service account."""
     return f"system:serviceaccount:{namespace}:{account}"
 
 
@@ -64,13 +64,13 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def timed(clock: VirtualClock) -> AsyncIterator[Transport]:
-    """Connections whose time the test moves."""
+async def virtual_transport(clock: VirtualClock) -> AsyncIterator[Transport]:
+    """A transport on the test's virtual clock."""
     async with Transport(clock) as transport:
         yield transport
 
 
-class TestSorts:
+class TestKinds:
     async def test_a_certificate(self, client: Client) -> None:
         assert await name_of(client) == "testbed-admin"
 
@@ -80,19 +80,19 @@ class TestSorts:
         token = await api.request_token(namespace, account)
         assert await name_of(Client(transport, account_of(api, token))) == robot
 
-    async def test_nobody_is_refused_what_only_somebody_may(self, api: ControlPlane, transport: Transport) -> None:
-        error = await refused(Client(transport, Access(api.url, api.authority.certificate)))
+    async def test_anonymous_is_rejected(self, api: ControlPlane, transport: Transport) -> None:
+        error = await rejected(Client(transport, Access(api.url, api.authority.certificate)))
         assert error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
 
-    async def test_somebody_else_on_whose_behalf_we_ask(self, api: ControlPlane, transport: Transport) -> None:
-        whom = Impersonation("ann", "7", ("dev", "ops"), (("example.com/scope", "some"), ("example.com/scope", "all")))
-        access = msgspec.structs.replace(admin_of(api), impersonation=whom)
-        seen = await who(Client(transport, access))
-        assert (seen["username"], seen["uid"]) == ("ann", "7")
-        assert {"dev", "ops"} <= set(seen["groups"])
-        assert seen["extra"] == {"example.com/scope": ["some", "all"]}
+    async def test_impersonation(self, api: ControlPlane, transport: Transport) -> None:
+        user = Impersonation("ann", "7", ("dev", "ops"), (("example.com/scope", "some"), ("example.com/scope", "all")))
+        access = msgspec.structs.replace(admin_of(api), impersonation=user)
+        info = await user_info(Client(transport, access))
+        assert (info["username"], info["uid"]) == ("ann", "7")
+        assert {"dev", "ops"} <= set(info["groups"])
+        assert info["extra"] == {"example.com/scope": ["some", "all"]}
 
-    async def test_the_kubeconfig_of_a_secret(self, api: ControlPlane, transport: Transport) -> None:
+    async def test_a_kubeconfig_from_a_secret(self, api: ControlPlane, transport: Transport) -> None:
         access = kubeconfig.from_secret(kubeconfig_of(api.url, api.authority.certificate, api.admin))
         assert await name_of(Client(transport, access)) == "testbed-admin"
 
@@ -107,7 +107,7 @@ class TestSorts:
         file = put(tmp_path / "config", json.dumps(whole).encode())
         assert await name_of(Client(transport, kubeconfig.load(file))) == "testbed-admin"
 
-    async def test_the_account_of_a_pod(
+    async def test_the_service_account_of_a_pod(
         self, api: ControlPlane, transport: Transport, tmp_path: Path, namespace: str, account: str, robot: str
     ) -> None:
         put(tmp_path / "ca.crt", api.authority.certificate)
@@ -118,69 +118,75 @@ class TestSorts:
         assert await name_of(Client(transport, access)) == robot
         assert access.namespace == namespace
 
-    async def test_a_person_who_skips_verification(
+    async def test_insecure_skip_tls_verify(
         self, api: ControlPlane, transport: Transport, namespace: str, account: str, robot: str
     ) -> None:
         token = Secret(await api.request_token(namespace, account))
         assert await name_of(Client(transport, Access(api.url, insecure=True, token=token))) == robot
 
 
-class ProtectedTunnel(TunnelProxy):
-    """Is reached by TLS, with a certificate of the cluster's authority."""
+class TlsTunnelProxy(TunnelProxy):
+    """A proxy that serves TLS with a certificate of the cluster's authority."""
 
     def __init__(self, api: ControlPlane) -> None:
         super().__init__()
         self._tls = api.authority.server_context()
 
 
-class TestWays:
+class TestConnections:
     async def test_through_a_proxy(self, api: ControlPlane, transport: Transport) -> None:
         async with TunnelProxy() as proxy:
             access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
             assert await name_of(Client(transport, access)) == "testbed-admin"
             assert proxy.targets == [api.url.removeprefix("https://")]
 
-    async def test_through_a_proxy_that_is_itself_protected(self, api: ControlPlane, transport: Transport) -> None:
-        async with ProtectedTunnel(api) as proxy:
+    async def test_through_a_tls_proxy(self, api: ControlPlane, transport: Transport) -> None:
+        async with TlsTunnelProxy(api) as proxy:
             access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
             assert await name_of(Client(transport, access)) == "testbed-admin"
             assert (proxy.url[:5], len(proxy.targets)) == ("https", 1)
 
-    async def test_a_proxy_that_is_away_is_named_as_unreachable(self, api: ControlPlane, transport: Transport) -> None:
+    async def test_a_proxy_that_is_down_is_unreachable(self, api: ControlPlane, transport: Transport) -> None:
         async with TunnelProxy() as proxy:
             access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
-        assert (await refused(Client(transport, access))).code == "kube-unreachable"
+        assert (await rejected(Client(transport, access))).code == "kube-unreachable"
 
-    async def test_the_name_in_the_certificate_is_the_one_that_was_said(
+    async def test_the_server_certificate_must_have_the_tls_server_name(
         self, api: ControlPlane, transport: Transport
     ) -> None:
         right = msgspec.structs.replace(admin_of(api), tls_server_name="kubernetes.default.svc")
         assert await name_of(Client(transport, right)) == "testbed-admin"
         wrong = msgspec.structs.replace(admin_of(api), tls_server_name="other.example")
-        error = await refused(Client(transport, wrong))
+        error = await rejected(Client(transport, wrong))
         assert (error.kind, error.code) == (Kind.UNAUTHENTICATED, "kube-tls-untrusted")
 
 
 class TestTokens:
-    async def test_an_expired_one_is_refused(
+    async def test_an_expired_token_is_rejected(
         self, api: ControlPlane, transport: Transport, namespace: str, account: str
     ) -> None:
         token = await api.expiring_token(namespace, account, -1.0)
-        error = await refused(Client(transport, account_of(api, token)))
+        error = await rejected(Client(transport, account_of(api, token)))
         assert error.kind is Kind.UNAUTHENTICATED
         assert token not in str(error)
 
-    async def test_one_that_was_replaced_in_its_file_is_taken_up_when_the_old_one_is_refused(
+    async def test_a_rotated_token_file_is_read_when_the_old_token_is_rejected(
         self, api: ControlPlane, transport: Transport, tmp_path: Path, namespace: str, account: str, robot: str
     ) -> None:
         file = put(tmp_path / "token", (await api.expiring_token(namespace, account, -1.0)).encode())
         client = Client(transport, Access(api.url, api.authority.certificate, token=file))
-        assert (await refused(client)).kind is Kind.UNAUTHENTICATED
+        assert (await rejected(client)).kind is Kind.UNAUTHENTICATED
         put(file, (await api.request_token(namespace, account)).encode())
         assert await name_of(client) == robot
 
-    async def test_one_that_was_replaced_is_taken_up_before_the_old_one_expires(
-        self, api: ControlPlane, timed: Transport, clock: VirtualClock, tmp_path: Path, client: Client, namespace: str
+    async def test_a_rotated_token_file_is_read_before_the_old_token_expires(
+        self,
+        api: ControlPlane,
+        virtual_transport: Transport,
+        clock: VirtualClock,
+        tmp_path: Path,
+        client: Client,
+        namespace: str,
     ) -> None:
         for name in ("first", "second"):
             manifest = {
@@ -190,38 +196,38 @@ class TestTokens:
             }
             await client.create(ACCOUNTS, manifest, manager="tests")
         file = put(tmp_path / "token", (await api.request_token(namespace, "first")).encode())
-        changing = Client(timed, Access(api.url, api.authority.certificate, token=file))
-        assert await name_of(changing) == f"system:serviceaccount:{namespace}:first"
+        rotating = Client(virtual_transport, Access(api.url, api.authority.certificate, token=file))
+        assert await name_of(rotating) == f"system:serviceaccount:{namespace}:first"
         put(file, (await api.request_token(namespace, "second")).encode())
-        assert await name_of(changing) == f"system:serviceaccount:{namespace}:first"
+        assert await name_of(rotating) == f"system:serviceaccount:{namespace}:first"
         await clock.advance(FILE_TTL_S)
-        assert await name_of(changing) == f"system:serviceaccount:{namespace}:second"
+        assert await name_of(rotating) == f"system:serviceaccount:{namespace}:second"
 
 
 class TestCertificates:
     def files(self, pair: Pair, directory: Path) -> ClientCertificate:
         return ClientCertificate(*pair.put(directory, "user"))
 
-    async def test_one_that_is_over_is_replaced_from_its_files(
+    async def test_an_expired_certificate_is_renewed_from_its_files(
         self, api: ControlPlane, transport: Transport, tmp_path: Path
     ) -> None:
-        shown = self.files(api.authority.issue("ann", valid_for_s=-60.0), tmp_path)
-        client = Client(transport, Access(api.url, api.authority.certificate, shown))
-        assert (await refused(client)).kind in (Kind.UNAUTHENTICATED, Kind.UNAVAILABLE)
+        certificate = self.files(api.authority.issue("ann", valid_for_s=-60.0), tmp_path)
+        client = Client(transport, Access(api.url, api.authority.certificate, certificate))
+        assert (await rejected(client)).kind in (Kind.UNAUTHENTICATED, Kind.UNAVAILABLE)
         self.files(api.authority.issue("ann"), tmp_path)
         assert await name_of(client) == "ann"
 
-    async def test_one_that_was_replaced_is_shown_in_time(
-        self, api: ControlPlane, timed: Transport, clock: VirtualClock, tmp_path: Path
+    async def test_a_rotated_certificate_is_used_after_the_ttl(
+        self, api: ControlPlane, virtual_transport: Transport, clock: VirtualClock, tmp_path: Path
     ) -> None:
-        shown = self.files(api.authority.issue("ann"), tmp_path)
-        client = Client(timed, Access(api.url, api.authority.certificate, shown))
+        certificate = self.files(api.authority.issue("ann"), tmp_path)
+        client = Client(virtual_transport, Access(api.url, api.authority.certificate, certificate))
         assert await name_of(client) == "ann"
         self.files(api.authority.issue("bob"), tmp_path)
         await clock.advance(FILE_TTL_S)
         assert await name_of(client) == "bob"
 
-    async def test_a_server_with_a_new_one_of_the_same_authority_is_talked_to_on(
+    async def test_a_new_serving_certificate_of_the_same_authority_is_trusted(
         self, start_api: StartControlPlane, transport: Transport
     ) -> None:
         plane = await start_api()
@@ -232,13 +238,11 @@ class TestCertificates:
         await plane.api.start()
         assert await name_of(client) == "testbed-admin"
 
-    async def test_users_of_one_cluster_do_not_get_each_others_connections(
-        self, api: ControlPlane, transport: Transport
-    ) -> None:
+    async def test_users_of_one_cluster_do_not_share_connections(self, api: ControlPlane, transport: Transport) -> None:
         certificates = {name: certificate_of(api.authority.issue(name)) for name in ("ann", "bob")}
         clients = {
-            name: Client(transport, Access(api.url, api.authority.certificate, shown))
-            for name, shown in certificates.items()
+            name: Client(transport, Access(api.url, api.authority.certificate, certificate))
+            for name, certificate in certificates.items()
         }
         for _ in range(2):
             assert {name: await name_of(client) for name, client in clients.items()} == {"ann": "ann", "bob": "bob"}
@@ -250,54 +254,52 @@ class TestPlugins:
         whole = json.loads(kubeconfig_of(api.url, api.authority.certificate, "unused"))
         whole["users"][0]["user"] = {"exec": plugin}
         script = directory / "login"
-        script.write_text(f"#!/bin/sh\necho hello >&2\necho run >>{directory}/runs\ncat {directory}/answer\n")
+        script.write_text(f"#!/bin/sh\necho hello >&2\necho run >>{directory}/runs\ncat {directory}/output\n")
         script.chmod(0o700)
         return put(directory / "config", json.dumps(whole).encode())
 
-    def gives(self, directory: Path, **status: str) -> None:
-        answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
-        put(directory / "answer", json.dumps(answer).encode())
+    def returns(self, directory: Path, **status: str) -> None:
+        output = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+        put(directory / "output", json.dumps(output).encode())
 
-    async def test_the_token_of_one_is_used_and_replaced_when_refused(
+    async def test_a_plugins_token_is_used_and_renewed_when_rejected(
         self,
         api: ControlPlane,
-        timed: Transport,
+        virtual_transport: Transport,
         clock: VirtualClock,
         tmp_path: Path,
         namespace: str,
         account: str,
         robot: str,
     ) -> None:
-        client = Client(timed, kubeconfig.load(self.config(api, tmp_path)))
-        self.gives(tmp_path, token=await api.expiring_token(namespace, account, -1.0))
-        assert (await refused(client)).kind is Kind.UNAUTHENTICATED
-        self.gives(tmp_path, token=await api.request_token(namespace, account))
+        client = Client(virtual_transport, kubeconfig.load(self.config(api, tmp_path)))
+        self.returns(tmp_path, token=await api.expiring_token(namespace, account, -1.0))
+        assert (await rejected(client)).kind is Kind.UNAUTHENTICATED
+        self.returns(tmp_path, token=await api.request_token(namespace, account))
         await clock.advance(MIN_RENEWAL_S)
         assert await name_of(client) == robot
         assert await name_of(client) == robot
         assert (tmp_path / "runs").read_text().count("run") == 2
 
-    async def test_the_certificate_of_one_is_shown(
-        self, api: ControlPlane, transport: Transport, tmp_path: Path
-    ) -> None:
+    async def test_a_plugins_certificate_is_used(self, api: ControlPlane, transport: Transport, tmp_path: Path) -> None:
         ann = api.authority.issue("ann")
         client = Client(transport, kubeconfig.load(self.config(api, tmp_path)))
-        self.gives(tmp_path, clientCertificateData=ann.certificate.decode(), clientKeyData=ann.key.decode())
+        self.returns(tmp_path, clientCertificateData=ann.certificate.decode(), clientKeyData=ann.key.decode())
         assert await name_of(client) == "ann"
 
 
-async def test_a_token_that_ends_while_it_is_used_is_told_as_such(
+async def test_a_token_that_expires_during_use_is_unauthenticated(
     api: ControlPlane, transport: Transport, namespace: str, account: str
 ) -> None:
     client = Client(transport, account_of(api, await api.expiring_token(namespace, account, 20.0)))
     await name_of(client)
 
-    async def is_refused() -> bool:
+    async def is_rejected() -> bool:
         try:
             await name_of(client)
         except GovernorError as error:
-            assert error.kind is Kind.UNAUTHENTICATED  # noqa: PT017 - or it is not raised yet
+            assert error.kind is Kind.UNAUTHENTICATED  # noqa: PT017 - raising is optional
             return True
         return False
 
-    await until(is_refused, within_s=120.0)
+    await until(is_rejected, within_s=120.0)

@@ -1,4 +1,4 @@
-"""Which kinds an API server says it serves, in both of its ways of saying it, and when that changes."""
+"""Discovery on a real API server, aggregated and unaggregated, and how it changes."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ API_SERVICES = ApiResource("apiregistration.k8s.io", "v1", "APIService", "apiser
 
 
 def definition(group: str) -> dict[str, Any]:
-    """A kind with two versions, the newer one with a status of its own."""
+    """Return the definition of a kind with two versions, the newer one with a status subresource."""
     anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     versions = [
         {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}},
@@ -37,13 +37,13 @@ def definition(group: str) -> dict[str, Any]:
     return {"apiVersion": DEFINITIONS.api_version, "kind": DEFINITIONS.kind, "metadata": metadata, "spec": spec}
 
 
-async def served(client: Client, group: str) -> ApiResource | None:
-    """The kind once it is there."""
+async def find_ship(client: Client, group: str) -> ApiResource | None:
+    """Return the kind if it is served."""
     client.discovery.invalidate()
     try:
         return await client.discovery.find(group, "Ship")
     except GovernorError as error:
-        assert error.kind is Kind.NOT_FOUND  # noqa: PT017 - or it is not raised any more
+        assert error.kind is Kind.NOT_FOUND  # noqa: PT017 - raising is optional
         return None
 
 
@@ -56,7 +56,7 @@ async def test_the_kinds_of_kubernetes_are_found(client: Client) -> None:
     assert (node.api_version, node.namespaced) == ("v1", False)
 
 
-async def test_two_requests_are_enough_and_what_did_not_change_is_not_sent_again(
+async def test_discovery_takes_two_requests_and_unchanged_documents_are_not_transferred_again(
     api: ControlPlane,
 ) -> None:
     registry = Registry()
@@ -71,22 +71,22 @@ async def test_two_requests_are_enough_and_what_did_not_change_is_not_sent_again
     assert counts == {"200": 2.0, "304": 2.0}
 
 
-async def test_the_older_way_says_the_same(
+async def test_unaggregated_discovery_gives_the_same_resources(
     api: ControlPlane, transport: Transport, faults: FaultyApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
-    older = set(await faults.client.discovery.preferred_resources())
+    unaggregated = set(await faults.client.discovery.preferred_resources())
     assert faults.count(lambda asked: asked.path == "/apis/apps/v1") == 1
     monkeypatch.undo()
-    assert older == set(await Client(transport, admin_of(api)).discovery.preferred_resources())
+    assert unaggregated == set(await Client(transport, admin_of(api)).discovery.preferred_resources())
 
 
-async def test_a_kind_comes_and_goes_with_its_definition(client: Client, namespace: str) -> None:
+async def test_a_kind_is_served_while_its_definition_exists(client: Client, namespace: str) -> None:
     group = f"{namespace}.example.com"
-    assert await served(client, group) is None
+    assert await find_ship(client, group) is None
     await client.apply(DEFINITIONS, definition(group), manager="tests")
 
-    found = await until(lambda: served(client, group))
+    found = await until(lambda: find_ship(client, group))
     assert found is not None
     assert (found.version, found.namespaced, found.subresources) == ("v1", True, frozenset({"status"}))
     assert (await client.discovery.find(group, "Ship", "v1beta1")).version == "v1beta1"
@@ -100,12 +100,12 @@ async def test_a_kind_comes_and_goes_with_its_definition(client: Client, namespa
 
 
 async def is_gone(client: Client, group: str) -> bool:
-    return await served(client, group) is None
+    return await find_ship(client, group) is None
 
 
-@pytest.mark.parametrize("older", [False, True])
-async def test_a_group_whose_own_server_is_away_hides_no_other(
-    start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, older: bool
+@pytest.mark.parametrize("unaggregated", [False, True])
+async def test_an_unavailable_aggregated_server_hides_no_other_group(
+    start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, unaggregated: bool
 ) -> None:
     plane = await start_api()
     client = Client(transport, admin_of(plane))
@@ -113,7 +113,7 @@ async def test_a_group_whose_own_server_is_away_hides_no_other(
     spec = {
         "group": "metrics.example.com",
         "version": "v1",
-        "service": {"name": "away", "namespace": "default"},
+        "service": {"name": "missing", "namespace": "default"},
         "groupPriorityMinimum": 100,
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
@@ -121,7 +121,7 @@ async def test_a_group_whose_own_server_is_away_hides_no_other(
     metadata = {"name": "v1.metrics.example.com"}
     manifest = {"apiVersion": API_SERVICES.api_version, "kind": "APIService", "metadata": metadata, "spec": spec}
     await client.create(API_SERVICES, manifest, manager="tests")
-    if older:
+    if unaggregated:
         monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
 
     async def is_stale() -> bool:
@@ -135,6 +135,6 @@ async def test_a_group_whose_own_server_is_away_hides_no_other(
     assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
 
 
-async def test_many_who_ask_at_once_ask_the_server_once(faults: FaultyApi) -> None:
+async def test_concurrent_lookups_share_one_fetch(faults: FaultyApi) -> None:
     await asyncio.gather(*(faults.client.discovery.find("apps", "Deployment") for _ in range(50)))
     assert [asked.path for asked in faults.requests] == ["/api", "/apis"]

@@ -1,4 +1,4 @@
-"""The client when the way to its API server breaks: what it repeats, what it does not, and what it says."""
+"""The client under network and server faults: retries, error messages, the circuit breaker."""
 
 import asyncio
 from contextlib import aclosing
@@ -20,10 +20,10 @@ from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import Authority
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi
-from tests.unit.kube.http_bed import HastyClock
+from tests.unit.kube.http_bed import RecordingClock
 
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
-ONCE = Limits(attempts=1)
+ONE_ATTEMPT = Limits(attempts=1)
 
 
 def config_map(namespace: str, name: str = "a", **data: str) -> dict[str, Any]:
@@ -35,15 +35,15 @@ def is_write(asked: Asked) -> bool:
     return asked.method in ("POST", "PATCH")
 
 
-async def refused(awaited: Any) -> GovernorError:
+async def rejected(awaited: Any) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await awaited
     return caught.value
 
 
-class TestAServerThatPutsOff:
-    async def test_the_client_waits_as_long_as_it_is_told(self, faults: FaultyApi, namespace: str) -> None:
-        clock = HastyClock()
+class TestTooManyRequests:
+    async def test_retry_after_is_honoured(self, faults: FaultyApi, namespace: str) -> None:
+        clock = RecordingClock()
         async with Transport(clock) as transport:
             client = Client(transport, faults.access)
             faults.answer(429, times=2, which=is_write, headers={"Retry-After": "7"})
@@ -52,87 +52,87 @@ class TestAServerThatPutsOff:
         assert all(wait_s >= 7.0 for wait_s in clock.waits_s)
         assert faults.count(is_write) == 3
 
-    async def test_a_wait_that_is_too_long_is_told_at_once(self, faults: FaultyApi, namespace: str) -> None:
+    async def test_a_retry_after_beyond_the_timeout_fails_immediately(self, faults: FaultyApi, namespace: str) -> None:
         faults.answer(429, which=is_write, headers={"Retry-After": "3600"})
-        error = await refused(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
+        error = await rejected(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
         assert isinstance(error, ApiError)
         assert (error.kind, error.retry_after_s) == (Kind.EXHAUSTED, 3600.0)
         assert faults.count(is_write) == 1
 
 
-class TestAServerThatFails:
+class TestServerErrors:
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
-    async def test_what_can_be_repeated_is(self, faults: FaultyApi, namespace: str, status: int) -> None:
+    async def test_a_retryable_request_is_retried(self, faults: FaultyApi, namespace: str, status: int) -> None:
         faults.answer(status, times=2, which=is_write)
         applied = await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         assert (applied["data"], faults.count(is_write)) == ({"k": "1"}, 3)
 
-    async def test_what_cannot_is_not(self, faults: FaultyApi, client: Client, namespace: str) -> None:
+    async def test_a_create_is_not_retried(self, faults: FaultyApi, client: Client, namespace: str) -> None:
         faults.answer(500, which=is_write)
-        await refused(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
+        await rejected(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
         assert faults.count(is_write) == 1
-        assert (await refused(client.get(CONFIG_MAPS, "a", namespace))).kind is Kind.NOT_FOUND
+        assert (await rejected(client.get(CONFIG_MAPS, "a", namespace))).kind is Kind.NOT_FOUND
 
-    async def test_a_page_of_a_proxy_is_shown_as_such(self, faults: FaultyApi, transport: Transport) -> None:
-        client = Client(transport, faults.access, ONCE)
+    async def test_an_error_page_of_a_proxy_is_quoted(self, faults: FaultyApi, transport: Transport) -> None:
+        client = Client(transport, faults.access, ONE_ATTEMPT)
         faults.answer(502, content=b"<html><title>Bad Gateway</title></html>")
-        error = await refused(client.send(Request("GET", "/api")))
+        error = await rejected(client.send(Request("GET", "/api")))
         assert "in front of the API server: Bad Gateway" in str(error)
 
 
-class TestLostAnswers:
-    async def test_an_apply_whose_answer_is_lost_is_repeated(self, faults: FaultyApi, namespace: str) -> None:
+class TestLostResponses:
+    async def test_an_apply_whose_response_is_lost_is_retried(self, faults: FaultyApi, namespace: str) -> None:
         faults.lose(which=is_write)
         applied = await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         assert (applied["data"], faults.count(is_write)) == ({"k": "1"}, 2)
 
-    async def test_a_create_whose_answer_is_lost_is_told_as_unknown(
+    async def test_a_create_whose_response_is_lost_is_not_retried(
         self, faults: FaultyApi, client: Client, namespace: str
     ) -> None:
         faults.lose(which=is_write)
-        error = await refused(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
+        error = await rejected(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-connection-lost")
         assert faults.count(is_write) == 1
-        await until(lambda: self._is_there(client, namespace))
+        await until(lambda: self._exists(client, namespace))
 
-    async def _is_there(self, client: Client, namespace: str) -> bool:
+    async def _exists(self, client: Client, namespace: str) -> bool:
         return bool([each async for each in client.list(CONFIG_MAPS, namespace, fields="metadata.name=a")])
 
-    async def test_connections_that_died_unnoticed_cost_nothing(self, faults: FaultyApi, namespace: str) -> None:
+    async def test_a_dropped_keepalive_connection_is_replaced(self, faults: FaultyApi, namespace: str) -> None:
         await faults.client.apply(CONFIG_MAPS, config_map(namespace), manager="first")
         faults.cut()
         applied = await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         assert applied["data"] == {"k": "1"}
 
 
-class TestAServerThatIsAway:
-    async def test_it_is_left_alone_and_found_again(self, faults: FaultyApi, transport: Transport) -> None:
+class TestUnavailableServer:
+    async def test_the_circuit_opens_and_closes_again(self, faults: FaultyApi, transport: Transport) -> None:
         breaker = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
         client = Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
         faults.gone = True
-        codes = [(await refused(client.send(Request("GET", "/api")))).code for _ in range(3)]
+        codes = [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
         assert "circuit-open" not in codes
-        assert "circuit-open" in [(await refused(client.send(Request("GET", "/api")))).code for _ in range(3)]
+        assert "circuit-open" in [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
         faults.gone = False
-        await until(lambda: self._answers(client))
+        await until(lambda: self._responds(client))
 
-    async def _answers(self, client: Client) -> bool:
+    async def _responds(self, client: Client) -> bool:
         try:
             return bool(await client.send(Request("GET", "/api")))
         except GovernorError as error:
-            assert error.kind is Kind.UNAVAILABLE  # noqa: PT017 - or it is not raised at all
+            assert error.kind is Kind.UNAVAILABLE  # noqa: PT017 - raising is optional
             return False
 
-    async def test_one_that_says_nothing_is_not_waited_for_longer_than_asked(self, faults: FaultyApi) -> None:
+    async def test_a_server_that_does_not_respond_times_out(self, faults: FaultyApi) -> None:
         await faults.client.send(Request("GET", "/api"))
         faults.stall()
-        error = await refused(faults.client.send(Request("GET", "/api", timeout_s=0.2)))
+        error = await rejected(faults.client.send(Request("GET", "/api", timeout_s=0.2)))
         assert (error.kind, error.code) == (Kind.DEADLINE, "kube-deadline")
         faults.flow()
 
-    async def test_one_of_another_authority_is_not_talked_to(self, api: ControlPlane, transport: Transport) -> None:
-        client = Client(transport, Access(api.url, Authority("other").certificate, token=Secret("t")), ONCE)
-        error = await refused(client.send(Request("GET", "/api")))
+    async def test_a_server_of_another_authority_is_not_trusted(self, api: ControlPlane, transport: Transport) -> None:
+        client = Client(transport, Access(api.url, Authority("other").certificate, token=Secret("t")), ONE_ATTEMPT)
+        error = await rejected(client.send(Request("GET", "/api")))
         assert (error.kind, error.code) == (Kind.UNAUTHENTICATED, "kube-tls-untrusted")
 
 
@@ -142,7 +142,7 @@ class TestStreams:
         query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"]}
         return Request("GET", CONFIG_MAPS.path(namespace), query)
 
-    async def test_one_cut_in_the_middle_of_an_event_fails_without_half_an_event(
+    async def test_a_stream_lost_within_an_event_fails_without_a_partial_event(
         self, faults: FaultyApi, client: Client, namespace: str
     ) -> None:
         request = await self.watch(client, namespace)
@@ -153,10 +153,12 @@ class TestStreams:
                     event = msgspec.json.decode(await anext(lines))
                     assert event["object"]["data"] == {"k": "0"}
                     faults.cut_event(after_bytes=20)
-            error = await refused(anext(lines))
+            error = await rejected(anext(lines))
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-connection-lost")
 
-    async def test_one_that_falls_silent_can_be_left(self, faults: FaultyApi, client: Client, namespace: str) -> None:
+    async def test_reading_an_idle_stream_can_be_cancelled(
+        self, faults: FaultyApi, client: Client, namespace: str
+    ) -> None:
         request = await self.watch(client, namespace)
         async with aclosing(faults.client.stream_lines(request)) as lines:
             first = asyncio.create_task(anext(lines))
@@ -168,7 +170,7 @@ class TestStreams:
                 await first
 
 
-async def test_a_path_before_the_servers_own_is_kept(api: ControlPlane, transport: Transport, namespace: str) -> None:
+async def test_a_path_prefix_of_the_server_is_kept(api: ControlPlane, transport: Transport, namespace: str) -> None:
     async with FaultyApi(api, transport, "/k8s/clusters/c-1") as faults:
         assert faults.url.endswith("/k8s/clusters/c-1")
         await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")

@@ -1,4 +1,4 @@
-"""What tests of the reflector have in common: a view of ConfigMaps, objects for it, and a record of its events."""
+"""Shared by tests of the reflector: a view of ConfigMaps, objects for it, and a recorder of its events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -20,14 +20,14 @@ from testbed.waiting import until
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 MANAGER = "tests"
-SOON = Backoff(initial_s=0.05, max_s=0.5)
-BARE = Limits(
+FAST = Backoff(initial_s=0.05, max_s=0.5)
+UNLIMITED = Limits(
     rate=Rate(per_s=1e6, burst=10_000),
-    breaker=BreakerPolicy(failures=1_000_000, backoff=SOON),
+    breaker=BreakerPolicy(failures=1_000_000, backoff=FAST),
     attempts=1,
 )
-"""A client that neither waits nor repeats: whoever uses it copes alone."""
-PATIENCE_S = 120.0
+"""Limits without rate limit, retries or circuit breaker."""
+WITHIN_S = 120.0
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
@@ -51,81 +51,81 @@ def ref(namespace: str, name: str) -> ObjectRef:
     return ObjectRef("", "ConfigMap", namespace, name)
 
 
-class Record:
-    """The events of one reflector, each checked against those before it."""
+class Recorder:
+    """Records the events of one reflector and checks each against the previous ones."""
 
     def __init__(self) -> None:
         self.events: list[Event[Box]] = []
-        self.told: dict[ObjectRef, Box] = {}
+        self.seen: dict[ObjectRef, Box] = {}
 
     def __call__(self, event: Event[Box]) -> None:
         self.events.append(event)
         match event:
             case Added(ref, new):
-                assert ref not in self.told, f"{ref} was added twice"
-                self.told[ref] = new
+                assert ref not in self.seen, f"{ref} was added twice"
+                self.seen[ref] = new
             case Changed(ref, old, new):
-                assert self.told[ref] == old != new, f"{ref} changed from something else"
-                self.told[ref] = new
+                assert self.seen[ref] == old != new, f"{ref} changed from another state"
+                self.seen[ref] = new
             case Removed(ref, old):
-                assert self.told.pop(ref) == old, f"{ref} was removed as something else"
+                assert self.seen.pop(ref) == old, f"{ref} was removed in another state"
 
     @property
-    def story(self) -> list[tuple[str, str, str]]:
-        """What happened, to which name, and its size afterwards."""
+    def summary(self) -> list[tuple[str, str, str]]:
+        """Event type, object name and size of each event."""
         return [
             (type(event).__name__, event.ref.name, (event.old if isinstance(event, Removed) else event.new).data.size)
             for event in self.events
         ]
 
 
-class Follower:
-    """A reflector of ConfigMaps with its record."""
+class Watcher:
+    """A reflector of ConfigMaps with the recorder of its events."""
 
     def __init__(self, client: Client, namespace: str, clock: Clock | None = None, **options: Any) -> None:
-        self.record = Record()
+        self.recorder = Recorder()
         self.reflector: Reflector[Box] = Reflector(
             client,
             CONFIG_MAPS,
             Box,
             clock=clock or SystemClock(),
-            on_event=self.record,
+            on_event=self.recorder,
             namespace=namespace,
-            backoff=SOON,
+            backoff=FAST,
             **options,
         )
 
     @property
     def sizes(self) -> dict[str, str]:
-        """What is held, by name."""
+        """Cached sizes by name."""
         return {ref.name: view.data.size for ref, view in self.reflector.store.items()}
 
     async def has(self, name: str) -> None:
-        """Wait until an object of that name is held."""
+        """Wait until an object of that name is cached."""
         await until_true(lambda: name in self.sizes)
 
-    async def holds(self, sizes: dict[str, str]) -> None:
-        """Wait until exactly this is held, and see that the events told the same."""
+    async def converges(self, sizes: dict[str, str]) -> None:
+        """Wait until exactly these are cached, and check that the events agree."""
         await until_true(lambda: self.sizes == sizes)
-        assert self.record.told == dict(self.reflector.store)
-        assert self.reflector.delivered == len(self.record.events)
+        assert self.recorder.seen == dict(self.reflector.store)
+        assert self.reflector.delivered == len(self.recorder.events)
 
 
 @asynccontextmanager
-async def following(
+async def watching(
     client: Client, namespace: str, clock: Clock | None = None, **options: Any
-) -> AsyncIterator[Follower]:
-    """A reflector that is synced, until the end of the block; ending it must take no more than a cancellation."""
-    follower = Follower(client, namespace, clock, **options)
-    async with running(follower.reflector.run()):
-        async with asyncio.timeout(PATIENCE_S):
-            await follower.reflector.synced()
-        yield follower
+) -> AsyncIterator[Watcher]:
+    """Run a synced reflector for the duration of the block."""
+    watcher = Watcher(client, namespace, clock, **options)
+    async with running(watcher.reflector.run()):
+        async with asyncio.timeout(WITHIN_S):
+            await watcher.reflector.synced()
+        yield watcher
 
 
 @asynccontextmanager
 async def running(component: Awaitable[None]) -> AsyncIterator[None]:
-    """A component beside the block; it may end only by being cancelled."""
+    """Run a component for the duration of the block; it must end only by cancellation."""
     task = asyncio.ensure_future(component)
     try:
         yield
@@ -136,33 +136,33 @@ async def running(component: Awaitable[None]) -> AsyncIterator[None]:
     assert task.cancelled()
 
 
-async def until_true(look: Callable[[], bool]) -> None:
-    """Wait for something that needs no awaiting itself."""
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Wait for a synchronous condition."""
 
-    async def looked() -> bool:
-        return look()
+    async def checked() -> bool:
+        return condition()
 
-    await until(looked, within_s=PATIENCE_S)
+    await until(checked, within_s=WITHIN_S)
 
 
-async def eventually(act: Callable[[], Awaitable[object]]) -> None:
-    """Repeat until the server takes it."""
+async def eventually(call: Callable[[], Awaitable[object]]) -> None:
+    """Repeat a call until it succeeds."""
 
-    async def tried() -> bool:
+    async def succeeded() -> bool:
         with suppress(GovernorError):
-            await act()
+            await call()
             return True
         return False
 
-    await until(tried, within_s=PATIENCE_S)
+    await until(succeeded, within_s=WITHIN_S)
 
 
-async def each(things: Iterable[Awaitable[Any]], at_once: int = 32) -> None:
-    """Await all, a bounded number at a time."""
-    rest = iter(things)
+async def gather_bounded(calls: Iterable[Awaitable[Any]], concurrency: int = 32) -> None:
+    """Await all calls, a bounded number at a time."""
+    remaining = iter(calls)
 
     async def work() -> None:
-        for thing in rest:
-            await thing
+        for call in remaining:
+            await call
 
-    await asyncio.gather(*(work() for _ in range(at_once)))
+    await asyncio.gather(*(work() for _ in range(concurrency)))

@@ -1,4 +1,4 @@
-"""The reflector while connections and requests fail: nothing lost, nothing told twice, and no list without need."""
+"""The reflector under faults: no event is lost or repeated, and no list is sent without need."""
 
 from itertools import count
 
@@ -14,18 +14,18 @@ from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.reflector.bed import (
-    BARE,
     CONFIG_MAPS,
+    FAST,
     MANAGER,
-    PATIENCE_S,
-    SOON,
+    UNLIMITED,
+    WITHIN_S,
     box,
-    each,
-    following,
+    gather_bounded,
     until_true,
+    watching,
 )
 
-TOO_OLD = {"kind": "Status", "message": "too old resource version", "reason": "Expired", "code": 410}
+EXPIRED = {"kind": "Status", "message": "too old resource version", "reason": "Expired", "code": 410}
 MORE_THAN_A_PAGE = 600
 
 
@@ -42,159 +42,153 @@ def is_later_page(asked: Asked) -> bool:
 
 
 async def create(client: Client, namespace: str, *names: str) -> None:
-    await each(client.create(CONFIG_MAPS, box(namespace, name), manager=MANAGER) for name in names)
+    await gather_bounded(client.create(CONFIG_MAPS, box(namespace, name), manager=MANAGER) for name in names)
 
 
-async def test_an_event_that_is_cut_is_told_once(faults: FaultyApi, client: Client, namespace: str) -> None:
-    async with following(faults.client, namespace) as follower:
+async def test_a_truncated_event_is_delivered_once(faults: FaultyApi, client: Client, namespace: str) -> None:
+    async with watching(faults.client, namespace) as watcher:
         for name, after_bytes in (("a", 0), ("b", 1), ("c", 300)):
             faults.cut_event(after_bytes)
             await create(client, namespace, name)
-            await follower.has(name)
-        await follower.holds({"a": "0", "b": "0", "c": "0"})
-        assert follower.record.story == [("Added", "a", "0"), ("Added", "b", "0"), ("Added", "c", "0")]
-        assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 3)
+            await watcher.has(name)
+        await watcher.converges({"a": "0", "b": "0", "c": "0"})
+        assert watcher.recorder.summary == [("Added", "a", "0"), ("Added", "b", "0"), ("Added", "c", "0")]
+        assert (watcher.reflector.relists, watcher.reflector.reconnects) == (0, 3)
         assert faults.count(is_list) == 1
-        lasting = [int(asked.query["timeoutSeconds"]) for asked in faults.requests if is_watch(asked)]
-        assert len(lasting) == 4
-        assert all(300 <= seconds <= 600 for seconds in lasting)
-        assert len(set(lasting)) > 1
+        timeouts = [int(asked.query["timeoutSeconds"]) for asked in faults.requests if is_watch(asked)]
+        assert len(timeouts) == 4
+        assert all(300 <= seconds <= 600 for seconds in timeouts)
+        assert len(set(timeouts)) > 1
 
 
-async def test_a_silent_connection_is_replaced(faults: FaultyApi, client: Client, namespace: str) -> None:
+async def test_an_idle_connection_is_replaced(faults: FaultyApi, client: Client, namespace: str) -> None:
     clock = VirtualClock()
-    async with following(faults.client, namespace, clock) as follower:
+    async with watching(faults.client, namespace, clock) as watcher:
         await create(client, namespace, "a")
-        await follower.holds({"a": "0"})
+        await watcher.converges({"a": "0"})
         faults.silence()
         await create(client, namespace, "b")
         await clock.advance(IDLE_TIMEOUT_S - 1)
-        assert (follower.reflector.reconnects, follower.sizes) == (0, {"a": "0"})
+        assert (watcher.reflector.reconnects, watcher.sizes) == (0, {"a": "0"})
 
         await clock.advance(1)
-        await until_true(lambda: f"no data for {IDLE_TIMEOUT_S:g} s" in follower.reflector.last_error)
-        await clock.advance(SOON.max_s)
-        await follower.holds({"a": "0", "b": "0"})
-        assert (follower.reflector.relists, follower.reflector.reconnects) == (0, 1)
-        assert follower.reflector.last_error == ""
+        await until_true(lambda: f"no data for {IDLE_TIMEOUT_S:g} s" in watcher.reflector.last_error)
+        await clock.advance(FAST.max_s)
+        await watcher.converges({"a": "0", "b": "0"})
+        assert (watcher.reflector.relists, watcher.reflector.reconnects) == (0, 1)
+        assert watcher.reflector.last_error == ""
 
 
-async def test_a_server_that_never_begins_to_answer_a_watch_is_asked_again(
-    faults: FaultyApi, client: Client, namespace: str
-) -> None:
+async def test_a_watch_without_a_response_is_retried(faults: FaultyApi, client: Client, namespace: str) -> None:
     clock = VirtualClock()
-    async with following(faults.client, namespace, clock) as follower:
+    async with watching(faults.client, namespace, clock) as watcher:
         await create(client, namespace, "a")
-        await follower.holds({"a": "0"})
+        await watcher.converges({"a": "0"})
         faults.stall()
         faults.cut()
-        await until_true(lambda: follower.reflector.reconnects == 1)
-        await clock.advance(SOON.max_s)
+        await until_true(lambda: watcher.reflector.reconnects == 1)
+        await clock.advance(FAST.max_s)
         await create(client, namespace, "b")
         await clock.advance(IDLE_TIMEOUT_S)
-        await until_true(lambda: follower.reflector.reconnects == 2)
+        await until_true(lambda: watcher.reflector.reconnects == 2)
         faults.flow()
-        await clock.advance(SOON.max_s)
-        await follower.holds({"a": "0", "b": "0"})
-        assert follower.reflector.relists == 0
+        await clock.advance(FAST.max_s)
+        await watcher.converges({"a": "0", "b": "0"})
+        assert watcher.reflector.relists == 0
 
 
-async def test_refused_lists_are_repeated_until_one_is_answered(
-    faults: FaultyApi, client: Client, namespace: str
-) -> None:
+async def test_failed_lists_are_retried_until_one_succeeds(faults: FaultyApi, client: Client, namespace: str) -> None:
     await create(client, namespace, "a")
     faults.answer(429, times=2, which=is_list, headers={"Retry-After": "1"})
     faults.answer(500, times=2, which=is_list)
-    async with following(faults.client, namespace) as follower:
-        await follower.holds({"a": "0"})
+    async with watching(faults.client, namespace) as watcher:
+        await watcher.converges({"a": "0"})
         assert faults.count(is_list) == 5
-        assert (follower.reflector.relists, follower.reflector.delivered) == (0, 1)
+        assert (watcher.reflector.relists, watcher.reflector.delivered) == (0, 1)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 403])
-async def test_a_refused_watch_is_asked_for_again_from_the_same_place(
+async def test_a_failed_watch_is_retried_from_the_same_resource_version(
     faults: FaultyApi, client: Client, namespace: str, status: int
 ) -> None:
     faults.answer(status, times=2, which=is_watch)
-    async with following(faults.client, namespace) as follower:
+    async with watching(faults.client, namespace) as watcher:
         await create(client, namespace, "a")
-        await follower.holds({"a": "0"})
-        assert (faults.count(is_list), follower.reflector.relists, follower.reflector.delivered) == (1, 0, 1)
+        await watcher.converges({"a": "0"})
+        assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (1, 0, 1)
         assert len({asked.query["resourceVersion"] for asked in faults.requests if asked.is_watch}) == 1
 
 
-async def test_a_position_refused_by_status_is_given_up_for_one_list(
-    faults: FaultyApi, client: Client, namespace: str
-) -> None:
+async def test_a_410_response_to_a_watch_relists_once(faults: FaultyApi, client: Client, namespace: str) -> None:
     await create(client, namespace, "a", "b")
-    faults.answer(410, which=is_watch, content=msgspec.json.encode(TOO_OLD))
-    async with following(faults.client, namespace) as follower:
-        await until_true(lambda: follower.reflector.relists == 1)
+    faults.answer(410, which=is_watch, content=msgspec.json.encode(EXPIRED))
+    async with watching(faults.client, namespace) as watcher:
+        await until_true(lambda: watcher.reflector.relists == 1)
         await create(client, namespace, "c")
-        await follower.holds({"a": "0", "b": "0", "c": "0"})
-        assert (faults.count(is_list), follower.reflector.relists, follower.reflector.delivered) == (2, 1, 3)
+        await watcher.converges({"a": "0", "b": "0", "c": "0"})
+        assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (2, 1, 3)
 
 
 @pytest.mark.parametrize("code", [410, 500])
-async def test_a_position_refused_by_event_is_given_up_for_one_list(
+async def test_an_error_event_in_a_watch_relists_once(
     faults: FaultyApi, client: Client, namespace: str, code: int
 ) -> None:
     await create(client, namespace, "a", "b")
-    event = {"type": "ERROR", "object": TOO_OLD | {"code": code}}
+    event = {"type": "ERROR", "object": EXPIRED | {"code": code}}
     faults.answer(200, which=is_watch, content=msgspec.json.encode(event) + b"\n")
-    async with following(faults.client, namespace) as follower:
-        await until_true(lambda: follower.reflector.relists == 1)
+    async with watching(faults.client, namespace) as watcher:
+        await until_true(lambda: watcher.reflector.relists == 1)
         await client.delete(CONFIG_MAPS, "a", namespace)
-        await follower.holds({"b": "0"})
-        assert (faults.count(is_list), follower.reflector.relists, follower.reflector.delivered) == (2, 1, 3)
+        await watcher.converges({"b": "0"})
+        assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (2, 1, 3)
 
 
-async def test_an_expired_page_begins_the_list_again(
+async def test_an_expired_continue_token_restarts_the_list(
     api: ControlPlane, transport: Transport, faults: FaultyApi, namespace: str
 ) -> None:
-    client = Client(transport, admin_of(api), BARE)
+    client = Client(transport, admin_of(api), UNLIMITED)
     await create(client, namespace, *(f"box-{number}" for number in range(MORE_THAN_A_PAGE)))
-    faults.answer(410, which=is_later_page, content=msgspec.json.encode(TOO_OLD))
-    async with following(faults.client, namespace) as follower:
-        assert len(follower.sizes) == follower.reflector.delivered == MORE_THAN_A_PAGE
+    faults.answer(410, which=is_later_page, content=msgspec.json.encode(EXPIRED))
+    async with watching(faults.client, namespace) as watcher:
+        assert len(watcher.sizes) == watcher.reflector.delivered == MORE_THAN_A_PAGE
         assert [is_later_page(asked) for asked in faults.requests if is_list(asked)] == [False, True, False, True]
-        assert follower.reflector.relists == 1
+        assert watcher.reflector.relists == 1
 
 
-async def test_watches_that_end_at_once_are_not_asked_for_without_pause(
+async def test_watches_that_close_immediately_are_retried_with_backoff(
     faults: FaultyApi, client: Client, namespace: str
 ) -> None:
     clock = VirtualClock()
     faults.answer(200, times=3, which=is_watch)
-    async with following(faults.client, namespace, clock) as follower:
-        await until_true(lambda: follower.reflector.reconnects == 1 and clock.sleepers == 1)
-        assert "closed it immediately" in follower.reflector.last_error
+    async with watching(faults.client, namespace, clock) as watcher:
+        await until_true(lambda: watcher.reflector.reconnects == 1 and clock.sleepers == 1)
+        assert "closed it immediately" in watcher.reflector.last_error
         await create(client, namespace, "a")
 
-        async def told() -> bool:
-            await clock.advance(SOON.max_s)
-            return "a" in follower.sizes
+        async def is_cached() -> bool:
+            await clock.advance(FAST.max_s)
+            return "a" in watcher.sizes
 
-        await until(told)
-        assert follower.reflector.reconnects >= 3
-        assert follower.reflector.last_error == ""
+        await until(is_cached)
+        assert watcher.reflector.reconnects >= 3
+        assert watcher.reflector.last_error == ""
 
 
-async def test_a_watch_that_ends_in_time_is_continued_from_the_last_bookmark(
+async def test_a_watch_that_times_out_continues_from_the_last_bookmark(
     faults: FaultyApi, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The server sends a bookmark shortly before the time that it was given has passed.
+    # The server sends a bookmark shortly before timeoutSeconds.
     monkeypatch.setattr(reflector_module, "WATCH_TIMEOUT_S", (3, 3))
     numbers = count()
-    async with following(faults.client, namespace) as follower:
+    async with watching(faults.client, namespace) as watcher:
 
         async def is_ahead() -> bool:
-            # A bookmark tells only of what happens while its watch is open: not of what was there when it began.
+            # A bookmark covers only writes during its watch, not those before it began.
             await create(client, "default", f"{namespace}-elsewhere-{next(numbers)}")
             versions = [int(asked.query["resourceVersion"]) for asked in faults.requests if asked.is_watch]
             return bool(versions) and versions[-1] > versions[0]
 
-        await until(is_ahead, within_s=PATIENCE_S)
-        assert (faults.count(is_list), follower.reflector.relists, follower.reflector.delivered) == (1, 0, 0)
+        await until(is_ahead, within_s=WITHIN_S)
+        assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (1, 0, 0)
         await create(client, namespace, "a")
-        await follower.holds({"a": "0"})
+        await watcher.converges({"a": "0"})

@@ -1,4 +1,4 @@
-"""The reflector while the servers themselves stop, forget or start anew; each test has a control plane of its own."""
+"""The reflector while servers stop, compact or restart; each test starts its own control plane."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,50 +16,50 @@ from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.reflector.bed import (
-    BARE,
     CONFIG_MAPS,
+    FAST,
     MANAGER,
     NAMESPACES,
-    PATIENCE_S,
-    SOON,
-    Follower,
+    UNLIMITED,
+    WITHIN_S,
+    Watcher,
     box,
-    each,
     eventually,
-    following,
+    gather_bounded,
     running,
     until_true,
+    watching,
 )
 
-HERE = "here"
+NAMESPACE = "here"
 MORE_THAN_A_PAGE = 600
 
 
-async def prepared(plane: ControlPlane, transport: Transport) -> Client:
-    """An administrator, and a namespace for the boxes."""
-    client = Client(transport, admin_of(plane), BARE)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HERE}}
+async def prepare(plane: ControlPlane, transport: Transport) -> Client:
+    """Create the namespace of the test and return an administrator's client."""
+    client = Client(transport, admin_of(plane), UNLIMITED)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await client.create(NAMESPACES, namespace, manager=MANAGER)
     return client
 
 
 @asynccontextmanager
 async def proxied(plane: ControlPlane, transport: Transport) -> AsyncIterator[tuple[FaultyApi, Client]]:
-    """A proxy, and a client that goes through it."""
+    """Start a fault-injecting proxy and yield it with a client that uses it."""
     async with FaultyApi(plane, transport) as faults:
-        yield faults, Client(transport, faults.access, BARE)
+        yield faults, Client(transport, faults.access, UNLIMITED)
 
 
 async def create(client: Client, *names: str) -> None:
-    await each(client.create(CONFIG_MAPS, box(HERE, name), manager=MANAGER) for name in names)
+    await gather_bounded(client.create(CONFIG_MAPS, box(NAMESPACE, name), manager=MANAGER) for name in names)
 
 
 async def grow(client: Client, name: str, size: int) -> None:
-    await client.apply(CONFIG_MAPS, box(HERE, name, size), manager=MANAGER, force=True)
+    await client.apply(CONFIG_MAPS, box(NAMESPACE, name, size), manager=MANAGER, force=True)
 
 
 def watched_from(faults: FaultyApi) -> list[str]:
-    """The positions from which watches were asked for."""
+    """Return the resourceVersion of each watch request."""
     return [asked.query["resourceVersion"] for asked in faults.requests if asked.is_watch]
 
 
@@ -71,120 +71,118 @@ def is_later_page(asked: Asked) -> bool:
     return "continue" in asked.query
 
 
-async def forget_history(plane: ControlPlane) -> None:
-    """Compact etcd, and start the API server anew: it remembers the last events of each kind itself."""
+async def compact_history(plane: ControlPlane) -> None:
+    """Compact etcd and restart the API server, whose watch cache holds the latest events of each kind."""
     await plane.etcd.compact()
     await plane.api.kill()
     await plane.api.start()
 
 
-async def test_a_compacted_history_costs_one_list_and_tells_the_differences(
+async def test_a_compacted_history_costs_one_list_and_delivers_the_differences(
     start_api: StartControlPlane, transport: Transport
 ) -> None:
     plane = await start_api()
-    client = await prepared(plane, transport)
-    await create(client, "stays", "goes", "grows")
-    async with proxied(plane, transport) as (faults, through), following(through, HERE) as follower:
+    client = await prepare(plane, transport)
+    await create(client, "kept", "deleted", "changed")
+    async with proxied(plane, transport) as (faults, proxied_client), watching(proxied_client, NAMESPACE) as watcher:
         faults.gone = True
         faults.cut()
-        before = len(follower.record.events)
-        await grow(client, "grows", 1)
-        await client.delete(CONFIG_MAPS, "goes", HERE)
-        await create(client, "comes")
-        await forget_history(plane)
+        before = len(watcher.recorder.events)
+        await grow(client, "changed", 1)
+        await client.delete(CONFIG_MAPS, "deleted", NAMESPACE)
+        await create(client, "created")
+        await compact_history(plane)
         faults.gone = False
 
-        await follower.holds({"stays": "0", "grows": "1", "comes": "0"})
-        assert sorted(follower.record.story[before:]) == [
-            ("Added", "comes", "0"),
-            ("Changed", "grows", "1"),
-            ("Removed", "goes", "0"),
+        await watcher.converges({"kept": "0", "changed": "1", "created": "0"})
+        assert sorted(watcher.recorder.summary[before:]) == [
+            ("Added", "created", "0"),
+            ("Changed", "changed", "1"),
+            ("Removed", "deleted", "0"),
         ]
-        assert follower.reflector.relists == 1
+        assert watcher.reflector.relists == 1
 
 
-async def test_a_list_whose_history_is_compacted_between_two_pages_begins_again(
-    start_api: StartControlPlane, transport: Transport
-) -> None:
+async def test_a_list_compacted_between_two_pages_restarts(start_api: StartControlPlane, transport: Transport) -> None:
     plane = await start_api()
-    client = await prepared(plane, transport)
+    client = await prepare(plane, transport)
     await create(client, *(f"box-{number}" for number in range(MORE_THAN_A_PAGE)))
     clock = VirtualClock()
-    async with proxied(plane, transport) as (faults, through):
+    async with proxied(plane, transport) as (faults, proxied_client):
         faults.answer(403, which=is_later_page)
-        follower = Follower(through, HERE, clock)
-        async with running(follower.reflector.run()):
-            await until_true(lambda: bool(follower.reflector.last_error))
-            await client.delete(CONFIG_MAPS, "box-0", HERE)
-            await forget_history(plane)
+        watcher = Watcher(proxied_client, NAMESPACE, clock)
+        async with running(watcher.reflector.run()):
+            await until_true(lambda: bool(watcher.reflector.last_error))
+            await client.delete(CONFIG_MAPS, "box-0", NAMESPACE)
+            await compact_history(plane)
 
             async def synced() -> bool:
-                await clock.advance(SOON.max_s)
-                return follower.reflector.is_synced
+                await clock.advance(FAST.max_s)
+                return watcher.reflector.is_synced
 
-            await until(synced, within_s=PATIENCE_S)
-            assert len(follower.sizes) == MORE_THAN_A_PAGE - 1
-            assert follower.record.told == dict(follower.reflector.store)
-            assert follower.reflector.relists == 1
+            await until(synced, within_s=WITHIN_S)
+            assert len(watcher.sizes) == MORE_THAN_A_PAGE - 1
+            assert watcher.recorder.seen == dict(watcher.reflector.store)
+            assert watcher.reflector.relists == 1
 
 
 async def test_bookmarks_keep_a_watch_without_events_ahead_of_compaction(
     start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The server sends a bookmark shortly before the time that it was given has passed.
+    # The server sends a bookmark shortly before timeoutSeconds.
     monkeypatch.setattr(reflector_module, "WATCH_TIMEOUT_S", (3, 3))
     plane = await start_api()
-    client = await prepared(plane, transport)
+    client = await prepare(plane, transport)
     await create(client, "a")
     numbers = count()
-    async with proxied(plane, transport) as (faults, through), following(through, HERE) as follower:
+    async with proxied(plane, transport) as (faults, proxied_client), watching(proxied_client, NAMESPACE) as watcher:
         await until_true(lambda: bool(watched_from(faults)))
         listed_at = int(watched_from(faults)[0])
 
         async def is_ahead() -> bool:
-            # A bookmark tells only of what happens while its watch is open: not of what was there when it began.
+            # A bookmark covers only writes during its watch, not those before it began.
             await client.create(CONFIG_MAPS, box("default", f"elsewhere-{next(numbers)}"), manager=MANAGER)
             return int(watched_from(faults)[-1]) > listed_at
 
-        await until(is_ahead, within_s=PATIENCE_S)
+        await until(is_ahead, within_s=WITHIN_S)
         await plane.etcd.compact()
         faults.cut()
         await create(client, "b")
-        await follower.holds({"a": "0", "b": "0"})
-        assert follower.record.story == [("Added", "a", "0"), ("Added", "b", "0")]
-        assert (faults.count(is_list), follower.reflector.relists) == (1, 0)
+        await watcher.converges({"a": "0", "b": "0"})
+        assert watcher.recorder.summary == [("Added", "a", "0"), ("Added", "b", "0")]
+        assert (faults.count(is_list), watcher.reflector.relists) == (1, 0)
 
 
-async def test_an_api_server_that_is_killed_and_started_again_is_followed_on(
+async def test_a_watch_resumes_after_the_api_server_is_killed_and_restarted(
     start_api: StartControlPlane, transport: Transport
 ) -> None:
     plane = await start_api()
-    client = await prepared(plane, transport)
+    client = await prepare(plane, transport)
     await create(client, "a", "b")
-    async with following(client, HERE) as follower:
+    async with watching(client, NAMESPACE) as watcher:
         await plane.api.kill()
-        await until_true(lambda: bool(follower.reflector.last_error))
+        await until_true(lambda: bool(watcher.reflector.last_error))
         await plane.api.start()
         await grow(client, "a", 1)
-        await client.delete(CONFIG_MAPS, "b", HERE)
-        await follower.holds({"a": "1"})
-        assert follower.record.story[2:] == [("Changed", "a", "1"), ("Removed", "b", "0")]
-        assert follower.reflector.relists <= 1
+        await client.delete(CONFIG_MAPS, "b", NAMESPACE)
+        await watcher.converges({"a": "1"})
+        assert watcher.recorder.summary[2:] == [("Changed", "a", "1"), ("Removed", "b", "0")]
+        assert watcher.reflector.relists <= 1
 
 
-async def test_a_paused_store_delays_and_loses_nothing(start_api: StartControlPlane, transport: Transport) -> None:
+async def test_a_paused_etcd_delays_events_and_loses_none(start_api: StartControlPlane, transport: Transport) -> None:
     plane = await start_api(Options(api_flags=("--request-timeout=5s",)))
-    client = await prepared(plane, transport)
+    client = await prepare(plane, transport)
     await create(client, "a")
-    async with following(client, HERE) as before:
+    async with watching(client, NAMESPACE) as before:
         await plane.etcd.pause()
         with pytest.raises(GovernorError):
-            await client.get(CONFIG_MAPS, "a", HERE)
-        late = Follower(client, HERE)
+            await client.get(CONFIG_MAPS, "a", NAMESPACE)
+        late = Watcher(client, NAMESPACE)
         async with running(late.reflector.run()):
             await until_true(lambda: bool(late.reflector.last_error))
             plane.etcd.resume()
             await eventually(lambda: grow(client, "b", 0))
-            for follower in (before, late):
-                await follower.holds({"a": "0", "b": "0"})
-                assert follower.record.story == [("Added", "a", "0"), ("Added", "b", "0")]
+            for watcher in (before, late):
+                await watcher.converges({"a": "0", "b": "0"})
+                assert watcher.recorder.summary == [("Added", "a", "0"), ("Added", "b", "0")]

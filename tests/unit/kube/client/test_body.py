@@ -1,4 +1,4 @@
-"""Bytes in pieces: whatever the pieces, the lines and bodies are the same, and never more than the limit."""
+"""Response bodies: chunk boundaries do not matter, and limits hold."""
 
 import gzip
 import itertools
@@ -12,33 +12,33 @@ from governor.kube.client.body import BodyBuffer, ContentEncodingError, LineSpli
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=20))
-def test_lines_do_not_depend_on_where_the_pieces_end(data: bytes, cuts: list[int]) -> None:
+def test_lines_do_not_depend_on_chunk_boundaries(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    lines = LineSplitter()
-    found = [line for start, end in itertools.pairwise(edges) for line in lines.feed(data[start:end])]
-    assert [*found, lines.rest()] == data.split(b"\n")
+    splitter = LineSplitter()
+    found = [line for start, end in itertools.pairwise(edges) for line in splitter.feed(data[start:end])]
+    assert [*found, splitter.rest()] == data.split(b"\n")
 
 
-def test_a_character_of_several_bytes_survives_being_cut() -> None:
-    lines = LineSplitter()
+def test_a_multibyte_character_may_span_chunks() -> None:
+    splitter = LineSplitter()
     text = '{"name":"größe 🚢"}'.encode()
-    found = [line for byte in text + b"\n" for line in lines.feed(bytes([byte]))]
+    found = [line for byte in text + b"\n" for line in splitter.feed(bytes([byte]))]
     assert found == [text]
 
 
-def test_a_line_that_never_ends_is_refused() -> None:
-    lines = LineSplitter(max_bytes=10)
-    assert lines.feed(b"12345") == []
+def test_a_line_above_the_limit_is_rejected() -> None:
+    splitter = LineSplitter(max_bytes=10)
+    assert splitter.feed(b"12345") == []
     with pytest.raises(TooLargeError):
-        lines.feed(b"678901")
+        splitter.feed(b"678901")
 
 
-def test_many_short_lines_are_not_a_long_one() -> None:
-    lines = LineSplitter(max_bytes=10)
-    assert sum(len(lines.feed(b"1234\n567")) for _ in range(100)) == 100
+def test_the_limit_applies_to_each_line() -> None:
+    splitter = LineSplitter(max_bytes=10)
+    assert sum(len(splitter.feed(b"1234\n567")) for _ in range(100)) == 100
 
 
-def test_a_body_that_grows_too_large_is_refused() -> None:
+def test_a_body_above_the_limit_is_rejected() -> None:
     body = BodyBuffer(max_bytes=4)
     body.add(b"1234")
     assert body.value() == b"1234"
@@ -47,17 +47,17 @@ def test_a_body_that_grows_too_large_is_refused() -> None:
 
 
 @given(st.binary(max_size=500))
-def test_packing_is_undone(data: bytes) -> None:
+def test_gzip_round_trips(data: bytes) -> None:
     assert decompress(gzip.compress(data), "gzip", 500) == data
     assert decompress(data, "identity", 500) == data
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_gzip_bomb_is_not_decompressed() -> None:
     with pytest.raises(TooLargeError):
         decompress(gzip.compress(bytes(10_000_000)), "gzip", 1000)
 
 
-def test_a_body_of_just_the_limit_is_unpacked() -> None:
+def test_a_body_of_exactly_the_limit_is_decompressed() -> None:
     assert decompress(gzip.compress(b"x" * 1000), "gzip", 1000) == b"x" * 1000
 
 
@@ -71,6 +71,6 @@ def test_a_body_of_just_the_limit_is_unpacked() -> None:
         (b"x", "br"),
     ],
 )
-def test_what_cannot_be_unpacked_is_refused(body: bytes, encoding: str) -> None:
+def test_a_body_that_cannot_be_decompressed_is_rejected(body: bytes, encoding: str) -> None:
     with pytest.raises(ContentEncodingError):
         decompress(body, encoding)

@@ -1,4 +1,4 @@
-"""Which kinds a cluster serves: asked seldom, shared between clusters, and whole even if one group is away."""
+"""Discovery: cached, shared between clusters, and complete even if one group is unavailable."""
 
 import asyncio
 import gc
@@ -46,7 +46,7 @@ SCALING = group(
 
 
 class Api:
-    """Documents by path, and what was asked for."""
+    """Serves documents by path and records the requests."""
 
     def __init__(self, **documents: Any) -> None:
         self.documents = {path.replace("_", "/"): document for path, document in documents.items()}
@@ -57,7 +57,7 @@ class Api:
     def paths(self) -> list[str]:
         return [request.path for request in self.requests]
 
-    async def exchange(self, request: Request) -> Response:
+    async def send(self, request: Request) -> Response:
         self.requests.append(request)
         document = self.documents[request.path]
         await asyncio.sleep(0)
@@ -68,11 +68,11 @@ class Api:
             return Response(NOT_MODIFIED, b"", etag)
         return Response(200, document if isinstance(document, bytes) else msgspec.json.encode(document), etag)
 
-    def discovery(self, clock: VirtualClock, tables: Cache | None = None) -> Discovery:
-        return Discovery(self.exchange, clock, weakref.WeakValueDictionary() if tables is None else tables)
+    def discovery(self, clock: VirtualClock, cache: Cache | None = None) -> Discovery:
+        return Discovery(self.send, clock, weakref.WeakValueDictionary() if cache is None else cache)
 
 
-def modern(*groups: dict[str, Any]) -> Api:
+def aggregated_api(*groups: dict[str, Any]) -> Api:
     return Api(_api=CORE, _apis=aggregated(*(groups or (APPS, SCALING))))
 
 
@@ -82,42 +82,42 @@ def clock() -> VirtualClock:
 
 
 class TestKinds:
-    async def test_a_kind_is_found_with_all_that_is_said_of_it(self, clock: VirtualClock) -> None:
-        found = await modern().discovery(clock).find("", "Pod")
+    async def test_a_kind_is_found_with_all_its_attributes(self, clock: VirtualClock) -> None:
+        found = await aggregated_api().discovery(clock).find("", "Pod")
         subresources = frozenset({"status", "log"})
         assert found == ApiResource("", "v1", "Pod", "pods", True, frozenset({"get"}), subresources)
 
-    async def test_the_version_that_the_server_prefers_is_found_unless_another_is_named(
-        self, clock: VirtualClock
-    ) -> None:
-        discovery = modern().discovery(clock)
+    async def test_the_preferred_version_is_found_unless_another_is_requested(self, clock: VirtualClock) -> None:
+        discovery = aggregated_api().discovery(clock)
         assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
         assert (await discovery.find("autoscaling", "Scaler", "v1")).version == "v1"
         assert (await discovery.find("autoscaling", "Old")).version == "v1"
 
     async def test_every_kind_is_listed_once(self, clock: VirtualClock) -> None:
-        listed = [(each.kind, each.version) for each in await modern().discovery(clock).preferred_resources()]
+        listed = [(each.kind, each.version) for each in await aggregated_api().discovery(clock).preferred_resources()]
         assert listed == [("Pod", "v1"), ("Node", "v1"), ("Deployment", "v1"), ("Scaler", "v2"), ("Old", "v1")]
 
-    async def test_what_has_no_kind_of_its_own_is_none(self, clock: VirtualClock) -> None:
-        discovery = modern(group("metrics", v1=[resource("pods", None, "x"), resource("a", "A")])).discovery(clock)
+    async def test_an_entry_without_a_kind_is_skipped(self, clock: VirtualClock) -> None:
+        discovery = aggregated_api(group("metrics", v1=[resource("pods", None, "x"), resource("a", "A")])).discovery(
+            clock
+        )
         assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node", "A"]
 
     @pytest.mark.parametrize(("kind", "version"), [("Daemon", ""), ("Deployment", "v2")])
-    async def test_one_that_is_not_served_is_not_found(self, clock: VirtualClock, kind: str, version: str) -> None:
+    async def test_a_kind_that_is_not_served_is_not_found(self, clock: VirtualClock, kind: str, version: str) -> None:
         with pytest.raises(GovernorError, match=f"does not serve {kind}") as caught:
-            await modern().discovery(clock).find("apps", kind, version)
+            await aggregated_api().discovery(clock).find("apps", kind, version)
         assert caught.value.kind is Kind.NOT_FOUND
 
     @pytest.mark.parametrize("document", [b"", b"<html>", b"[]", {"kind": "PodList"}, {"kind": "Status"}, {}])
-    async def test_a_document_of_another_sort_is_an_error(self, clock: VirtualClock, document: Any) -> None:
+    async def test_any_other_document_is_an_error(self, clock: VirtualClock, document: Any) -> None:
         with pytest.raises(GovernorError, match="not a discovery document"):
             await Api(_api=document, _apis=aggregated()).discovery(clock).preferred_resources()
 
 
-class TestAsking:
-    async def test_the_server_is_asked_twice_and_then_no_more(self, clock: VirtualClock) -> None:
-        api = modern()
+class TestCaching:
+    async def test_both_roots_are_fetched_once(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         discovery = api.discovery(clock)
         await asyncio.gather(*(discovery.find("apps", "Deployment") for _ in range(20)))
         await discovery.preferred_resources()
@@ -126,24 +126,24 @@ class TestAsking:
         assert api.paths == ["/api", "/apis"]
         assert "v=v2;as=APIGroupDiscoveryList" in api.requests[0].accept
 
-    async def test_it_is_asked_again_after_a_while(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_documents_expire(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         discovery = api.discovery(clock)
         await discovery.preferred_resources()
         await clock.advance(TTL_S)
         await discovery.preferred_resources()
         assert len(api.requests) == 4
 
-    async def test_it_is_asked_again_when_told_to_forget(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_invalidation_fetches_again(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         discovery = api.discovery(clock)
         await discovery.preferred_resources()
         api.documents["/apis"] = aggregated()
         discovery.invalidate()
         assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node"]
 
-    async def test_an_answer_that_was_under_way_when_told_to_forget_does_not_count(self, clock: VirtualClock) -> None:
-        api = modern(APPS)
+    async def test_a_fetch_in_progress_at_invalidation_is_not_cached(self, clock: VirtualClock) -> None:
+        api = aggregated_api(APPS)
         discovery = api.discovery(clock)
         reading = asyncio.create_task(discovery.preferred_resources())
         await until(lambda: asyncio.sleep(0, len(api.requests) == 2))
@@ -152,16 +152,16 @@ class TestAsking:
         assert (await discovery.find("autoscaling", "Scaler")).version == "v2"
         assert len(await reading) == 3
 
-    async def test_a_kind_that_came_since_is_found(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_a_kind_added_later_is_found(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         discovery = api.discovery(clock)
         await discovery.preferred_resources()
         await clock.advance(MISS_TTL_S)
         api.documents["/apis"] = aggregated(APPS, group("example.com", v1=[resource("ships", "Ship")]))
         assert (await discovery.find("example.com", "Ship")).plural == "ships"
 
-    async def test_a_kind_that_never_comes_causes_no_storm(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_repeated_misses_do_not_flood_the_server(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         discovery = api.discovery(clock)
         for _ in range(10):
             for _ in range(100):
@@ -170,8 +170,8 @@ class TestAsking:
             await clock.advance(MISS_TTL_S / 5)
         assert len(api.requests) == 2 * 2
 
-    async def test_what_did_not_change_is_not_sent_again(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_unchanged_documents_are_not_transferred_again(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         api.etags = {"/api": '"1"', "/apis": '"2"'}
         discovery = api.discovery(clock)
         before = await discovery.preferred_resources()
@@ -179,8 +179,8 @@ class TestAsking:
         assert await discovery.preferred_resources() == before
         assert [request.etag for request in api.requests] == ["", "", '"1"', '"2"']
 
-    async def test_a_failure_is_the_callers_and_the_next_call_asks_again(self, clock: VirtualClock) -> None:
-        api = modern()
+    async def test_a_failure_is_raised_and_not_cached(self, clock: VirtualClock) -> None:
+        api = aggregated_api()
         core = api.documents["/api"]
         api.documents["/api"] = GovernorError(Kind.UNAVAILABLE, "kube-unreachable", "away")
         discovery = api.discovery(clock)
@@ -189,30 +189,30 @@ class TestAsking:
         api.documents["/api"] = core
         assert len(await discovery.preferred_resources()) == 5
 
-    async def test_clusters_that_serve_the_same_share_one_table(self, clock: VirtualClock) -> None:
-        tables: Cache = weakref.WeakValueDictionary()
-        many = [modern().discovery(clock, tables) for _ in range(10)]
+    async def test_clusters_with_equal_documents_share_cache_entries(self, clock: VirtualClock) -> None:
+        cache: Cache = weakref.WeakValueDictionary()
+        many = [aggregated_api().discovery(clock, cache) for _ in range(10)]
         for each in many:
             await each.preferred_resources()
-        assert len(tables) == 2
+        assert len(cache) == 2
         del many, each
         gc.collect()
-        assert len(tables) == 0
+        assert len(cache) == 0
 
 
-class TestAGroupThatIsAway:
+class TestStaleGroup:
     @pytest.fixture
     def api(self) -> Api:
-        away = group("metrics", v1=[])
-        away["versions"][0]["freshness"] = "Stale"
-        return modern(APPS, away)
+        stale = group("metrics", v1=[])
+        stale["versions"][0]["freshness"] = "Stale"
+        return aggregated_api(APPS, stale)
 
-    async def test_the_rest_is_there(self, api: Api, clock: VirtualClock) -> None:
+    async def test_other_groups_are_listed(self, api: Api, clock: VirtualClock) -> None:
         discovery = api.discovery(clock)
         assert [each.kind for each in await discovery.preferred_resources()] == ["Pod", "Node", "Deployment"]
         assert await discovery.stale_groups() == {"metrics"}
 
-    async def test_its_kinds_are_unknown_and_not_absent(self, api: Api, clock: VirtualClock) -> None:
+    async def test_its_kinds_are_unavailable_and_not_missing(self, api: Api, clock: VirtualClock) -> None:
         with pytest.raises(GovernorError, match="APIService") as caught:
             await api.discovery(clock).find("metrics", "PodMetrics")
         assert caught.value.kind is Kind.UNAVAILABLE
@@ -225,12 +225,12 @@ def versions(name: str, *names: str, preferred: str) -> Mapping[str, Any]:
 
 def listed(*resources: tuple[str, str, bool]) -> dict[str, Any]:
     described = [
-        {"name": name, "kind": kind, "namespaced": inside, "verbs": ["get"]} for name, kind, inside in resources
+        {"name": name, "kind": kind, "namespaced": namespaced, "verbs": ["get"]} for name, kind, namespaced in resources
     ]
     return {"kind": "APIResourceList", "resources": described}
 
 
-class TestAnOlderServer:
+class TestUnaggregatedDiscovery:
     @pytest.fixture
     def api(self) -> Api:
         groups = [versions("apps", "v1", preferred="v1"), versions("autoscaling", "v1", "v2", preferred="v2")]
@@ -245,32 +245,32 @@ class TestAnOlderServer:
             _apis_autoscaling_v2=listed(("scalers", "Scaler", True)),
         )
 
-    async def test_it_is_asked_group_by_group_for_the_same(self, api: Api, clock: VirtualClock) -> None:
-        old, new = api.discovery(clock), modern().discovery(clock)
-        assert set(await old.preferred_resources()) == set(await new.preferred_resources())
-        assert (await old.find("autoscaling", "Scaler")).version == "v2"
-        assert (await old.find("autoscaling", "Scaler", "v1")).version == "v1"
+    async def test_fetching_each_group_version_gives_the_same_resources(self, api: Api, clock: VirtualClock) -> None:
+        unaggregated, expected = api.discovery(clock), aggregated_api().discovery(clock)
+        assert set(await unaggregated.preferred_resources()) == set(await expected.preferred_resources())
+        assert (await unaggregated.find("autoscaling", "Scaler")).version == "v2"
+        assert (await unaggregated.find("autoscaling", "Scaler", "v1")).version == "v1"
         assert len(api.paths) == len(set(api.paths)) == 6
 
-    async def test_a_group_that_is_away_hides_no_other(self, api: Api, clock: VirtualClock) -> None:
+    async def test_an_unavailable_group_hides_no_other(self, api: Api, clock: VirtualClock) -> None:
         api.documents["/apis/apps/v1"] = ApiError("GET", 503, Status(reason="ServiceUnavailable"))
         discovery = api.discovery(clock)
         assert {each.kind for each in await discovery.preferred_resources()} == {"Pod", "Node", "Scaler", "Old"}
         assert await discovery.stale_groups() == {"apps"}
 
-    async def test_any_other_failure_is_one(self, api: Api, clock: VirtualClock) -> None:
+    async def test_any_other_failure_is_raised(self, api: Api, clock: VirtualClock) -> None:
         api.documents["/apis/apps/v1"] = ApiError("GET", 403, Status(reason="Forbidden"))
         with pytest.raises(ApiError):
             await api.discovery(clock).preferred_resources()
 
-    async def test_clusters_share_its_tables_only_if_all_documents_are_equal(
+    async def test_clusters_share_cache_entries_only_if_all_documents_are_equal(
         self, api: Api, clock: VirtualClock
     ) -> None:
-        tables: Cache = weakref.WeakValueDictionary()
-        first, second, third = (api.discovery(clock, tables) for _ in range(3))
+        cache: Cache = weakref.WeakValueDictionary()
+        first, second, third = (api.discovery(clock, cache) for _ in range(3))
         await first.preferred_resources()
         await second.preferred_resources()
-        assert len(tables) == 2
+        assert len(cache) == 2
         api.documents["/apis/apps/v1"] = listed(("others", "Other", True))
         assert "Other" in {each.kind for each in await third.preferred_resources()}
-        assert len(tables) == 3
+        assert len(cache) == 3

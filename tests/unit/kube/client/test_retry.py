@@ -1,4 +1,4 @@
-"""When a request is sent again, when a server is left alone, and how long anybody waits."""
+"""Retries, backoff, timeouts, the circuit breaker and credential renewal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,19 +19,19 @@ from governor.process.flowcontrol.limiter import Rate
 from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
 from testbed.waiting import until
-from tests.unit.kube.http_bed import QUICK, HastyClock, HttpServer, failure, hang_up, never
+from tests.unit.kube.http_bed import QUICK, HttpServer, RecordingClock, drop_connection, failure, never_respond
 
 GET = Request("GET", "/api")
 POST = Request("POST", "/api", body=b"{}", retryable=False)
 OK = web.Response(body=b"{}")
-GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
-INTERNAL = web.Response(status=500, body=failure(500, "InternalError"))
-MISSING = web.Response(status=404, body=failure(404, "NotFound"))
-FEW = BreakerPolicy(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
-ONCE = msgspec.structs.replace(QUICK, attempts=1, breaker=FEW)
+BAD_GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
+INTERNAL_ERROR = web.Response(status=500, body=failure(500, "InternalError"))
+NOT_FOUND = web.Response(status=404, body=failure(404, "NotFound"))
+THREE_FAILURES = BreakerPolicy(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
+ONE_ATTEMPT = msgspec.structs.replace(QUICK, attempts=1, breaker=THREE_FAILURES)
 
 
-def busy(seconds: int | None, status: int = 429) -> web.Response:
+def too_many(seconds: int | None, status: int = 429) -> web.Response:
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
     return web.Response(status=status, body=failure(status, "TooManyRequests"), headers=headers)
 
@@ -42,91 +42,97 @@ async def transport() -> AsyncIterator[Transport]:
         yield transport
 
 
-async def refused(client: Client, request: Request) -> GovernorError:
+async def rejected(client: Client, request: Request) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await client.send(request)
     return caught.value
 
 
-class TestRepeating:
-    @pytest.mark.parametrize("bad", [INTERNAL, GATEWAY, busy(None), busy(0), busy(0, 503), hang_up])
-    async def test_what_may_pass_is_tried_again(self, transport: Transport, bad: web.Response) -> None:
+class TestRetries:
+    @pytest.mark.parametrize(
+        "bad", [INTERNAL_ERROR, BAD_GATEWAY, too_many(None), too_many(0), too_many(0, 503), drop_connection]
+    )
+    async def test_transient_failures_are_retried(self, transport: Transport, bad: web.Response) -> None:
         async with HttpServer(bad, bad, OK) as server:
             assert await server.client(transport).send(GET) == b"{}"
             assert len(server.requests) == 3
 
-    @pytest.mark.parametrize("bad", [INTERNAL, GATEWAY, busy(None), busy(0, 503), hang_up])
-    async def test_what_may_have_been_done_already_is_not(self, transport: Transport, bad: web.Response) -> None:
+    @pytest.mark.parametrize("bad", [INTERNAL_ERROR, BAD_GATEWAY, too_many(None), too_many(0, 503), drop_connection])
+    async def test_a_request_that_may_have_been_executed_is_not_retried(
+        self, transport: Transport, bad: web.Response
+    ) -> None:
         async with HttpServer(bad, OK) as server:
-            await refused(server.client(transport), POST)
+            await rejected(server.client(transport), POST)
             assert len(server.requests) == 1
 
-    async def test_what_was_put_off_is_sent_again_whatever_it_is(self, transport: Transport) -> None:
-        async with HttpServer(busy(0), OK) as server:
+    async def test_a_deferred_request_is_retried_even_if_it_is_not_retryable(self, transport: Transport) -> None:
+        async with HttpServer(too_many(0), OK) as server:
             assert await server.client(transport).send(POST) == b"{}"
             assert server.bodies == [b"{}", b"{}"]
 
     @pytest.mark.parametrize("status", [400, 403, 404, 409, 410, 422, 501])
-    async def test_what_will_not_pass_is_not_tried_again(self, transport: Transport, status: int) -> None:
+    async def test_permanent_failures_are_not_retried(self, transport: Transport, status: int) -> None:
         async with HttpServer(web.Response(status=status, body=failure(status)), OK) as server:
-            await refused(server.client(transport), GET)
+            await rejected(server.client(transport), GET)
             assert len(server.requests) == 1
 
-    async def test_the_attempts_are_bounded(self, transport: Transport) -> None:
-        async with HttpServer(INTERNAL) as server:
-            error = await refused(server.client(transport), GET)
+    async def test_the_number_of_attempts_is_bounded(self, transport: Transport) -> None:
+        async with HttpServer(INTERNAL_ERROR) as server:
+            error = await rejected(server.client(transport), GET)
             assert (error.kind, len(server.requests)) == (Kind.INTERNAL, QUICK.attempts)
 
-    async def test_what_was_never_sent_is_tried_again_whatever_it_is(self) -> None:
+    async def test_a_request_that_was_never_sent_is_retried_even_if_it_is_not_retryable(self) -> None:
         registry = Registry()
         async with Transport(registry=registry) as transport:
             async with HttpServer(OK) as server:
                 client = server.client(transport)
-            error = await refused(client, POST)
+            error = await rejected(client, POST)
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-unreachable")
-        tried = registry.value("rest_client_requests_total", {"code": "<error>", "method": "POST"})
-        assert tried == QUICK.attempts
+        attempts = registry.value("rest_client_requests_total", {"code": "<error>", "method": "POST"})
+        assert attempts == QUICK.attempts
 
 
-class TestWaiting:
+class TestBackoff:
     @pytest.fixture
-    def clock(self) -> HastyClock:
-        return HastyClock()
+    def clock(self) -> RecordingClock:
+        return RecordingClock()
 
     @pytest.fixture
-    async def transport(self, clock: HastyClock) -> AsyncIterator[Transport]:
+    async def transport(self, clock: RecordingClock) -> AsyncIterator[Transport]:
         async with Transport(clock) as transport:
             yield transport
 
     @pytest.mark.parametrize(
-        "bad", [busy(5), busy(5, 503), web.Response(status=429, body=failure(429, retryAfterSeconds=5))]
+        "bad", [too_many(5), too_many(5, 503), web.Response(status=429, body=failure(429, retryAfterSeconds=5))]
     )
-    async def test_the_server_says_how_long(self, transport: Transport, clock: HastyClock, bad: web.Response) -> None:
+    async def test_retry_after_is_honoured(
+        self, transport: Transport, clock: RecordingClock, bad: web.Response
+    ) -> None:
         async with HttpServer(bad, bad, OK) as server:
             assert await server.client(transport).send(GET) == b"{}"
         assert len(clock.waits_s) == 2
         assert all(5.0 < wait_s <= 5.0 + QUICK.backoff.max_s for wait_s in clock.waits_s)
 
-    async def test_waits_without_its_word_grow_up_to_their_limit(self, transport: Transport, clock: HastyClock) -> None:
+    async def test_delays_grow_up_to_the_maximum(self, transport: Transport, clock: RecordingClock) -> None:
         limits = msgspec.structs.replace(QUICK, attempts=7, backoff=Backoff(initial_s=1.0, max_s=4.0))
-        async with HttpServer(INTERNAL) as server:
-            await refused(server.client(transport, limits), GET)
+        async with HttpServer(INTERNAL_ERROR) as server:
+            await rejected(server.client(transport, limits), GET)
         assert len(clock.waits_s) == 6
         assert all(1.0 <= wait_s <= limits.backoff.ceiling_s(n) for n, wait_s in enumerate(clock.waits_s, start=1))
         assert len(set(clock.waits_s)) == 6
 
-    async def test_a_wait_longer_than_the_request_may_take_fails_at_once(self, transport: Transport) -> None:
-        async with HttpServer(busy(31), OK) as server:
-            error = await refused(server.client(transport), GET)
+    async def test_a_retry_after_beyond_the_timeout_fails_immediately(self, transport: Transport) -> None:
+        async with HttpServer(too_many(31), OK) as server:
+            error = await rejected(server.client(transport), GET)
             assert error.kind is Kind.EXHAUSTED
             assert "retry after 31 s" in str(error)
             assert isinstance(error, ApiError)
             assert error.retry_after_s == 31.0
             assert len(server.requests) == 1
 
-    async def test_who_is_cancelled_in_a_wait_sends_no_more(self) -> None:
+    async def test_cancellation_during_backoff_sends_nothing_more(self) -> None:
         clock = VirtualClock()
-        async with Transport(clock) as transport, HttpServer(busy(5), OK) as server:
+        async with Transport(clock) as transport, HttpServer(too_many(5), OK) as server:
             sending = asyncio.create_task(server.client(transport).send(GET))
             await until(lambda: asyncio.sleep(0, clock.sleepers))
             sending.cancel()
@@ -136,136 +142,136 @@ class TestWaiting:
             assert len(server.requests) == 1
 
 
-class TestTime:
-    async def test_a_server_that_does_not_answer_is_not_waited_for_longer(self, transport: Transport) -> None:
-        async with HttpServer(never) as server:
-            error = await refused(server.client(transport), Request("GET", "/api", timeout_s=0.05))
+class TestTimeouts:
+    async def test_a_server_that_does_not_respond_times_out(self, transport: Transport) -> None:
+        async with HttpServer(never_respond) as server:
+            error = await rejected(server.client(transport), Request("GET", "/api", timeout_s=0.05))
             assert error.kind is Kind.DEADLINE
             assert "no response within 0.05 s" in str(error)
 
-    async def test_a_stream_that_does_not_begin_is_not_waited_for_longer(self, transport: Transport) -> None:
-        async with HttpServer(never) as server:
+    async def test_a_stream_that_does_not_begin_times_out(self, transport: Transport) -> None:
+        async with HttpServer(never_respond) as server:
             with pytest.raises(GovernorError) as caught:
                 await anext(server.client(transport).stream_lines(Request("GET", "/api", timeout_s=0.05)))
             assert caught.value.kind is Kind.DEADLINE
 
-    async def test_who_gets_no_turn_in_time_is_told_so_and_the_server_not_blamed(self, transport: Transport) -> None:
-        limits = msgspec.structs.replace(ONCE, rate=Rate(per_s=0.001, burst=1))
+    async def test_a_timeout_in_the_rate_limiter_is_no_failure_of_the_server(self, transport: Transport) -> None:
+        limits = msgspec.structs.replace(ONE_ATTEMPT, rate=Rate(per_s=0.001, burst=1))
         async with HttpServer(OK) as server:
             client = server.client(transport, limits)
             await client.send(GET)
-            for _ in range(FEW.failures + 1):
-                error = await refused(client, Request("GET", "/api", timeout_s=0.01))
+            for _ in range(THREE_FAILURES.failures + 1):
+                error = await rejected(client, Request("GET", "/api", timeout_s=0.01))
                 assert (error.kind, error.code) == (Kind.DEADLINE, "kube-deadline")
                 assert "rate limit" in str(error)
             assert len(server.requests) == 1
 
-    async def test_streams_take_turns_too(self, transport: Transport) -> None:
-        limits = msgspec.structs.replace(ONCE, rate=Rate(per_s=0.001, burst=1))
+    async def test_streams_are_rate_limited_too(self, transport: Transport) -> None:
+        limits = msgspec.structs.replace(ONE_ATTEMPT, rate=Rate(per_s=0.001, burst=1))
         async with HttpServer(web.Response(body=b"one\ntwo")) as server:
             client = server.client(transport, limits)
             assert [line async for line in client.stream_lines(GET)] == [b"one", b"two"]
-            assert (await refused(client, Request("GET", "/api", timeout_s=0.01))).kind is Kind.DEADLINE
+            assert (await rejected(client, Request("GET", "/api", timeout_s=0.01))).kind is Kind.DEADLINE
 
 
-class TestABrokenServer:
-    @pytest.mark.parametrize("bad", [GATEWAY, web.Response(status=503), hang_up])
-    async def test_one_that_fails_again_and_again_is_left_alone(self, transport: Transport, bad: web.Response) -> None:
+class TestCircuitBreaker:
+    @pytest.mark.parametrize("bad", [BAD_GATEWAY, web.Response(status=503), drop_connection])
+    async def test_repeated_failures_open_the_circuit(self, transport: Transport, bad: web.Response) -> None:
         async with HttpServer(bad) as server:
-            client = server.client(transport, ONCE)
-            for _ in range(FEW.failures):
-                await refused(client, GET)
+            client = server.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures):
+                await rejected(client, GET)
             before = len(server.requests)
-            error = await refused(client, GET)
+            error = await rejected(client, GET)
             assert (error.kind, error.code) == (Kind.UNAVAILABLE, "circuit-open")
             assert len(server.requests) == before
 
-    async def test_one_that_does_not_answer_in_time_is_left_alone(self, transport: Transport) -> None:
-        async with HttpServer(never) as server:
-            client = server.client(transport, ONCE)
-            for _ in range(FEW.failures):
-                await refused(client, Request("GET", "/api", timeout_s=0.01))
-            assert (await refused(client, GET)).code == "circuit-open"
+    async def test_repeated_timeouts_open_the_circuit(self, transport: Transport) -> None:
+        async with HttpServer(never_respond) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures):
+                await rejected(client, Request("GET", "/api", timeout_s=0.01))
+            assert (await rejected(client, GET)).code == "circuit-open"
 
-    async def test_streams_to_it_are_not_opened_either(self, transport: Transport) -> None:
-        async with HttpServer(GATEWAY) as server:
-            client = server.client(transport, ONCE)
-            for _ in range(FEW.failures):
+    async def test_an_open_circuit_rejects_streams_too(self, transport: Transport) -> None:
+        async with HttpServer(BAD_GATEWAY) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures):
                 with pytest.raises(ApiError):
                     await anext(client.stream_lines(GET))
             with pytest.raises(GovernorError) as caught:
                 await anext(client.stream_lines(GET))
             assert caught.value.code == "circuit-open"
 
-    @pytest.mark.parametrize("answer", [INTERNAL, busy(None, 503), busy(None), MISSING])
-    async def test_one_that_answers_for_itself_is_not(self, transport: Transport, answer: web.Response) -> None:
-        async with HttpServer(answer) as server:
-            client = server.client(transport, ONCE)
-            for _ in range(FEW.failures + 2):
-                assert isinstance(await refused(client, GET), ApiError)
-            assert len(server.requests) == FEW.failures + 2
+    @pytest.mark.parametrize("response", [INTERNAL_ERROR, too_many(None, 503), too_many(None), NOT_FOUND])
+    async def test_errors_of_the_api_server_do_not_open_the_circuit(
+        self, transport: Transport, response: web.Response
+    ) -> None:
+        async with HttpServer(response) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures + 2):
+                assert isinstance(await rejected(client, GET), ApiError)
+            assert len(server.requests) == THREE_FAILURES.failures + 2
 
-    async def test_failures_about_one_object_do_not_hide_those_of_the_server(self, transport: Transport) -> None:
-        async with HttpServer(GATEWAY, INTERNAL, GATEWAY, INTERNAL, GATEWAY, OK) as server:
-            client = server.client(transport, ONCE)
+    async def test_errors_of_the_api_server_do_not_reset_the_failure_count(self, transport: Transport) -> None:
+        async with HttpServer(BAD_GATEWAY, INTERNAL_ERROR, BAD_GATEWAY, INTERNAL_ERROR, BAD_GATEWAY, OK) as server:
+            client = server.client(transport, ONE_ATTEMPT)
             for _ in range(5):
-                await refused(client, GET)
-            assert (await refused(client, GET)).code == "circuit-open"
+                await rejected(client, GET)
+            assert (await rejected(client, GET)).code == "circuit-open"
 
-    async def test_an_answer_ends_the_count(self, transport: Transport) -> None:
-        async with HttpServer(GATEWAY, GATEWAY, MISSING, GATEWAY, GATEWAY, OK) as server:
-            client = server.client(transport, ONCE)
+    async def test_a_success_resets_the_failure_count(self, transport: Transport) -> None:
+        async with HttpServer(BAD_GATEWAY, BAD_GATEWAY, NOT_FOUND, BAD_GATEWAY, BAD_GATEWAY, OK) as server:
+            client = server.client(transport, ONE_ATTEMPT)
             for _ in range(5):
-                await refused(client, GET)
+                await rejected(client, GET)
             assert await client.send(GET) == b"{}"
 
-    async def test_another_cluster_is_not_touched(self, transport: Transport) -> None:
-        async with HttpServer(GATEWAY) as bad, HttpServer(OK) as good:
-            client = bad.client(transport, ONCE)
-            for _ in range(FEW.failures + 1):
-                await refused(client, GET)
-            assert await good.client(transport, ONCE).send(GET) == b"{}"
+    async def test_circuits_of_clusters_are_independent(self, transport: Transport) -> None:
+        async with HttpServer(BAD_GATEWAY) as bad, HttpServer(OK) as good:
+            client = bad.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures + 1):
+                await rejected(client, GET)
+            assert await good.client(transport, ONE_ATTEMPT).send(GET) == b"{}"
 
 
 class TestCredentials:
-    async def test_a_refused_token_is_read_again_and_the_request_repeated_once(
+    async def test_a_rejected_token_is_read_again_and_the_request_retried_once(
         self, transport: Transport, tmp_path: Path
     ) -> None:
         token = tmp_path / "token"
         token.write_text("old")
 
         async def only_new(request: web.Request) -> web.StreamResponse:
-            known = request.headers["Authorization"] == "Bearer new"
-            return web.Response(status=200 if known else 401, body=b"{}")
+            accepted = request.headers["Authorization"] == "Bearer new"
+            return web.Response(status=200 if accepted else 401, body=b"{}")
 
         async with HttpServer(only_new) as server:
             client = server.client(transport, token=token)
-            assert (await refused(client, POST)).kind is Kind.UNAUTHENTICATED
+            assert (await rejected(client, POST)).kind is Kind.UNAUTHENTICATED
             assert len(server.requests) == 1
             token.write_text("new")
             assert await client.send(POST) == b"{}"
             assert [line async for line in client.stream_lines(GET)] == [b"{}"]
             assert len(server.requests) == 4
 
-    async def test_a_refused_token_that_cannot_change_is_not_sent_again(self, transport: Transport) -> None:
+    async def test_a_rejected_inline_token_is_not_retried(self, transport: Transport) -> None:
         async with HttpServer(web.Response(status=401, body=failure(401, "Unauthorized"))) as server:
-            error = await refused(server.client(transport, token=Secret("fixed")), GET)
+            error = await rejected(server.client(transport, token=Secret("fixed")), GET)
             assert error.kind is Kind.UNAUTHENTICATED
             assert len(server.requests) == 1
 
     @pytest.mark.parametrize("token", ["two words", "line\nline", "smørrebrød"])
-    async def test_what_cannot_be_a_token_is_an_error_that_does_not_show_it(
-        self, transport: Transport, token: str
-    ) -> None:
+    async def test_a_malformed_token_is_an_error_that_does_not_quote_it(self, transport: Transport, token: str) -> None:
         async with HttpServer(OK) as server:
-            error = await refused(server.client(transport, token=Secret(token)), GET)
+            error = await rejected(server.client(transport, token=Secret(token)), GET)
             assert (error.code, len(server.requests)) == ("kube-token", 0)
             assert token not in str(error)
 
-    async def test_headers_say_who_asks_and_for_whom(self, transport: Transport) -> None:
-        whom = Impersonation("ann", "7", ("dev", "ops"), (("example.com/scope", "all"),))
+    async def test_headers_contain_token_user_agent_and_impersonation(self, transport: Transport) -> None:
+        user = Impersonation("ann", "7", ("dev", "ops"), (("example.com/scope", "all"),))
         async with HttpServer(OK) as server:
-            await server.client(transport, token=Secret("t"), impersonation=whom).send(GET)
+            await server.client(transport, token=Secret("t"), impersonation=user).send(GET)
             headers = server.requests[0].headers
             assert headers["Authorization"] == "Bearer t"
             assert headers["User-Agent"].startswith("governor/")
@@ -273,7 +279,7 @@ class TestCredentials:
             assert headers.getall("Impersonate-Group") == ["dev", "ops"]
             assert headers["Impersonate-Extra-example.com%2Fscope"] == "all"
 
-    async def test_the_path_of_the_server_stands_before_every_path(self, transport: Transport) -> None:
+    async def test_the_servers_path_prefixes_every_path(self, transport: Transport) -> None:
         async with HttpServer(OK) as server:
             client = Client(transport, Access(f"{server.url}/k8s/c-1"), QUICK)
             await client.send(Request("GET", "/api/v1/pods", {"labelSelector": "a=b,c in (d)"}))
@@ -283,11 +289,11 @@ class TestCredentials:
 
 async def test_requests_are_counted_by_code_and_method() -> None:
     registry = Registry()
-    async with Transport(registry=registry) as transport, HttpServer(INTERNAL, OK, OK, MISSING) as server:
+    async with Transport(registry=registry) as transport, HttpServer(INTERNAL_ERROR, OK, OK, NOT_FOUND) as server:
         client = server.client(transport)
         await client.send(GET)
         assert [line async for line in client.stream_lines(GET)] == [b"{}"]
-        await refused(client, Request("DELETE", "/api/x"))
+        await rejected(client, Request("DELETE", "/api/x"))
     counts = {
         (code, method): registry.value("rest_client_requests_total", {"code": code, "method": method})
         for code, method in [("200", "GET"), ("500", "GET"), ("404", "DELETE")]
@@ -297,5 +303,5 @@ async def test_requests_are_counted_by_code_and_method() -> None:
     assert "127.0.0.1" not in registry.text()
 
 
-def test_limits_are_those_of_a_polite_client() -> None:
+def test_the_default_rate_limit() -> None:
     assert Limits().rate == Rate(per_s=50.0, burst=100)

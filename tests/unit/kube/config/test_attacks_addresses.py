@@ -1,4 +1,4 @@
-"""Addresses and kubeconfigs of intruders: none leads elsewhere than it says, in the clear, or to ourselves."""
+"""Hostile addresses and kubeconfigs: none redirects traffic, uses plain text or reaches this machine's own ports."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.kube.config.access import Access, Proxy
 from governor.kube.config.kubeconfig_format import parse
-from tests.unit.kube.config.test_kubeconfig import config, encoded, refusal
+from tests.unit.kube.config.test_kubeconfig import config, encoded, rejection
 
 
 @pytest.mark.parametrize(
@@ -23,42 +23,42 @@ from tests.unit.kube.config.test_kubeconfig import config, encoded, refusal
         f"https://{'a' * 70}.example",
     ],
 )
-def test_an_address_that_would_be_read_as_another_is_refused(server: str) -> None:
+def test_an_ambiguous_server_address_is_rejected(server: str) -> None:
     with pytest.raises(GovernorError) as caught:
         Access(server)
     assert caught.value.kind is Kind.INVALID
 
 
 @pytest.mark.parametrize("name", ["a..b", ".x", "x" * 300, "a\0b", "a b", "\ud800"])
-def test_a_tls_server_name_that_no_certificate_has_is_refused(name: str) -> None:
+def test_an_invalid_tls_server_name_is_rejected(name: str) -> None:
     with pytest.raises(GovernorError, match="tls-server-name"):
         Access("https://h", tls_server_name=name)
 
 
 @pytest.mark.parametrize("url", ["http://a..b", "http://h\r\nX: 1", "http://h/#x", "http://h:99999"])
-def test_a_proxy_that_would_be_read_as_another_is_refused(url: str) -> None:
-    error = refusal(config(lambda cluster, user: cluster.update({"proxy-url": url})))
+def test_an_ambiguous_proxy_address_is_rejected(url: str) -> None:
+    error = rejection(config(lambda cluster, user: cluster.update({"proxy-url": url})))
     assert "clusters[c].cluster.proxy-url" in str(error)
 
 
-def test_a_token_never_goes_to_a_proxy_in_the_clear() -> None:
+def test_a_token_is_never_sent_to_a_proxy_in_plain_text() -> None:
     with pytest.raises(GovernorError, match="https"):
         Access("http://localhost:8001", proxy=Proxy("http://169.254.169.254"))
 
 
 @pytest.mark.parametrize("server", ["http://127.0.0.1:10248", "http://localhost", "HTTP://[::1]"])
-def test_a_kubeconfig_from_a_secret_does_not_lead_to_our_own_ports_in_plain_text(server: str) -> None:
-    error = refusal(config(lambda cluster, user: cluster.update({"server": server})))
+def test_a_kubeconfig_from_a_secret_cannot_use_plain_text_on_loopback(server: str) -> None:
+    error = rejection(config(lambda cluster, user: cluster.update({"server": server})))
     assert error.kind is Kind.DENIED
     assert "clusters[c].cluster.server" in str(error)
 
 
-def test_an_authority_of_blanks_is_not_taken_for_every_authority_of_the_system() -> None:
-    error = refusal(config(lambda cluster, user: cluster.update({"certificate-authority-data": "  "})))
+def test_a_blank_authority_does_not_mean_the_system_authorities() -> None:
+    error = rejection(config(lambda cluster, user: cluster.update({"certificate-authority-data": "  "})))
     assert "certificate-authority-data" in str(error)
 
 
-def test_what_was_read_of_a_kubeconfig_prints_no_secret() -> None:
+def test_the_repr_of_a_kubeconfig_contains_no_secret() -> None:
     def change(cluster: dict[str, Any], user: dict[str, Any]) -> None:
         cluster["proxy-url"] = "http://me:hidden-1@proxy"
         user.update({"token": "hidden-2", "client-key-data": encoded("hidden-3"), "password": "hidden-4"})

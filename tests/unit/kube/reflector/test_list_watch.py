@@ -1,4 +1,4 @@
-"""List and watch against a model of a server: whatever happens in between, what is held ends as what is there."""
+"""The list-watch protocol against a model of an API server: the store always converges to the server's state."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from governor.kube.reflector.store import Added, Changed, Event, Removed, Writab
 
 RESOURCE = ApiResource("example.dev", "v1", "Thing", "things", namespaced=False)
 PAGE = 2
-GONE = Status(kind="Status", message="too old resource version", reason="Expired", code=410)
+EXPIRED = Status(kind="Status", message="too old resource version", reason="Expired", code=410)
 
 encode = msgspec.json.encode
 
@@ -28,11 +28,11 @@ class Thing(View, frozen=True):
 
 
 class Server:
-    """The part of an API server that list and watch speak to: a revision per write, of which old ones are forgotten."""
+    """Model of list and watch in an API server: one revision per write, with compaction."""
 
     def __init__(self) -> None:
         self.revision = 1
-        self.forgotten = 0
+        self.compacted = 0
         self.objects: dict[str, Object] = {}
         self._events: list[tuple[int, str, Object]] = []
         self._snapshots: dict[int, list[Object]] = {}
@@ -51,7 +51,7 @@ class Server:
         self._events.append((self.revision, event, self.objects[name]))
 
     def touch(self, name: str) -> None:
-        """Change what no view reads."""
+        """Change only fields outside the view."""
         if name in self.objects:
             self.write(name, self.objects[name]["size"], self.objects[name]["status"]["note"] + 1)
 
@@ -63,29 +63,29 @@ class Server:
             self._events.append((self.revision, "DELETED", last | {"metadata": metadata}))
 
     def compact(self) -> None:
-        self.forgotten = self.revision
+        self.compacted = self.revision
 
     def page(self, query: dict[str, str]) -> bytes:
         revision, start = map(int, query["continue"].split(":")) if "continue" in query else (self.revision, 0)
-        if revision < self.forgotten:
-            raise ApiError("list", 410, GONE)
+        if revision < self.compacted:
+            raise ApiError("list", 410, EXPIRED)
         items = self._snapshots.setdefault(revision, list(self.objects.values()))
-        more = f"{revision}:{start + PAGE}" if start + PAGE < len(items) else ""
-        position = {"resourceVersion": str(revision), "continue": more}
-        return encode({"kind": "ThingList", "metadata": position, "items": items[start : start + PAGE]})
+        token = f"{revision}:{start + PAGE}" if start + PAGE < len(items) else ""
+        metadata = {"resourceVersion": str(revision), "continue": token}
+        return encode({"kind": "ThingList", "metadata": metadata, "items": items[start : start + PAGE]})
 
     def lines(self, query: dict[str, str]) -> list[bytes]:
         since = int(query["resourceVersion"])
-        if since < self.forgotten:
-            raise ApiError("watch", 410, GONE)
+        if since < self.compacted:
+            raise ApiError("watch", 410, EXPIRED)
         lines = [_line(event, thing) for revision, event, thing in self._events if revision > since]
         return [*lines, _line("BOOKMARK", {"metadata": {"resourceVersion": str(self.revision)}})]
 
     def readable(self) -> dict[str, tuple[str, int]]:
-        return {name: seen for name, seen in map(_seen, self.objects.values()) if isinstance(seen[1], int)}
+        return {name: seen for name, seen in map(_summary, self.objects.values()) if isinstance(seen[1], int)}
 
 
-def _seen(thing: Object) -> tuple[str, tuple[str, Any]]:
+def _summary(thing: Object) -> tuple[str, tuple[str, Any]]:
     return thing["metadata"]["name"], (thing["metadata"]["uid"], thing["size"])
 
 
@@ -93,93 +93,93 @@ def _line(event: str, thing: Object) -> bytes:
     return encode({"type": event, "object": thing})
 
 
-class Follower:
-    """A client of that server, with a record of events that is itself checked as it grows."""
+class Watcher:
+    """A list-watch client of the model that checks each event against the previous ones."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.store: WritableStore[Thing] = WritableStore({"size": lambda thing: (thing.size,)})
-        self.protocol = ListWatch(RESOURCE, Thing, self.store, self._on_event)
-        self.told: dict[ObjectRef, Thing] = {}
+        self.list_watch = ListWatch(RESOURCE, Thing, self.store, self._on_event)
+        self.seen: dict[ObjectRef, Thing] = {}
         self.events: list[Event[Thing]] = []
 
     def _on_event(self, event: Event[Thing]) -> None:
         self.events.append(event)
         match event:
             case Added(ref, new):
-                assert ref not in self.told
-                self.told[ref] = new
+                assert ref not in self.seen
+                self.seen[ref] = new
             case Changed(ref, old, new):
-                assert self.told[ref] == old != new
+                assert self.seen[ref] == old != new
                 assert old.metadata.uid == new.metadata.uid
-                self.told[ref] = new
+                self.seen[ref] = new
             case Removed(ref, old):
-                assert self.told.pop(ref) == old
+                assert self.seen.pop(ref) == old
 
-    def ask(self, heard: int | None = None) -> None:
-        """One request; of a watch only the first ``heard`` lines arrive."""
+    def request(self, received: int | None = None) -> None:
+        """Send one request; of a watch only the first ``received`` lines arrive."""
         try:
-            if self.protocol.is_listing:
-                self.protocol.receive_page(self.server.page(self.protocol.list_query()))
+            if self.list_watch.is_listing:
+                self.list_watch.receive_page(self.server.page(self.list_watch.list_query()))
             else:
-                for line in self.server.lines(self.protocol.watch_query(300))[:heard]:
-                    self.protocol.receive_line(line)
+                for line in self.server.lines(self.list_watch.watch_query(300))[:received]:
+                    self.list_watch.receive_line(line)
         except GovernorError as error:
-            self.protocol.receive_error(error)
+            self.list_watch.receive_error(error)
 
-    def forget(self) -> None:
-        """The server's other way to say 410, in the middle of a watch."""
-        if not self.protocol.is_listing:
-            with pytest.raises(WatchError) as told:
-                self.protocol.receive_line(_line("ERROR", msgspec.to_builtins(GONE)))
-            self.protocol.receive_error(told.value)
+    def expire_watch(self) -> None:
+        """Receive 410 as an ERROR event of the watch."""
+        if not self.list_watch.is_listing:
+            with pytest.raises(WatchError) as caught:
+                self.list_watch.receive_line(_line("ERROR", msgspec.to_builtins(EXPIRED)))
+            self.list_watch.receive_error(caught.value)
 
     def catch_up(self) -> None:
         self._list()
-        self.ask()
+        self.request()
         self._list()
 
     def _list(self) -> None:
-        while self.protocol.is_listing:
-            self.ask()
+        while self.list_watch.is_listing:
+            self.request()
 
-    def held(self) -> dict[str, tuple[str, int]]:
+    def cached(self) -> dict[str, tuple[str, int]]:
         return {ref.name: (thing.metadata.uid, thing.size) for ref, thing in self.store.items()}
 
 
-Act: TypeAlias = Callable[[Server, Follower], None]
+Step: TypeAlias = Callable[[Server, Watcher], None]
 names = st.sampled_from("abcdefg")
-acts: st.SearchStrategy[Act] = st.one_of(
+steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(lambda name, size: lambda server, _: server.write(name, size), names, st.integers(0, 3)),
-    st.builds(lambda name: lambda server, _: server.write(name, "much"), names),
+    st.builds(lambda name: lambda server, _: server.write(name, "large"), names),
     st.builds(lambda name: lambda server, _: server.touch(name), names),
     st.builds(lambda name: lambda server, _: server.delete(name), names),
-    st.builds(lambda heard: lambda _, follower: follower.ask(heard), st.integers(0, 4)),
+    st.builds(lambda received: lambda _, watcher: watcher.request(received), st.integers(0, 4)),
     st.just(lambda server, _: server.compact()),
-    st.just(lambda _, follower: follower.forget()),
+    st.just(lambda _, watcher: watcher.expire_watch()),
 )
 
 
 @settings(max_examples=300)
-@given(st.lists(acts, max_size=60))
-def test_any_order_of_pages_events_cuts_and_compactions_ends_with_the_servers_state(story: list[Act]) -> None:
+@given(st.lists(steps, max_size=60))
+def test_any_order_of_pages_events_disconnects_and_compactions_converges(sequence: list[Step]) -> None:
     server = Server()
-    follower = Follower(server)
-    for act in story:
-        act(server, follower)
-    follower.catch_up()
+    watcher = Watcher(server)
+    for step in sequence:
+        step(server, watcher)
+    watcher.catch_up()
 
-    held = follower.held()
-    there = {ref.name for ref in follower.protocol.unreadable}
-    assert {name: seen for name, seen in held.items() if name not in there} == server.readable()
-    assert there == server.objects.keys() - server.readable().keys()
-    assert held.keys() <= server.objects.keys()
-    assert all(held[name][0] == server.objects[name]["metadata"]["uid"] for name in held)
-    assert follower.told == dict(follower.store)
-    assert follower.protocol.delivered == len(follower.events)
+    cached = watcher.cached()
+    unreadable = {ref.name for ref in watcher.list_watch.unreadable}
+    assert {name: seen for name, seen in cached.items() if name not in unreadable} == server.readable()
+    assert unreadable == server.objects.keys() - server.readable().keys()
+    assert cached.keys() <= server.objects.keys()
+    assert all(cached[name][0] == server.objects[name]["metadata"]["uid"] for name in cached)
+    assert watcher.seen == dict(watcher.store)
+    assert watcher.list_watch.delivered == len(watcher.events)
     for size in range(4):
-        assert {thing.metadata.name for thing in follower.store.find("size", size)} == {
-            name for name, (_, its) in held.items() if its == size
+        assert {thing.metadata.name for thing in watcher.store.find("size", size)} == {
+            name for name, (_, each) in cached.items() if each == size
         }
 
 
@@ -189,109 +189,109 @@ def server() -> Server:
 
 
 @pytest.fixture
-def follower(server: Server) -> Follower:
-    return Follower(server)
+def watcher(server: Server) -> Watcher:
+    return Watcher(server)
 
 
 def ref(name: str) -> ObjectRef:
     return ObjectRef("example.dev", "Thing", "", name)
 
 
-def test_a_write_that_changes_nothing_read_makes_no_event(server: Server, follower: Follower) -> None:
+def test_a_write_outside_the_view_emits_no_event(server: Server, watcher: Watcher) -> None:
     server.write("a", 1)
-    follower.catch_up()
-    before = len(follower.events)
+    watcher.catch_up()
+    before = len(watcher.events)
     server.touch("a")
-    follower.ask()
-    assert len(follower.events) == before
-    assert follower.store[ref("a")].metadata.resource_version == str(server.revision), "the newer version is held"
+    watcher.request()
+    assert len(watcher.events) == before
+    assert watcher.store[ref("a")].metadata.resource_version == str(server.revision), "the store has the newer version"
 
 
-def test_what_was_deleted_while_away_is_removed_by_the_next_list(server: Server, follower: Follower) -> None:
+def test_objects_deleted_while_disconnected_are_removed_by_the_next_list(server: Server, watcher: Watcher) -> None:
     for name in "abcde":
         server.write(name, 1)
-    follower.catch_up()
-    follower.events.clear()
+    watcher.catch_up()
+    watcher.events.clear()
     server.delete("b")
     server.write("c", 2)
     server.compact()
-    follower.catch_up()
-    assert [(type(event), event.ref.name) for event in follower.events] == [(Changed, "c"), (Removed, "b")]
-    assert follower.protocol.relists == 1
+    watcher.catch_up()
+    assert [(type(event), event.ref.name) for event in watcher.events] == [(Changed, "c"), (Removed, "b")]
+    assert watcher.list_watch.relists == 1
 
 
-def test_an_object_made_anew_under_its_old_name_is_removed_and_added(server: Server, follower: Follower) -> None:
+def test_a_recreated_object_is_removed_and_added(server: Server, watcher: Watcher) -> None:
     server.write("a", 1)
-    follower.catch_up()
-    follower.events.clear()
+    watcher.catch_up()
+    watcher.events.clear()
     server.delete("a")
     server.write("a", 1)
     server.compact()
-    follower.catch_up()
-    assert [type(event) for event in follower.events] == [Removed, Added]
+    watcher.catch_up()
+    assert [type(event) for event in watcher.events] == [Removed, Added]
 
 
-def test_an_expired_page_begins_the_list_again(server: Server, follower: Follower) -> None:
+def test_an_expired_continue_token_restarts_the_list(server: Server, watcher: Watcher) -> None:
     for name in "abcde":
         server.write(name, 1)
-    follower.ask()
-    assert len(follower.store) == PAGE
+    watcher.request()
+    assert len(watcher.store) == PAGE
     server.delete("a")
     server.compact()
-    follower.catch_up()
-    assert follower.held() == server.readable()
-    assert follower.protocol.relists == 1
+    watcher.catch_up()
+    assert watcher.cached() == server.readable()
+    assert watcher.list_watch.relists == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 403, 404])
-def test_a_failure_that_is_not_about_the_position_keeps_it(server: Server, follower: Follower, status: int) -> None:
-    follower.catch_up()
-    follower.protocol.receive_error(ApiError("watch", status, Status()))
-    assert not follower.protocol.is_listing
-    assert follower.protocol.relists == 0
+def test_other_failures_keep_the_resource_version(server: Server, watcher: Watcher, status: int) -> None:
+    watcher.catch_up()
+    watcher.list_watch.receive_error(ApiError("watch", status, Status()))
+    assert not watcher.list_watch.is_listing
+    assert watcher.list_watch.relists == 0
 
 
-def test_a_refused_selector_is_no_reason_to_count_relists(follower: Follower) -> None:
-    follower.protocol.receive_error(ApiError("list", 400, Status()))
-    assert follower.protocol.is_listing
-    assert follower.protocol.relists == 0
+def test_a_rejected_selector_does_not_count_as_a_relist(watcher: Watcher) -> None:
+    watcher.list_watch.receive_error(ApiError("list", 400, Status()))
+    assert watcher.list_watch.is_listing
+    assert watcher.list_watch.relists == 0
 
 
-def test_an_unreadable_object_is_told_once_and_its_last_readable_state_stays(
-    server: Server, follower: Follower
+def test_an_unreadable_object_is_logged_once_and_keeps_its_last_readable_state(
+    server: Server, watcher: Watcher
 ) -> None:
     server.write("a", 1)
     server.write("b", 1)
-    follower.catch_up()
+    watcher.catch_up()
     with structlog.testing.capture_logs() as logs:
-        server.write("a", "much")
+        server.write("a", "large")
         server.touch("a")
         server.write("b", 2)
-        follower.ask()
+        watcher.request()
         server.compact()
         server.touch("b")
-        follower.forget()
-        follower.catch_up()
+        watcher.expire_watch()
+        watcher.catch_up()
     assert [(each["object"], each["reason"]) for each in logs] == [
         ("Thing.example.dev a", "Expected `int`, got `str` - at `$.size`")
     ]
-    assert {name: size for name, (_, size) in follower.held().items()} == {"a": 1, "b": 2}
-    assert list(follower.protocol.unreadable) == [ref("a")]
+    assert {name: size for name, (_, size) in watcher.cached().items()} == {"a": 1, "b": 2}
+    assert list(watcher.list_watch.unreadable) == [ref("a")]
 
     server.write("a", 3)
-    follower.ask()
-    assert follower.held()["a"][1] == 3
-    assert not follower.protocol.unreadable
+    watcher.request()
+    assert watcher.cached()["a"][1] == 3
+    assert not watcher.list_watch.unreadable
 
 
-def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, follower: Follower) -> None:
-    server.write("a", "much")
+def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, watcher: Watcher) -> None:
+    server.write("a", "large")
     server.write("b", 1)
-    follower.catch_up()
-    assert follower.held() == server.readable()
+    watcher.catch_up()
+    assert watcher.cached() == server.readable()
     server.delete("a")
-    follower.ask()
-    assert not follower.protocol.unreadable
+    watcher.request()
+    assert not watcher.list_watch.unreadable
 
 
 @pytest.mark.parametrize(
@@ -307,14 +307,14 @@ def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, follower:
         b'{"type":"ADDED","object":' + b"[" * 5000 + b"]" * 5000 + b"}",
     ],
 )
-def test_what_no_server_says_breaks_the_stream_and_nothing_else(follower: Follower, line: bytes) -> None:
-    follower.catch_up()
-    with pytest.raises(GovernorError) as told:
-        follower.protocol.receive_line(line)
-    assert (told.value.kind, told.value.code) == (Kind.UNAVAILABLE, "kube-garbled")
-    follower.protocol.receive_error(told.value)
-    assert not follower.protocol.is_listing
-    assert not follower.store
+def test_an_invalid_event_ends_the_watch_and_changes_nothing(watcher: Watcher, line: bytes) -> None:
+    watcher.catch_up()
+    with pytest.raises(GovernorError) as caught:
+        watcher.list_watch.receive_line(line)
+    assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-garbled")
+    watcher.list_watch.receive_error(caught.value)
+    assert not watcher.list_watch.is_listing
+    assert not watcher.store
 
 
 @pytest.mark.parametrize(
@@ -328,28 +328,28 @@ def test_what_no_server_says_breaks_the_stream_and_nothing_else(follower: Follow
         b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[{}]}',
     ],
 )
-def test_what_is_no_list_is_refused_and_removes_nothing(server: Server, follower: Follower, body: bytes) -> None:
+def test_an_invalid_list_is_rejected_and_removes_nothing(server: Server, watcher: Watcher, body: bytes) -> None:
     server.write("a", 1)
-    follower.catch_up()
-    follower.forget()
-    with pytest.raises(GovernorError) as told:
-        follower.protocol.receive_page(body)
-    assert told.value.code == "kube-garbled"
-    assert follower.protocol.is_listing
-    assert follower.held() == server.readable()
+    watcher.catch_up()
+    watcher.expire_watch()
+    with pytest.raises(GovernorError) as caught:
+        watcher.list_watch.receive_page(body)
+    assert caught.value.code == "kube-garbled"
+    assert watcher.list_watch.is_listing
+    assert watcher.cached() == server.readable()
 
 
-def test_a_list_that_goes_in_circles_is_refused(follower: Follower) -> None:
+def test_a_repeating_continue_token_is_rejected(watcher: Watcher) -> None:
     body = b'{"kind":"ThingList","metadata":{"resourceVersion":"1","continue":"x"},"items":[]}'
-    follower.protocol.receive_page(body)
+    watcher.list_watch.receive_page(body)
     with pytest.raises(GovernorError, match="continue token repeats"):
-        follower.protocol.receive_page(body)
+        watcher.list_watch.receive_page(body)
 
 
-def test_a_list_without_items_is_empty(follower: Follower) -> None:
-    follower.protocol.receive_page(b'{"kind":"ThingList","metadata":{"resourceVersion":"7"},"items":null}')
-    assert not follower.protocol.is_listing
-    assert follower.protocol.watch_query(300) == {
+def test_a_list_without_items_is_empty(watcher: Watcher) -> None:
+    watcher.list_watch.receive_page(b'{"kind":"ThingList","metadata":{"resourceVersion":"7"},"items":null}')
+    assert not watcher.list_watch.is_listing
+    assert watcher.list_watch.watch_query(300) == {
         "watch": "true",
         "resourceVersion": "7",
         "allowWatchBookmarks": "true",
@@ -357,18 +357,18 @@ def test_a_list_without_items_is_empty(follower: Follower) -> None:
     }
 
 
-def test_a_handler_that_fails_is_not_taken_for_a_server_that_fails(server: Server) -> None:
+def test_a_failing_handler_does_not_count_as_a_server_failure(server: Server) -> None:
     def fail(_: Event[Thing]) -> None:
-        raise GovernorError(Kind.UNAVAILABLE, "elsewhere", "something else is away")
+        raise GovernorError(Kind.UNAVAILABLE, "elsewhere", "another service is unavailable")
 
     server.write("a", 1)
-    protocol = ListWatch(RESOURCE, Thing, WritableStore({}), fail)
+    list_watch = ListWatch(RESOURCE, Thing, WritableStore({}), fail)
     with pytest.raises(RuntimeError, match="the handler of Thing"):
-        protocol.receive_page(server.page(protocol.list_query()))
+        list_watch.receive_page(server.page(list_watch.list_query()))
 
 
-def test_a_bookmark_moves_the_position(server: Server, follower: Follower) -> None:
-    follower.catch_up()
-    follower.protocol.receive_line(_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": "99"}}))
-    assert follower.protocol.watch_query(300)["resourceVersion"] == "99"
-    assert not follower.events
+def test_a_bookmark_advances_the_resource_version(server: Server, watcher: Watcher) -> None:
+    watcher.catch_up()
+    watcher.list_watch.receive_line(_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": "99"}}))
+    assert watcher.list_watch.watch_query(300)["resourceVersion"] == "99"
+    assert not watcher.events

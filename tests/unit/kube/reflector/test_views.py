@@ -1,4 +1,4 @@
-"""Views: what is decoded, what counts as the same, what they weigh."""
+"""Views: decoding, equality and memory."""
 
 import tracemalloc
 
@@ -38,7 +38,7 @@ class Pod(View, frozen=True):
 
 
 def pod(number: int) -> bytes:
-    """A pod of about 3.9 kB, as an API server writes it."""
+    """Return a pod of about 3.9 kB as an API server encodes it."""
     fields: Object = {f"f:field{each}": {'k:{"type":"Ready"}': {".": {}, "f:status": {}}} for each in range(28)}
     managed = {"manager": "kubelet", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}}
     return msgspec.json.encode(
@@ -69,7 +69,7 @@ def page(objects: list[bytes]) -> bytes:
     return b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
 
 
-def test_views_are_equal_when_only_the_version_differs() -> None:
+def test_views_are_equal_if_only_the_resource_version_differs() -> None:
     first = WorkloadMetadata("a", "n", "u", "1", 3)
     assert first == WorkloadMetadata("a", "n", "u", "2", 3)
     assert hash(first) == hash(WorkloadMetadata("a", "n", "u", "2", 3))
@@ -87,20 +87,20 @@ def test_views_are_equal_when_only_the_version_differs() -> None:
         Metadata("a", "n", "u", "1"),
     ],
 )
-def test_views_differ_when_a_field_that_is_read_does(other: Metadata) -> None:
+def test_views_differ_if_one_of_their_fields_does(other: Metadata) -> None:
     assert WorkloadMetadata("a", "n", "u", "1", 3) != other
 
 
-def test_a_projected_object_weighs_less_than_a_kibibyte() -> None:
+def test_a_view_takes_less_than_a_kibibyte() -> None:
     body = page([pod(number) for number in range(OBJECTS)])
     assert len(pod(1)) >= 3_900
-    reading = ViewDecoder(Pod)
-    reading.decode_page(body)
+    decoder = ViewDecoder(Pod)
+    decoder.decode_page(body)
     tracemalloc.start()
     try:
-        held = reading.decode_page(body)
-        weight = tracemalloc.get_traced_memory()[0] / OBJECTS
+        page_of_views = decoder.decode_page(body)
+        bytes_each = tracemalloc.get_traced_memory()[0] / OBJECTS
     finally:
         tracemalloc.stop()
-    assert len(held.objects) == OBJECTS
-    assert weight < 1024
+    assert len(page_of_views.objects) == OBJECTS
+    assert bytes_each < 1024
