@@ -110,7 +110,7 @@ async def test_a_starting_server_causes_no_lost_object_and_no_deleted_namespace(
     removal = await only_space.delete_all()
 
     assert prune_outcomes(removal) == {f"{namespace}-second": "held"}
-    assert "cannot be seen" in removal.results[0].reason
+    assert "cannot be listed" in removal.results[0].reason
     assert {ref.name for ref in await make_set(client, namespace).inventory()} == {"ours", space["metadata"]["name"]}
     assert await exists(client, NAMESPACES, space["metadata"]["name"])
     assert await exists(client, NAMESPACES, f"{namespace}-second")
