@@ -1,14 +1,14 @@
-"""Derives the files that are made from other sources: ``make generate`` writes them, ``make check`` compares them.
+"""Generates files from other sources: ``make generate`` writes them, ``make check`` compares them.
 
-Each generator is a module beside this one with ``outputs() -> dict[Path, str]``. Nothing is skipped: what cannot be
-derived is an error.
+Each generator is a module beside this one with ``outputs() -> dict[Path, str]``. A file that cannot be generated is an
+error; none is skipped.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, the repository is not on the path
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # not on the path when run as a file
 
 from governor.errors import GovernorError
 from toolchain.errors import TestbedError
@@ -19,14 +19,14 @@ GENERATORS = (generate_cli, generate_dapr, generate_openapi, generate_protos)
 
 
 def main() -> int:
-    """Write every derived file, or with ``--check`` name those that differ."""
+    """Write every generated file, or with ``--check`` print those that differ."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if a derived file is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a generated file is stale")
     check: bool = parser.parse_args().check
     try:
         outputs = {path: text for generator in GENERATORS for path, text in generator.outputs().items()}
     except (GovernorError, TestbedError) as error:
-        print(f"cannot derive files: {error}", file=sys.stderr)
+        print(f"cannot generate files: {error}", file=sys.stderr)
         return 1
     stale = [path for path, text in outputs.items() if _read(path) != text]
     for path in stale:

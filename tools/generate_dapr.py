@@ -1,7 +1,7 @@
-"""Dapr's facts as data files: the schemas of its kinds and which fields of its components are sensitive.
+"""Generates data files on Dapr: the schemas of its kinds, its component types and their sensitive fields.
 
-The source is Dapr's own Go modules, of the version that the testbed builds. Only facts are taken, no descriptions. A
-construct that this module does not know stops it, so that a newer Dapr cannot lose a rule in silence.
+The source is Dapr's Go modules, in the version that the testbed builds; descriptions are not copied. An unknown schema
+construct is an error, so that no rule of a newer Dapr is lost silently.
 """
 
 import json
@@ -37,7 +37,7 @@ _METADATA: Final = {
         "annotations": _TEXTS,
     },
 }
-# Dapr writes these two rules in an expression language; ``$comment`` is what a person is told.
+# Dapr writes these two rules in an expression language; ``$comment`` is the reason that users see.
 _RULES: Final[Mapping[tuple[str, ...], Mapping[str, Any]]] = {
     ("MCPServer", "spec", "endpoint"): {
         "$comment": "set exactly one of streamableHTTP, sse and stdio",
@@ -55,7 +55,7 @@ _RULES: Final[Mapping[tuple[str, ...], Mapping[str, Any]]] = {
 
 
 def outputs() -> dict[Path, str]:
-    """The data files by their path in the repository."""
+    """Return the data files by their paths in the repository."""
     dapr = f"{_DAPR}@v{daprd.VERSION}"
     source = _module(dapr)
     components = f"{_COMPONENTS}@{_required_version(source / 'go.mod', _COMPONENTS)}"
@@ -80,18 +80,18 @@ def _fail(reason: str) -> GovernorError:
 
 
 def _module(module: str) -> Path:
-    """Where Go keeps the module, downloaded if need be."""
+    """Return the directory of a Go module, downloaded if necessary."""
     command = [str(cache.provide(golang.GO)), "mod", "download", "-json", module]
     done = subprocess.run(
         command, env=golang.environment(), capture_output=True, text=True, check=False, timeout=_DOWNLOAD_WITHIN_S
     )
     try:
-        answer = json.loads(done.stdout)
+        result = json.loads(done.stdout)
     except ValueError:
-        answer = {"Error": done.stderr.strip()}
-    if "Dir" not in answer:
-        raise _fail(f"Go cannot get {module}: {answer.get('Error')}")
-    return Path(answer["Dir"])
+        result = {"Error": done.stderr.strip()}
+    if "Dir" not in result:
+        raise _fail(f"cannot download the Go module {module}: {result.get('Error')}")
+    return Path(result["Dir"])
 
 
 def _required_version(go_mod: Path, module: str) -> str:
@@ -114,7 +114,7 @@ def _read(path: Path) -> Any:
 def _schemas(dapr: Path) -> dict[str, dict[str, Any]]:
     definitions = [_read(path)["spec"] for path in sorted((dapr / "charts" / "dapr" / "crds").glob("*.yaml"))]
     if not definitions:
-        raise _fail("Dapr's module has no custom resource definitions where they used to be")
+        raise _fail("Dapr's module has no custom resource definitions in charts/dapr/crds")
     return {definition["names"]["kind"]: _versions(definition) for definition in definitions}
 
 
@@ -137,7 +137,7 @@ def _root(definition: Mapping[str, Any], version: Mapping[str, Any]) -> dict[str
 
 
 def _schema(source: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON Schema that says what this part of a Kubernetes schema says, with closed objects."""
+    """Translate a part of a Kubernetes schema into JSON Schema without additional properties."""
     schema: dict[str, Any] = {}
     for keyword, value in source.items():
         if keyword not in _IGNORED:
@@ -169,14 +169,14 @@ def _extension(keyword: str, value: Any, place: tuple[str, ...]) -> Mapping[str,
             return {}
         case "x-kubernetes-validations", [_] if place in _RULES:
             return _RULES[place]
-    raise _fail(f"{'.'.join(place)} uses {keyword}: {value!r}, which has no translation yet")
+    raise _fail(f"{'.'.join(place)} uses {keyword}: {value!r}, which is not supported yet")
 
 
 # -- types of components -------------------------------------------------------------------------------------------
 
 
 def _types(registrations: Path) -> list[str]:
-    """Every type that daprd registers under; one file registers one component, maybe under several names."""
+    """Return every type that daprd registers; one file registers one component, possibly under several names."""
     found: set[str] = set()
     for path in sorted(registrations.glob("*_*.go")):
         if path.stem.endswith(("_test", "zz_notag")):
@@ -184,13 +184,13 @@ def _types(registrations: Path) -> list[str]:
         family = "middleware.http" if path.stem.startswith("middleware_http") else path.stem.split("_")[0]
         names = _registered(path.read_text(encoding="utf-8"))
         if not names:
-            raise _fail(f"{path.name} registers no component in a way that is known")
+            raise _fail(f"{path.name} registers no component in a known way")
         found |= {f"{family}.{name}" for name in names}
     return sorted(found)
 
 
 def _registered(source: str) -> set[str]:
-    """The texts among the direct arguments of calls to a registry; inside of functions and tables they do not count."""
+    """Return the string literals among the direct arguments of Register calls, without nested ones."""
     names: set[str] = set()
     for call in re.finditer(r"\.Register\w*\(", source):
         depth = 1

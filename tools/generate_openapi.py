@@ -1,4 +1,4 @@
-"""Derives the reference of the REST API from the server's table of endpoints."""
+"""Generates the reference of the REST API from the server's table of endpoints."""
 
 import json
 from pathlib import Path
@@ -8,5 +8,5 @@ from governor.server.api.routes import ENDPOINTS
 
 
 def outputs() -> dict[Path, str]:
-    """The OpenAPI document as the server itself gives it."""
+    """Return the OpenAPI document that the server serves."""
     return {Path("docs/reference/openapi.json"): json.dumps(document(ENDPOINTS), indent=1, sort_keys=True) + "\n"}

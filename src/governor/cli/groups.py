@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
         """Find the command, or raise a usage error that suggests the closest name."""
         close = difflib.get_close_matches(args[0], self.entries, n=1)
         if args[0] not in self.entries and close and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command {args[0]!r}; did you mean {close[0]!r}?", ctx)
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

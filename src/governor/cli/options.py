@@ -51,8 +51,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "ca_file": {
         "type": click.Path(path_type=Path, dir_okay=False),
         "envvar": "GOVERNOR_CA_FILE",
-        "help": "PEM file with the only certificate authorities to trust.  "
-        "[env: GOVERNOR_CA_FILE; default: those of the system]",
+        "help": "PEM file of the certificate authorities to trust.  [env: GOVERNOR_CA_FILE; default: the system's]",
     },
 }
 

@@ -99,7 +99,7 @@ class Selector(_Part, frozen=True):
 
     def __post_init__(self) -> None:
         if self.runtime is not None and (self.match_labels or self.match_expressions):
-            raise ValueError("sets a runtime together with labels; use one of them")
+            raise ValueError("must not combine runtime with matchLabels or matchExpressions")
 
     @property
     def specificity(self) -> int:

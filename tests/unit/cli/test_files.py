@@ -23,14 +23,14 @@ def write(**files: str) -> None:
         path.write_text(text)
 
 
-def refused(*sources: str) -> GovernorError:
+def rejection(*sources: str) -> GovernorError:
     with pytest.raises(GovernorError) as raised:
         read(sources)
     assert raised.value.kind is Kind.INVALID
     return raised.value
 
 
-def test_a_directory_is_read_below_in_order_and_only_what_is_meant() -> None:
+def test_a_directory_is_read_recursively_in_order_without_hidden_files() -> None:
     write(d__b_yaml=ONE, d__a__z_yml=TWO, d__c_json='{"kind": "Runtime"}', d__readme_md="# no")
     Path("d/.git").mkdir()
     Path("d/.git/x.yaml").write_text("hidden: true")
@@ -50,14 +50,14 @@ def test_a_file_named_twice_is_read_once() -> None:
     assert len(read(["a.yaml", "a.yaml"])) == 1
 
 
-def test_standard_input_is_a_source_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{ONE}---\n{TWO}".encode())))
     assert [(item.source, item.line) for item in read(["-"])] == [("stdin", 1), ("stdin", 4)]
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     write(a_yaml="a: [1\n", b_yaml="a: 1\na: 2\n", c_yaml="- no map\n", d_yaml=ONE)
-    error = refused("a.yaml", "b.yaml", "c.yaml", "d.yaml", "missing.yaml")
+    error = rejection("a.yaml", "b.yaml", "c.yaml", "d.yaml", "missing.yaml")
     assert [(each.file, each.line) for each in error.details] == [
         ("a.yaml", 2),
         ("b.yaml", 2),
@@ -66,9 +66,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_two_documents_of_one_name_are_told_with_both_places() -> None:
+def test_a_duplicate_document_is_reported_with_both_places() -> None:
     write(a_yaml=f"{TWO}---\n{ONE}", b_yaml=ONE)
-    (detail,) = refused("a.yaml", "b.yaml").details
+    (detail,) = rejection("a.yaml", "b.yaml").details
     assert (detail.file, detail.line, detail.document) == ("b.yaml", 1, "Profile/one")
     assert "a.yaml:4" in detail.reason
 
@@ -78,26 +78,26 @@ def test_documents_without_a_name_are_left_to_the_server() -> None:
     assert len(read(["a.yaml"])) == 3
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
+def test_an_alias_bomb_is_rejected_before_it_expands() -> None:
     levels = "\n".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(9))
     write(bomb_yaml=f"a0: &a0 [x]\n{levels}\n")
-    (detail,) = refused("bomb.yaml").details
+    (detail,) = rejection("bomb.yaml").details
     assert detail.file == "bomb.yaml"
     assert detail.line > 1
 
 
-def test_a_document_of_two_megabytes_is_refused() -> None:
+def test_a_document_of_two_megabytes_is_rejected() -> None:
     write(large_yaml=f"{ONE}data: {'x' * 2_000_000}\n")
-    (detail,) = refused("large.yaml").details
+    (detail,) = rejection("large.yaml").details
     assert "limit" in detail.reason
 
 
 def test_an_endless_file_is_not_read_to_its_end() -> None:
-    (detail,) = refused("/dev/zero").details
+    (detail,) = rejection("/dev/zero").details
     assert "limit" in detail.reason
 
 
 @pytest.mark.parametrize("text", ["", "---\n---\n", "# only a comment\n"])
-def test_nothing_to_send_is_refused(text: str) -> None:
+def test_a_file_without_documents_is_rejected(text: str) -> None:
     write(a_yaml=text)
-    assert "a.yaml" in refused("a.yaml").message
+    assert "a.yaml" in rejection("a.yaml").message

@@ -74,7 +74,7 @@ def test_the_module_is_a_program_too() -> None:
 
 def test_a_typo_suggests_the_closest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["aply"]) == USAGE
-    assert "did you mean 'apply'?" in capsys.readouterr().err
+    assert "Did you mean 'apply'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["apply"], ["--no-such-option"], ["get", "nothing"], ["delete", "orders"]])

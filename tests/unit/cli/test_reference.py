@@ -1,4 +1,4 @@
-"""The derived reference: complete, and the same on every machine."""
+"""The generated reference: complete, and the same on every machine."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ def test_every_command_has_its_section() -> None:
 
 def test_every_exit_code_has_its_row() -> None:
     rows = [line.split("|")[1:3] for line in outputs()[EXITS].splitlines() if line.startswith("| ")]
-    told = {name.strip(): code.strip() for code, name in rows}
-    assert {kind: told[kind] for kind in EXIT_CODE} == {kind: str(code) for kind, code in EXIT_CODE.items()}
+    codes = {name.strip(): code.strip() for code, name in rows}
+    assert {kind: codes[kind] for kind in EXIT_CODE} == {kind: str(code) for kind, code in EXIT_CODE.items()}
 
 
-def test_nothing_depends_on_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_reference_does_not_depend_on_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = outputs()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "40")

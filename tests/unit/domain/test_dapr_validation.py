@@ -281,7 +281,7 @@ def test_an_unknown_component_type_suggests_the_closest_one() -> None:
     (problem,) = validate(typed("state.reddis"), partial=False)
 
     assert problem.path == "spec.type"
-    assert "unknown component type 'state.reddis', did you mean 'state.redis'?" in problem.reason
+    assert "unknown component type 'state.reddis'; did you mean 'state.redis'?" in problem.reason
 
 
 def test_a_pluggable_component_may_have_any_type() -> None:

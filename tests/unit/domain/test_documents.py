@@ -217,7 +217,7 @@ OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
     ("selector", "path", "reason"),
     [
         (None, "", "Expected `object`, got `null`"),
-        (RUNTIME_AND_LABELS, "", "sets a runtime together with labels; use one of them"),
+        (RUNTIME_AND_LABELS, "", "must not combine runtime with matchLabels or matchExpressions"),
         ({"runtime": "R1"}, ".runtime", NAME),
         ({"matchlabels": {}}, ".matchlabels", "unknown field; known fields: runtime, matchLabels, matchExpressions"),
         ({"matchLabels": {"a": 1}}, ".matchLabels.a", "Expected `str`, got `int`"),

@@ -95,7 +95,10 @@ def describe() -> None:
 @click.argument("name")
 @connection_options()
 def describe_runtime(name: str) -> None:
-    """Show a runtime's conditions with their evidence, its delivery, and its agent's report."""
+    """Show a runtime's conditions, delivery and report.
+
+    Conditions and reported states include their evidence, with its source and age.
+    """
     found = call_server(lambda client: client.runtime(name))
     click.echo(runtime_text(found, _now()))
 

@@ -21,10 +21,10 @@ def runtime() -> None:
 @wait_options
 @connection_options()
 def retry(name: str, **options: Any) -> int:
-    """Retry a runtime's newest delivery and wait until it is verified or has failed.
+    """Retry a runtime's newest delivery.
 
-    Use it when the cause of a failure is gone, for example after a database is up again. A verified delivery is not
-    retried.
+    Waits until the delivery is verified or has failed. Use it when the cause of a failure is gone, for example after a
+    database is up again. A verified delivery is not retried.
     """
     wait = WaitOptions(**options)
     runtime = call_server(lambda client: client.retry(name))
@@ -39,9 +39,10 @@ def retry(name: str, **options: Any) -> int:
 @click.argument("name", metavar="ID")
 @connection_options()
 def revoke(name: str) -> None:
-    """Revoke the key of a runtime's agent, including on open connections.
+    """Revoke the key of a runtime's agent.
 
-    The runtime keeps what it runs. Unused join tokens of the runtime are revoked as well.
+    Open connections of the agent are closed, and unused join tokens of the runtime are revoked as well. The runtime
+    keeps what it runs.
     """
     call_server(lambda client: client.revoke_runtime(name))
     print_lines([f"{name}: agent key revoked"])

@@ -37,7 +37,10 @@ def create(name: str, role: str, ttl: int | None) -> None:
 @click.option("--ttl", type=Duration(), help="Lifetime, for example 15m.  [default: decided by the server]")
 @connection_options()
 def join(runtime: str, ttl: int | None) -> None:
-    """Create a one-time token for an agent to join as RUNTIME, and print it once."""
+    """Create a one-time token for an agent to join as RUNTIME.
+
+    The token is printed once.
+    """
     _create(TokenRequest(runtime=runtime, ttl_seconds=ttl), "it can be used once: pass it to `governor agent`")
 
 
@@ -54,7 +57,7 @@ def list_tokens(output: Format) -> None:
 @click.argument("token_id", metavar="ID")
 @connection_options()
 def revoke(token_id: str) -> None:
-    """Revoke a token, including on open connections."""
+    """Revoke a token and close its open connections."""
     call_server(lambda client: client.revoke_token(token_id))
     click.echo(f"token {token_id} revoked")
 

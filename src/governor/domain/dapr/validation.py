@@ -65,9 +65,9 @@ def _unknown_type(component: Manifest) -> Iterator[Detail]:
     if component_type.lower() in known or annotations.get(PLUGGABLE) == "true":
         return
     close = difflib.get_close_matches(component_type.lower(), known, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else ";"
-    reason = f"unknown component type {component_type!r}{hint} a pluggable component needs the annotation"
-    yield Detail(path="spec.type", reason=f'{reason} {PLUGGABLE}: "true"')
+    hint = f"did you mean {close[0]!r}? For" if close else "for"
+    advice = f'{hint} a pluggable component, set the annotation {PLUGGABLE}: "true"'
+    yield Detail(path="spec.type", reason=f"unknown component type {component_type!r}; {advice}")
 
 
 @functools.cache
