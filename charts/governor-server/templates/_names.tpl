@@ -1,4 +1,4 @@
-{{- /* Names that several manifests must agree on. 52 characters leave room for what a StatefulSet appends. */}}
+{{- /* Names shared by several manifests. 52 characters leave room for the suffixes of a StatefulSet. */}}
 
 {{- define "governor-server.name" -}}
 {{- $name := .Release.Name -}}
