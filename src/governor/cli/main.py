@@ -21,7 +21,7 @@ PROGRAM: Final = "governor"
 COMPLETION: Final = "_GOVERNOR_COMPLETE"
 
 _OUTPUT_ERRORS: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of writing to the standard output; a command reports the same errors of its own files itself."""
+"""Errors of writing to the standard output; commands report those of their own files themselves."""
 
 COMMANDS: Final = {
     "apply": Entry("governor.cli.commands.change:apply", "Apply documents and wait until the change is verified."),

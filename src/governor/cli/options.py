@@ -75,5 +75,5 @@ def global_option(name: str) -> Any:
 
 
 def next_step(error: GovernorError) -> str:
-    """Return what to do about an error whose message alone does not say it, or ``""``."""
+    """Return the next step that an error message does not name itself, or ``""``."""
     return _STEP_BY_CODE.get(error.code) or _STEP_BY_KIND.get(error.kind, "")

@@ -1,4 +1,4 @@
-"""Changes and the revisions they create: who changed which documents, and what that did to each runtime."""
+"""Changes of documents, their effect on runtimes, and the revisions that they create."""
 
 import enum
 from datetime import datetime

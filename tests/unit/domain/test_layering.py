@@ -283,8 +283,8 @@ LISTED = [{"name": "p", "v": 1}]
 def test_layers_of_one_rank_conflict_regardless_of_lower_ranks(below: Any, one: Any, other: Any, place: str) -> None:
     for first, second in ((one, other), (other, one)):
         result = folded(layer("low", below, priority=-1), layer("m", first), layer("n", second))
-        told = [(c.resource, render(c.path), c.profiles, c.priority) for c in result.conflicts]
-        assert told == [(X, place, ("m", "n"), 0)]
+        found = [(c.resource, render(c.path), c.profiles, c.priority) for c in result.conflicts]
+        assert found == [(X, place, ("m", "n"), 0)]
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def test_layers_of_one_rank_conflict_regardless_of_lower_ranks(below: Any, one: 
             {"a": [{"name": "p", "w": 3}]},
             {"a": [{"name": "p", "v": 2, "w": 3}]},
         ),
-        ({}, {"a": Sealed("box", "mac")}, {"a": Sealed("sealed anew", "mac")}, {"a": Sealed("box", "mac")}),
-        ({}, {"a": [Sealed("box", "mac")]}, {"a": [Sealed("sealed anew", "mac")]}, {"a": [Sealed("box", "mac")]}),
+        ({}, {"a": Sealed("box", "mac")}, {"a": Sealed("sealed again", "mac")}, {"a": Sealed("box", "mac")}),
+        ({}, {"a": [Sealed("box", "mac")]}, {"a": [Sealed("sealed again", "mac")]}, {"a": [Sealed("box", "mac")]}),
     ],
 )
 def test_layers_of_one_rank_without_conflict_merge(below: Any, one: Any, other: Any, together: Any) -> None:

@@ -86,7 +86,7 @@ class LiveDisplay:
 
 
 def progress_table(status: RevisionStatus) -> "Table":
-    """Return a table of all runtimes of a revision; colour only repeats what the state says."""
+    """Return a table of all runtimes of a revision; colour only repeats the state."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
