@@ -1,4 +1,4 @@
-"""A real runtime proxy between peers of the test bed."""
+"""A runtime proxy between a client and a runtime of the test bed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,7 +13,7 @@ StartProxy = Callable[..., Awaitable[RuntimeProxy]]
 
 
 class RealBed:
-    """A containerd, a proxy and a caller."""
+    """A containerd, a proxy and a client."""
 
     def __init__(self, runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient) -> None:
         self.runtime = runtime
@@ -25,7 +25,7 @@ StartRealBed = Callable[[str], Awaitable[RealBed]]
 
 
 class Bed:
-    """A fake runtime, a proxy and a caller."""
+    """A fake runtime, a proxy and a client."""
 
     def __init__(self, runtime: FakeRuntime, proxy: RuntimeProxy, client: CriClient) -> None:
         self.runtime = runtime
@@ -36,7 +36,7 @@ class Bed:
 async def bed_of(
     start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient, **more: Any
 ) -> Bed:
-    """All three; nothing is hooked."""
+    """Start all three, without plugins."""
     runtime = await start_fake_runtime(**more)
     proxy = await start_proxy(runtime.socket)
     return Bed(runtime, proxy, await start_cri_client(proxy.socket))

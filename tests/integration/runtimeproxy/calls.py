@@ -1,4 +1,4 @@
-"""What tests of the runtime proxy's plugins say again and again: a pod, a container, and their calls."""
+"""A pod, a container and their calls, for tests of plugins."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ CONTAINER: Json = {
 
 
 async def hooked(bed: Bed, plugin: HookPlugin, name: str = "p", **more: Any) -> Path:
-    """Register a plugin, for all hooks unless told otherwise, and wait until it is in force."""
+    """Register a plugin, by default for all hooks, and wait until the proxy uses it."""
     before = len(list(bed.proxy.plugins.glob("*.json"))) if bed.proxy.plugins.exists() else 0
     path = plugin.register(bed.proxy.plugins, name, more.pop("hooks", ALL), **more)
     await bed.proxy.knows(before + 1)
@@ -38,17 +38,17 @@ async def hooked(bed: Bed, plugin: HookPlugin, name: str = "p", **more: Any) -> 
 
 
 async def run_pod(bed: Bed, **changes: Any) -> str:
-    """Run a pod; its id."""
+    """Run a pod and return its id."""
     answer = await bed.client.answer("RunPodSandbox", {"config": {**POD, **changes}})
     return str(answer["pod_sandbox_id"])
 
 
-async def create(bed: Bed, pod: str, **changes: Any) -> str:
-    """Create a container; its id."""
+async def create_container(bed: Bed, pod: str, **changes: Any) -> str:
+    """Create a container and return its id."""
     request = {"pod_sandbox_id": pod, "config": {**CONTAINER, **changes}, "sandbox_config": POD}
     return str((await bed.client.answer("CreateContainer", request))["container_id"])
 
 
 async def last(peer: AnsweringPeer, method: str) -> Received:
-    """The latest call of a method, as it arrived."""
+    """Return the latest call of a method that a peer received."""
     return (await peer.received(method))[-1]

@@ -1,4 +1,4 @@
-"""Fixtures of the programs that are tested as processes."""
+"""Fixtures that start runtime proxies."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.integration.runtimeproxy.bed import Bed, RealBed, StartProxy, StartRe
 
 @pytest.fixture
 def start_proxy(peer_directory: MakeDirectory, start_server: StartServer) -> StartProxy:
-    """Starts any number of runtime proxies, each before the runtime at a socket."""
+    """Return a function that starts a runtime proxy for the runtime at a socket."""
 
     async def start(runtime: Path, *arguments: str) -> RuntimeProxy:
         return await start_server(RuntimeProxy(peer_directory(), runtime, *arguments))
@@ -24,7 +24,7 @@ def start_proxy(peer_directory: MakeDirectory, start_server: StartServer) -> Sta
 def start_real_bed(
     start_cri_runtime: StartCriRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient
 ) -> StartRealBed:
-    """Starts a containerd by the name of its recipe, a proxy before it and a caller; nothing is hooked."""
+    """Return a function that starts a containerd by recipe, a proxy for it and a client, without plugins."""
 
     async def start(recipe: str) -> RealBed:
         runtime = await start_cri_runtime(recipe)
@@ -36,13 +36,13 @@ def start_real_bed(
 
 @pytest.fixture
 async def bed(start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient) -> Bed:
-    """A fake runtime, a proxy before it and a caller."""
+    """Return a fake runtime, a proxy for it and a client."""
     return await bed_of(start_fake_runtime, start_proxy, start_cri_client)
 
 
 @pytest.fixture(params=["copied", "relayed"])
 async def either_bed(request: pytest.FixtureRequest, bed: Bed, start_hook_plugin: StartHookPlugin) -> Bed:
-    """A proxy that copies bytes, and one that relays streams as it has a plugin."""
+    """Return a bed whose proxy copies bytes, and one whose proxy has a plugin and so relays streams."""
     if request.param == "relayed":
         plugin = await start_hook_plugin()
         plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])

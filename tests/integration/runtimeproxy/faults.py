@@ -1,11 +1,11 @@
-"""Whatever a plugin of the runtime proxy can do wrong with a question, one function each."""
+"""Faults of a plugin in responding to a hook request, one function each."""
 
 from governor.wire.hooks.hooks_pb2 import LinuxContainerResources, PodSandboxHookResponse
 from testbed.cri.rude_plugin import DONE, HEAD, Act, Asked
 
 MIB = 1024 * 1024
 CHANGE = PodSandboxHookResponse(annotations={"by": "rude"}).SerializeToString()
-NONSENSE = PodSandboxHookResponse(resources=LinuxContainerResources(cpu_shares=-5)).SerializeToString()
+OUT_OF_RANGE = PodSandboxHookResponse(resources=LinuxContainerResources(cpu_shares=-5)).SerializeToString()
 
 
 async def answer_well(asked: Asked) -> None:
@@ -20,12 +20,12 @@ async def break_off_at_once(asked: Asked) -> None:
     asked.break_off()
 
 
-async def break_off_within_the_answer(asked: Asked) -> None:
+async def break_off_within_the_response(asked: Asked) -> None:
     await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
     asked.break_off()
 
 
-async def stop_within_the_answer(asked: Asked) -> None:
+async def stop_within_the_response(asked: Asked) -> None:
     await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
 
 
@@ -46,7 +46,7 @@ async def answer_twice(asked: Asked) -> None:
     await asked.write(asked.head(), *asked.data(message, message), asked.end())
 
 
-async def answer_compressed_by_nobody_knows_what(asked: Asked) -> None:
+async def answer_with_an_unknown_compression(asked: Asked) -> None:
     await asked.write(asked.head([*HEAD, ("grpc-encoding", "own")]), *asked.data(b"\1\0\0\0\1x"), asked.end())
 
 
@@ -54,12 +54,12 @@ async def answer_as_a_web_server(asked: Asked) -> None:
     await asked.write(asked.head([(":status", "503"), ("content-type", "text/html")]), asked.end(DONE))
 
 
-async def answer_no_message_of_ours(asked: Asked) -> None:
+async def answer_garbage(asked: Asked) -> None:
     await asked.answer(b"\xff\xff\xff")
 
 
-async def answer_what_means_nothing(asked: Asked) -> None:
-    await asked.answer(NONSENSE)
+async def answer_out_of_range(asked: Asked) -> None:
+    await asked.answer(OUT_OF_RANGE)
 
 
 async def speak_no_http2(asked: Asked) -> None:
@@ -80,16 +80,16 @@ async def begin_headers_that_never_end(asked: Asked) -> None:
 
 FAULTS: list[Act] = [
     break_off_at_once,
-    break_off_within_the_answer,
-    stop_within_the_answer,
+    break_off_within_the_response,
+    stop_within_the_response,
     end_within_the_message,
     answer_without_a_message,
     answer_without_a_status,
     answer_twice,
-    answer_compressed_by_nobody_knows_what,
+    answer_with_an_unknown_compression,
     answer_as_a_web_server,
-    answer_no_message_of_ours,
-    answer_what_means_nothing,
+    answer_garbage,
+    answer_out_of_range,
     speak_no_http2,
     answer_more_than_windows_allow,
     begin_headers_that_never_end,

@@ -1,4 +1,4 @@
-"""A client of a runtime that goes on as kubelet does: what fails is tried again, a pod that got lost is made anew."""
+"""A client of a runtime that behaves as kubelet does: it retries failed calls and re-creates lost pods."""
 
 import asyncio
 import random
@@ -19,10 +19,10 @@ _STUCK = re.compile(r"cannot delete running task (\w+)")
 
 
 class Kubelet:
-    """Runs pods of one container each; every second one it keeps, the others it removes.
+    """Runs pods of one container each; it keeps every second one and removes the others.
 
-    containerd breaks the start of a container off with the connection of who asked for it. It may say then that the
-    container has exited, and never remove it because it runs; ``mend`` does what its operator would.
+    containerd aborts the start of a container when the client's connection closes. It may then report the container as
+    exited and refuse to remove it because it runs; ``mend`` repairs that as an operator would.
     """
 
     def __init__(
@@ -36,56 +36,56 @@ class Kubelet:
         self._mend = mend
         self._pod = pod
         self._container = container
-        self._over = asyncio.Event()
+        self._stopped = asyncio.Event()
         self.calls = 0
-        self.ends: Counter[tuple[str, str]] = Counter()
-        self.complaints: set[str] = set()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.errors: set[str] = set()
         self.kept: dict[str, str] = {}
-        """The pods that it runs, by the ids of their containers."""
+        """Pods kept running, by container id."""
 
     @property
     def codes(self) -> set[str]:
-        """All ways in which calls ended."""
-        return {code for _, code in self.ends}
+        """Return all status codes of calls."""
+        return {code for _, code in self.outcomes}
 
     @asynccontextmanager
     async def working(self, workers: int) -> AsyncIterator[None]:
-        """Work meanwhile, at several pods at a time; afterwards each is brought to its end."""
+        """Work on several pods concurrently within the context, then finish them."""
         async with asyncio.TaskGroup() as tasks:
             for number in range(workers):
                 tasks.create_task(self._work(f"w{number}"))
             try:
                 yield
             finally:
-                self._over.set()
+                self._stopped.set()
 
-    async def some_calls(self, chance: random.Random, most: int) -> None:
-        """Wait until so many calls, or fewer, have come to their end."""
-        wanted = self.calls + chance.randint(1, most)
+    async def some_calls(self, rng: random.Random, most: int) -> None:
+        """Wait until a random number of calls, at most ``most``, have ended."""
+        target = self.calls + rng.randint(1, most)
 
         async def are_made() -> bool:
-            return self.calls >= wanted
+            return self.calls >= target
 
         await until(are_made)
 
     async def _work(self, name: str) -> None:
         number = 0
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             number += 1
-            await self._live(f"{name}-{number}", is_kept=bool(number % 2))
+            await self._run_pod(f"{name}-{number}", is_kept=bool(number % 2))
 
-    async def _live(self, name: str, *, is_kept: bool) -> None:
+    async def _run_pod(self, name: str, *, is_kept: bool) -> None:
         attempts = count()
-        pod_id, container_id = await self._until(lambda: self._make(self._pod(f"{name}-{next(attempts)}"), name))
+        pod_id, container_id = await self._until(lambda: self._create(self._pod(f"{name}-{next(attempts)}"), name))
         if is_kept:
             self.kept[container_id] = pod_id
             return
-        await self._insist("StopContainer", {"container_id": container_id})
-        await self._insist("RemoveContainer", {"container_id": container_id})
-        await self._insist("StopPodSandbox", {"pod_sandbox_id": pod_id})
-        await self._insist("RemovePodSandbox", {"pod_sandbox_id": pod_id})
+        await self._retry("StopContainer", {"container_id": container_id})
+        await self._retry("RemoveContainer", {"container_id": container_id})
+        await self._retry("StopPodSandbox", {"pod_sandbox_id": pod_id})
+        await self._retry("RemovePodSandbox", {"pod_sandbox_id": pod_id})
 
-    async def _make(self, config: Json, name: str) -> tuple[str, str] | None:
+    async def _create(self, config: Json, name: str) -> tuple[str, str] | None:
         ran = await self._call("RunPodSandbox", {"config": config})
         if ran.code != "OK":
             return None
@@ -96,25 +96,25 @@ class Kubelet:
             container_id = created.answer["container_id"]
             if (await self._call("StartContainer", {"container_id": container_id})).code == "OK":
                 return pod_id, container_id
-        await self._insist("StopPodSandbox", {"pod_sandbox_id": pod_id})
-        await self._insist("RemovePodSandbox", {"pod_sandbox_id": pod_id})
+        await self._retry("StopPodSandbox", {"pod_sandbox_id": pod_id})
+        await self._retry("RemovePodSandbox", {"pod_sandbox_id": pod_id})
         return None
 
-    async def _insist(self, method: str, request: Json) -> None:
-        async def has_come_to_its_end() -> bool:
-            # A runtime that has lost everything has nothing to stop.
+    async def _retry(self, method: str, request: Json) -> None:
+        async def has_succeeded() -> bool:
+            # A runtime that has lost its state has nothing to stop.
             return (await self._call(method, request)).code in ("OK", "NOT_FOUND")
 
-        await self._until(has_come_to_its_end)
+        await self._until(has_succeeded)
 
     async def _until(self, attempt: Callable[[], Awaitable[Value | None]]) -> Value:
-        """Try until it succeeds, however often: nobody knows how long a runtime needs that was killed."""
+        """Retry until it succeeds, since a killed runtime needs an unknown time to recover."""
         try:
-            made = await until(attempt)
+            result = await until(attempt)
         except TimeoutError as error:
-            raise AssertionError(f"it did not succeed: {self.complaints}") from error
-        assert made is not None
-        return made
+            raise AssertionError(f"retries did not succeed: {self.errors}") from error
+        assert result is not None
+        return result
 
     async def _call(self, method: str, request: Json) -> Reply:
         reply = await self._client.call(method, request, wait_for_ready=True)
@@ -122,7 +122,7 @@ class Kubelet:
         if self._mend is not None and (stuck := _STUCK.search(reply.message)):
             await self._mend(stuck[1])
             return reply
-        self.ends[method, reply.code] += 1
+        self.outcomes[method, reply.code] += 1
         if reply.code != "OK":
-            self.complaints.add(f"{method}: {reply.code}: {reply.message}")
+            self.errors.add(f"{method}: {reply.code}: {reply.message}")
         return reply

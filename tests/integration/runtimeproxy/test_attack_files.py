@@ -1,4 +1,4 @@
-"""Files with which somebody means harm in the directory of the plugins: they are reported, and everybody is served."""
+"""Malicious files in the plugin directory are reported, and calls are served."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import POD, hooked, last, run_pod
 
 MIB = 1024 * 1024
-GOOD = b'{"remote-endpoint": "/nowhere", "runtime-hooks": ["PreRunPodSandbox"]}'
+VALID = b'{"remote-endpoint": "/nowhere", "runtime-hooks": ["PreRunPodSandbox"]}'
 
 
 def put_all(directory: Path) -> int:
-    """How many of them are wrong."""
+    """Write malicious files and return the number of invalid ones."""
     contents = {
         "huge": b'{"remote-endpoint": "' + b"x" * (2 * MIB) + b'"}',
         "deep": b"[" * 500_000,
@@ -40,9 +40,7 @@ def put_all(directory: Path) -> int:
     return len(contents) + 3 + len(links)
 
 
-async def test_whatever_lies_among_the_plugins_files_the_good_ones_are_in_force(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
+async def test_malicious_plugin_files_do_not_affect_valid_ones(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"answer": {"annotations": {"by": "good"}}})
     await hooked(bed, plugin, name="good", hooks=["PreRunPodSandbox"])
     before = bed.proxy.resident_bytes()
@@ -66,12 +64,12 @@ async def test_whatever_lies_among_the_plugins_files_the_good_ones_are_in_force(
     assert await bed.proxy.metric("governor_proxy_plugin_file_errors") == 0
 
 
-async def test_files_of_any_name_are_plugins_that_can_be_shown(bed: Bed) -> None:
+async def test_files_with_any_name_register_plugins_with_printable_names(bed: Bed) -> None:
     names = [b"\xff\xfe", b"a\nb", b'q"u{o}te\\', b"\xe2\x80\xae", b"x" * 245]
     bed.proxy.plugins.mkdir(parents=True, exist_ok=True)
     directory = os.fsencode(bed.proxy.plugins)
     for name in names:
-        Path(os.fsdecode(directory + b"/" + name + b".json")).write_bytes(GOOD)
+        Path(os.fsdecode(directory + b"/" + name + b".json")).write_bytes(VALID)
     await bed.proxy.knows(len(names))
 
     await run_pod(bed)
@@ -81,20 +79,18 @@ async def test_files_of_any_name_are_plugins_that_can_be_shown(bed: Bed) -> None
     status, shown = await bed.proxy.get("/metrics")
     asked = [line for line in shown.splitlines() if line.startswith("governor_proxy_plugin_calls_total{")]
     assert (status, len(asked)) == (200, len(names))
-    Path(os.fsdecode(directory + b"/\xff\xfe.json")).write_bytes(GOOD.replace(b"}", b', "failure-policy": "Fail"}'))
+    Path(os.fsdecode(directory + b"/\xff\xfe.json")).write_bytes(VALID.replace(b"}", b', "failure-policy": "Fail"}'))
 
-    async def is_refused() -> str:
+    async def is_rejected() -> str:
         reply = await bed.client.call("RunPodSandbox", {"config": POD})
         return reply.message if reply.code != "OK" else ""
 
-    assert (await until(is_refused)).startswith("plugin \\xff\\xfe rejected PreRunPodSandbox")
+    assert (await until(is_rejected)).startswith("plugin \\xff\\xfe rejected PreRunPodSandbox")
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_a_file_that_is_a_plugin_and_a_pipe_by_turns_stops_nobody(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
-    """Between a look at it and its opening it may become another thing, of which reading has no end."""
+async def test_a_file_that_alternates_with_a_pipe_blocks_no_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    """Between stat and open it may be replaced by something whose reading never ends."""
     plugin = await start_hook_plugin()
     turning = bed.proxy.plugins / "turning.json"
     bed.proxy.plugins.mkdir(parents=True)
@@ -103,7 +99,7 @@ async def test_a_file_that_is_a_plugin_and_a_pipe_by_turns_stops_nobody(
         if number % 2:
             os.mkfifo(spare)
         else:
-            spare.write_bytes(GOOD)
+            spare.write_bytes(VALID)
         spare.replace(turning)
         if number % 50 == 0:
             await bed.proxy.get("/healthz")
@@ -111,8 +107,8 @@ async def test_a_file_that_is_a_plugin_and_a_pipe_by_turns_stops_nobody(
 
     await hooked(bed, plugin, name="good")
 
-    async def is_asked() -> bool:
+    async def is_called() -> bool:
         await run_pod(bed)
         return bool(await plugin.received("PreRunPodSandboxHook"))
 
-    await until(is_asked)
+    await until(is_called)

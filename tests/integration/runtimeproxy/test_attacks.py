@@ -1,4 +1,4 @@
-"""Callers that mean harm: they lose their streams or their connections, and everybody else is served all the while."""
+"""Malicious clients lose their streams or connections, and other clients are served meanwhile."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import hooked, run_pod
 
 MIB = 1024 * 1024
-CALM = 0xB
+ENHANCE_YOUR_CALM = 0xB
 CANCEL = 0x8
 INITIAL_WINDOW = SettingsFrame.INITIAL_WINDOW_SIZE
 
@@ -37,15 +37,15 @@ async def others_are_served(bed: Bed) -> None:
     await run_pod(bed)
 
 
-async def nothing_stays(bed: Bed) -> None:
-    """But for the connection of the one who calls properly."""
+async def all_calls_end(bed: Bed) -> None:
+    """Wait until only the well-behaved client's connection is left."""
 
-    async def is_calm() -> bool:
+    async def is_idle() -> bool:
         modes = [f'governor_proxy_connections{{mode="{mode}"}}' for mode in ("copied", "relayed")]
         connections = sum([await bed.proxy.metric(mode) for mode in modes])
         return connections <= 1 and await bed.proxy.metric("governor_proxy_streams") == 0
 
-    await until(is_calm)
+    await until(is_idle)
 
     async def has_ended() -> bool:
         return await bed.runtime.open_calls() == 0
@@ -53,7 +53,7 @@ async def nothing_stays(bed: Bed) -> None:
     await until(has_ended)
 
 
-async def test_ten_thousand_open_streams_are_not_served_at_once(relayed: Bed) -> None:
+async def test_ten_thousand_open_streams_exceed_the_limit(relayed: Bed) -> None:
     before = relayed.proxy.resident_bytes()
     async with intruding(relayed.proxy.socket) as intruder:
         await intruder.greet()
@@ -69,10 +69,10 @@ async def test_ten_thousand_open_streams_are_not_served_at_once(relayed: Bed) ->
         await others_are_served(relayed)
         assert not reading.done()
     await reading
-    await nothing_stays(relayed)
+    await all_calls_end(relayed)
 
 
-async def test_callers_that_stop_within_a_frame_are_only_waited_for(either_bed: Bed) -> None:
+async def test_clients_that_stop_within_a_frame_block_no_other(either_bed: Bed) -> None:
     await others_are_served(either_bed)
     before = either_bed.proxy.resident_bytes()
     halves = [b"", PREFACE[:10], PREFACE + b"\x00\x00", PREFACE + b"\x00\x40\x00\x01\x04\x00\x00\x00\x01" + bytes(8000)]
@@ -82,21 +82,21 @@ async def test_callers_that_stop_within_a_frame_are_only_waited_for(either_bed: 
             await intruder.send(halves[number % len(halves)])
         await others_are_served(either_bed)
         assert either_bed.proxy.resident_bytes() - before < 48 * MIB
-    await nothing_stays(either_bed)
+    await all_calls_end(either_bed)
 
 
-async def test_who_speaks_another_protocol_is_sent_away(either_bed: Bed) -> None:
+async def test_a_client_of_another_protocol_is_disconnected(either_bed: Bed) -> None:
     for first in [b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(512)] * 25:
         async with intruding(either_bed.proxy.socket) as intruder:
             await intruder.send(first)
             async with asyncio.timeout(60):
                 await intruder.read_to_the_end()
     await others_are_served(either_bed)
-    await nothing_stays(either_bed)
+    await all_calls_end(either_bed)
 
 
-async def test_header_blocks_without_end_or_measure_end_the_connection(relayed: Bed) -> None:
-    """Of one that never ends, and of one in which each byte names a large field of the table."""
+async def test_endless_or_oversized_header_blocks_close_the_connection(relayed: Bed) -> None:
+    """One block never ends, and one refers with each byte to a large field of the dynamic table."""
     before = relayed.proxy.resident_bytes()
     large = b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4000
     async with intruding(relayed.proxy.socket) as intruder:
@@ -105,7 +105,7 @@ async def test_header_blocks_without_end_or_measure_end_the_connection(relayed: 
             intruder.request(1, "Status", flags=()),
             ContinuationFrame(1, large + b"\xbe" * 12_000, flags=["END_HEADERS"]),
         )
-        assert await intruder.read_to_the_end() == CALM
+        assert await intruder.read_to_the_end() == ENHANCE_YOUR_CALM
     async with intruding(relayed.proxy.socket) as intruder:
         await intruder.greet()
         reading = asyncio.create_task(intruder.read_to_the_end())
@@ -113,15 +113,15 @@ async def test_header_blocks_without_end_or_measure_end_the_connection(relayed: 
         while not reading.done():
             await intruder.send(ContinuationFrame(1, b"\x00\x01x\x01y" * 3000))
             await asyncio.sleep(0)
-        # Who goes on writing may be cut off before it reads why.
-        assert await reading in (CALM, None)
+        # A client that goes on writing may be disconnected before it reads the reason.
+        assert await reading in (ENHANCE_YOUR_CALM, None)
     await others_are_served(relayed)
     assert relayed.proxy.resident_bytes() - before < 48 * MIB
     assert await relayed.runtime.received("Status") == []
-    await nothing_stays(relayed)
+    await all_calls_end(relayed)
 
 
-async def test_streams_that_are_cancelled_as_soon_as_they_are_opened_end_the_connection(relayed: Bed) -> None:
+async def test_rapid_stream_resets_close_the_connection(relayed: Bed) -> None:
     before = relayed.proxy.resident_bytes()
     async with intruding(relayed.proxy.socket) as intruder:
         await intruder.greet()
@@ -132,12 +132,12 @@ async def test_streams_that_are_cancelled_as_soon_as_they_are_opened_end_the_con
             )
             if stream % 4001 == 0:
                 await others_are_served(relayed)
-        assert await reading == CALM
-    await nothing_stays(relayed)
+        assert await reading == ENHANCE_YOUR_CALM
+    await all_calls_end(relayed)
     assert relayed.proxy.resident_bytes() - before < 48 * MIB
 
 
-async def test_who_asks_and_reads_no_answer_is_sent_away(relayed: Bed) -> None:
+async def test_a_client_that_reads_no_responses_is_disconnected(relayed: Bed) -> None:
     before = relayed.proxy.resident_bytes()
     for asked in (PingFrame(0, b"12345678"), SettingsFrame(0, {INITIAL_WINDOW: 70_000})):
         async with intruding(relayed.proxy.socket) as intruder:
@@ -146,10 +146,10 @@ async def test_who_asks_and_reads_no_answer_is_sent_away(relayed: Bed) -> None:
             await others_are_served(relayed)
             assert relayed.proxy.resident_bytes() - before < 48 * MIB
             assert b"much is asked and no answer is read" in await intruder.last_bytes()
-    await nothing_stays(relayed)
+    await all_calls_end(relayed)
 
 
-async def test_who_only_asks_whether_anybody_is_there_is_answered(relayed: Bed) -> None:
+async def test_a_client_that_sends_only_pings_is_answered(relayed: Bed) -> None:
     async with intruding(relayed.proxy.socket) as intruder:
         await intruder.greet()
         reading = asyncio.create_task(intruder.read_to_the_end())
@@ -166,7 +166,7 @@ async def test_who_only_asks_whether_anybody_is_there_is_answered(relayed: Bed) 
     await reading
 
 
-async def test_who_never_opens_a_window_makes_the_proxy_keep_little(relayed: Bed) -> None:
+async def test_a_client_that_never_opens_its_window_uses_little_memory(relayed: Bed) -> None:
     await relayed.runtime.set({"method": "Status", "answer_bytes": 8 * MIB})
     before = relayed.proxy.resident_bytes()
     async with intruding(relayed.proxy.socket) as intruder:
@@ -182,10 +182,10 @@ async def test_who_never_opens_a_window_makes_the_proxy_keep_little(relayed: Bed
         await others_are_served(relayed)
         assert relayed.proxy.resident_bytes() - before < 64 * MIB
     await reading
-    await nothing_stays(relayed)
+    await all_calls_end(relayed)
 
 
-async def test_an_answer_passes_byte_by_byte(either_bed: Bed) -> None:
+async def test_a_response_passes_byte_by_byte(either_bed: Bed) -> None:
     async with intruding(either_bed.proxy.socket) as intruder:
         await intruder.greet({INITIAL_WINDOW: 1})
         await intruder.send(intruder.request(1, "Version"), intruder.message(1))
@@ -202,8 +202,8 @@ async def test_an_answer_passes_byte_by_byte(either_bed: Bed) -> None:
     await others_are_served(either_bed)
 
 
-async def test_messages_that_never_come_to_their_end_are_held_only_to_a_limit(relayed: Bed) -> None:
-    """Large requests of hooked calls, on two connections; each may have its half when the limit is reached."""
+async def test_incomplete_messages_are_held_only_up_to_a_limit(relayed: Bed) -> None:
+    """Large hooked requests on two connections, of which each may use half of the limit."""
     before = relayed.proxy.resident_bytes()
     async with intruding(relayed.proxy.socket) as one, intruding(relayed.proxy.socket) as other:
         for intruder in (one, other):
@@ -217,4 +217,4 @@ async def test_messages_that_never_come_to_their_end_are_held_only_to_a_limit(re
         assert relayed.proxy.resident_bytes() - before < 192 * MIB
         assert await relayed.proxy.metric("governor_proxy_held_bytes") <= 128 * MIB
     await asyncio.gather(*readings)
-    await nothing_stays(relayed)
+    await all_calls_end(relayed)

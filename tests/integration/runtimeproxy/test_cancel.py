@@ -1,4 +1,4 @@
-"""Calls that end while plugins or the runtime work for them: everybody is told, and nothing of them stays."""
+"""Calls that end while plugins or the runtime work on them are cancelled everywhere and leave nothing behind."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from testbed.cri.fixtures import StartCriClient, StartHookPlugin
 from testbed.cri.peers import AnsweringPeer
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
-from tests.integration.runtimeproxy.calls import POD, create, hooked, run_pod
+from tests.integration.runtimeproxy.calls import POD, create_container, hooked, run_pod
 
 
 async def begins(peer: AnsweringPeer, calls: int = 1) -> None:
@@ -17,19 +17,17 @@ async def begins(peer: AnsweringPeer, calls: int = 1) -> None:
     await until(is_at_work)
 
 
-async def nothing_stays(bed: Bed, *peers: AnsweringPeer) -> None:
-    async def is_calm() -> bool:
+async def all_calls_end(bed: Bed, *peers: AnsweringPeer) -> None:
+    async def is_idle() -> bool:
         streams = await bed.proxy.metric("governor_proxy_streams")
         held = await bed.proxy.metric("governor_proxy_held_bytes")
         return streams == held == 0 and not any([await peer.open_calls() for peer in peers])
 
-    await until(is_calm)
+    await until(is_idle)
 
 
-async def test_a_deadline_that_passes_while_a_plugin_is_asked_ends_the_question(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
-    """The plugin's own time is what is left when half of the call's is kept for the runtime, which hangs too."""
+async def test_an_exceeded_deadline_cancels_the_plugins_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    """The plugin gets what half of the deadline, kept for the hanging runtime, leaves."""
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout=60)
     await bed.runtime.set({"hang": True})
@@ -37,44 +35,44 @@ async def test_a_deadline_that_passes_while_a_plugin_is_asked_ends_the_question(
     reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=6)
 
     assert reply.code == "DEADLINE_EXCEEDED"
-    await nothing_stays(bed, plugin, bed.runtime)
+    await all_calls_end(bed, plugin, bed.runtime)
     assert (await plugin.statuses())["PreRunPodSandboxHook"] in ({"CANCELLED": 1}, {"DEADLINE_EXCEEDED": 1})
     assert (await bed.runtime.statuses())["RunPodSandbox"] in ({"CANCELLED": 1}, {"DEADLINE_EXCEEDED": 1})
 
 
-async def test_calls_that_are_cancelled_before_within_and_after_the_runtime_leave_nothing(
+async def test_calls_cancelled_before_during_and_after_the_runtime_leave_nothing_behind(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, timeout=60, failure_policy="Fail")
-    container = await create(bed, await run_pod(bed))
+    container = await create_container(bed, await run_pod(bed))
     start: Json = {"container_id": container}
     hanging = {"hang": True}
     await plugin.set({**hanging, "method": "PreStartContainerHook"})
     async with bed.client.stream("StartContainer", start):
         await begins(plugin)
-    await nothing_stays(bed, plugin, bed.runtime)
+    await all_calls_end(bed, plugin, bed.runtime)
     assert await bed.runtime.received("StartContainer") == []
 
     await plugin.set()
     await bed.runtime.set({**hanging, "method": "StartContainer"})
     async with bed.client.stream("StartContainer", start):
         await begins(bed.runtime)
-    await nothing_stays(bed, plugin, bed.runtime)
+    await all_calls_end(bed, plugin, bed.runtime)
     assert await plugin.received("PostStartContainerHook") == []
 
     await bed.runtime.set()
     await plugin.set({**hanging, "method": "PostStartContainerHook"})
     async with bed.client.stream("StartContainer", start):
         await begins(plugin)
-    await nothing_stays(bed, plugin, bed.runtime)
+    await all_calls_end(bed, plugin, bed.runtime)
 
     await plugin.set()
     await bed.client.answer("StartContainer", start)
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_a_client_that_is_killed_takes_its_held_calls_along(
+async def test_the_held_calls_of_a_killed_client_are_cancelled(
     bed: Bed, start_cri_client: StartCriClient, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
@@ -88,7 +86,7 @@ async def test_a_client_that_is_killed_takes_its_held_calls_along(
 
     await doomed.kill()
 
-    await nothing_stays(bed, plugin, bed.runtime)
+    await all_calls_end(bed, plugin, bed.runtime)
     assert await bed.runtime.received("RunPodSandbox") == []
     await plugin.set()
     await run_pod(bed)

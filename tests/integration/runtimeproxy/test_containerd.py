@@ -1,4 +1,4 @@
-"""The runtime proxy before real containerds: pods that plugins changed, and records rebuilt from the runtime."""
+"""The runtime proxy with real containerds: plugins' changes to pods, and records rebuilt from the runtime."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def with_environment(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
-async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of_cri(
+async def test_d16_plugins_set_cgroups_of_real_containers_in_both_cri_versions(
     recipe: str,
     package: str,
     start_real_bed: StartRealBed,
@@ -85,13 +85,13 @@ async def test_d16_plugins_decide_cgroups_of_real_containers_in_both_versions_of
 
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
-async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
+async def test_d18_a_restarted_proxy_rebuilds_all_records(
     recipe: str,
     package: str,
     start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    """What plugins are told of a container that was updated, and of its pod, before and after ``kill -9``."""
+    """The hook request for an updated container and its pod is the same before and after ``kill -9``."""
     bed = await start_real_bed(recipe)
     runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await start_hook_plugin()
@@ -105,19 +105,19 @@ async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
     await pod.start(name)
     updated = {"cpu_shares": 300, "memory_limit_in_bytes": 1 << 27}
 
-    async def told(**update: int) -> Json:
+    async def hook_request(**update: int) -> Json:
         request = {"container_id": name, "linux": update}
         await client.answer("UpdateContainerResources", request, wait_for_ready=True, package=package)
         return (await plugin.received("PreUpdateContainerResourcesHook"))[-1].request
 
-    first = await told(**updated)
-    before = await told(cpu_shares=300)
+    first = await hook_request(**updated)
+    before = await hook_request(cpu_shares=300)
     started = (await plugin.received("PreRunPodSandboxHook"))[-1].request
     os.kill(proxy.pid, signal.SIGKILL)
     await proxy.wait_for_exit()
     await proxy.start()
     await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
-    after = await told(cpu_shares=300)
+    after = await hook_request(cpu_shares=300)
     await pod.end()
     stopped = (await plugin.received("PostStopPodSandboxHook"))[-1].request
 
@@ -129,7 +129,7 @@ async def test_d18_a_restarted_proxy_knows_all_of_pods_and_containers(
     assert stopped == started
 
 
-async def test_d2_a_sandbox_made_behind_the_proxy_is_known_to_plugins(
+async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
     runtime: CriRuntime,
     proxy: RuntimeProxy,
     client: CriClient,
@@ -153,7 +153,7 @@ async def test_d2_a_sandbox_made_behind_the_proxy_is_known_to_plugins(
     await pod.end()
 
 
-async def test_d17_records_go_with_what_they_describe(
+async def test_d17_records_are_deleted_with_their_containers(
     runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()

@@ -1,4 +1,4 @@
-"""crictl, as it is, does on real containerds through the runtime proxy what it does without it."""
+"""crictl works on real containerds through the runtime proxy as it does without it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ PORT = 8080
 
 
 class Bench:
-    """A containerd, a proxy before it, and crictl at the proxy; documents of pods are written into a directory."""
+    """A containerd, a proxy for it, crictl connected to the proxy, and a directory for pod files."""
 
     def __init__(self, runtime: CriRuntime, proxy: RuntimeProxy, directory: Path) -> None:
         self.runtime = runtime
@@ -31,13 +31,13 @@ class Bench:
         self._directory = directory
 
     def document(self, name: str, content: Json) -> str:
-        """A file for crictl."""
+        """Write a file for crictl."""
         file = self._directory / f"{name}.json"
         file.write_text(json.dumps(content))
         return str(file)
 
     async def pod_with_server(self) -> tuple[str, str]:
-        """A pod made by crictl alone, and its container that prints a line and serves on a port."""
+        """Run a pod with crictl whose container prints a line and serves on a port."""
         config = sandbox("web", self.runtime.cgroup, log_directory=str(self._directory))
         config["linux"]["security_context"]["namespace_options"]["pid"] = 1  # crictl reads enumerations as numbers
         pod = self.document("pod", config)
@@ -66,7 +66,7 @@ async def bench(
     return Bench(runtime, proxy, tmp_path)
 
 
-async def test_a_pod_is_run_looked_at_changed_and_removed(bench: Bench) -> None:
+async def test_a_pod_is_run_inspected_updated_and_removed(bench: Bench) -> None:
     crictl = bench.crictl
     pod_id, container_id = await bench.pod_with_server()
 
@@ -77,7 +77,7 @@ async def test_a_pod_is_run_looked_at_changed_and_removed(bench: Bench) -> None:
 
     assert await crictl("exec", container_id, "echo", "executed") == "executed\n"
     assert (await crictl("exec", "--sync", container_id, "echo", "executed")).strip() == "executed"
-    assert await _spoken_to(await crictl.start("exec", "--interactive", container_id, "cat"), b"to and fro") == (
+    assert await _exchange(await crictl.start("exec", "--interactive", container_id, "cat"), b"to and fro") == (
         b"to and fro"
     )
     with pytest.raises(TestbedError, match="exited with 3"):
@@ -97,24 +97,24 @@ async def test_a_pod_is_run_looked_at_changed_and_removed(bench: Bench) -> None:
     assert await crictl("ps", "--all", "--quiet") == ""
 
 
-async def test_images_are_listed_and_errors_arrive_as_the_runtime_says_them(bench: Bench) -> None:
+async def test_images_are_listed_and_errors_of_the_runtime_arrive_unchanged(bench: Bench) -> None:
     crictl = bench.crictl
 
     assert "local.test/busybox" in await crictl("images")
     assert "runtimeReady" in await crictl("info") or "RuntimeReady" in await crictl("info")
     for arguments in (["pull", "127.0.0.1:1/no/image:1"], ["inspect", "nobody's"], ["rmi", "nobody's"], ["rm", "x"]):
-        assert await _complaint(crictl, *arguments) == await _complaint(bench.runtime.crictl, *arguments)
+        assert await _error_of(crictl, *arguments) == await _error_of(bench.runtime.crictl, *arguments)
 
 
-async def _complaint(crictl: Crictl, *arguments: str) -> str:
-    """How a command fails, without what differs each time."""
+async def _error_of(crictl: Crictl, *arguments: str) -> str:
+    """Return the error of a command without its variable parts."""
     with pytest.raises(TestbedError) as failure:
         await crictl(*arguments)
     text = re.sub(r'time="[^"]*"|E[0-9]{4} [0-9:.]+ +[0-9]+', "", str(failure.value))
     return re.sub(r"127\.0\.0\.1:[0-9]+->", "", text)
 
 
-async def _spoken_to(process: Process, words: bytes) -> bytes:
+async def _exchange(process: Process, words: bytes) -> bytes:
     async with asyncio.timeout(30):
         printed, _ = await process.communicate(words)
     return printed

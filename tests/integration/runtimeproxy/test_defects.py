@@ -15,19 +15,19 @@ from testbed.cri.runtime_proxy import RuntimeProxy
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
-from tests.integration.runtimeproxy.calls import ALL, POD, create, hooked, last, run_pod
+from tests.integration.runtimeproxy.calls import ALL, POD, create_container, hooked, last, run_pod
 
 WRONG_FILES = {"empty": "", "broken": "{", "typed": '{"remote-endpoint": 1}', "list": "[]", "null": "null"}
 
 
-def test_each_defect_has_a_test_of_its_own() -> None:
+def test_each_defect_has_a_test() -> None:
     texts = [file.read_text() for file in Path(__file__).parent.glob("test_*.py")]
     numbers = {int(number) for text in texts for number in re.findall(r"def test_d([0-9]+)_", text)}
 
     assert numbers == set(range(1, 25))
 
 
-async def test_d1_a_file_that_cannot_be_used_harms_nobody(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d1_an_invalid_file_affects_no_other_plugin(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"answer": {"annotations": {"by": "good"}}})
     await hooked(bed, plugin, name="good", hooks=["PreRunPodSandbox"])
     for name, text in {**WRONG_FILES, "good": "[]"}.items():
@@ -40,7 +40,7 @@ async def test_d1_a_file_that_cannot_be_used_harms_nobody(bed: Bed, start_hook_p
     assert config["annotations"] == {"a": "1", "by": "good"}
 
 
-async def test_d1_wrong_files_at_the_start_harm_nobody(
+async def test_d1_invalid_files_at_start_affect_no_other_plugin(
     start_fake_runtime: StartFakeRuntime,
     start_server: StartServer,
     start_cri_client: StartCriClient,
@@ -55,7 +55,7 @@ async def test_d1_wrong_files_at_the_start_harm_nobody(
     bed = Bed(runtime, proxy, await start_cri_client(proxy.socket))
 
     pod = await run_pod(bed)
-    await create(bed, pod)
+    await create_container(bed, pod)
     await bed.client.answer("StopPodSandbox", {"pod_sandbox_id": pod})
     await bed.client.answer("RemovePodSandbox", {"pod_sandbox_id": pod})
 
@@ -64,7 +64,7 @@ async def test_d1_wrong_files_at_the_start_harm_nobody(
 
 
 @pytest.mark.parametrize("policy", ["", "Ignore", "Fail"])
-async def test_d2_a_container_for_a_sandbox_that_nobody_knows_is_refused_and_harms_nobody(
+async def test_d2_a_container_for_an_unknown_sandbox_is_rejected(
     bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
 ) -> None:
     if policy:
@@ -107,7 +107,7 @@ async def test_d3_resources_are_set_in_a_pod_that_has_no_configuration(
 async def test_d3_resources_are_set_in_an_update_that_has_none(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     answer = {"container_resources": {"cpu_shares": "7"}}
     await hooked(bed, await start_hook_plugin({"method": "PreUpdateContainerResourcesHook", "answer": answer}))
-    container = await create(bed, await run_pod(bed))
+    container = await create_container(bed, await run_pod(bed))
 
     await bed.client.answer("UpdateContainerResources", {"container_id": container})
 
@@ -122,7 +122,7 @@ async def test_d12_variables_keep_their_order_and_duplicates(bed: Bed, start_hoo
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": answer})
     await hooked(bed, plugin)
 
-    await create(bed, await run_pod(bed), envs=variables)
+    await create_container(bed, await run_pod(bed), envs=variables)
 
     config = (await last(bed.runtime, "CreateContainer")).request["config"]
     assert [each["key"] for each in config["envs"]] == [*names, "NEW"]
@@ -135,7 +135,7 @@ async def test_d12_variables_keep_their_order_and_duplicates(bed: Bed, start_hoo
     }
 
 
-async def test_d22_what_a_plugin_is_silent_about_is_not_reset(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d22_fields_unset_by_a_plugin_are_not_reset(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     sent = {
         "cpu_shares": "100",
         "oom_score_adj": "-997",
@@ -149,16 +149,14 @@ async def test_d22_what_a_plugin_is_silent_about_is_not_reset(bed: Bed, start_ho
         answer = {"container_resources": resources, "container_annotations": {"by": "p"}}
         await plugin.set({"method": "PreCreateContainerHook", "answer": answer})
 
-        await create(bed, pod, linux={"resources": sent})
+        await create_container(bed, pod, linux={"resources": sent})
 
         config = (await last(bed.runtime, "CreateContainer")).request["config"]
         assert config["annotations"] == {"by": "p"}
         assert config["linux"]["resources"] == {**sent, **resources}
 
 
-async def test_d24_a_value_that_is_no_text_hinders_nobody_and_stays(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
+async def test_d24_a_variable_that_is_not_utf8_is_kept(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     texts = {f"T{number}": "text" for number in range(3)}
     variables = [{"key": "RAW", "value": b"\xff\xfe"}, *({"key": key, "value": b"text"} for key in texts)]
     plugin = await start_hook_plugin()
@@ -168,7 +166,7 @@ async def test_d24_a_value_that_is_no_text_hinders_nobody_and_stays(
         answer = {"container_annotations": {"by": "p"}}
         await plugin.set({"method": "PreCreateContainerHook", "answer": answer, "echo": echo})
 
-        await create(bed, pod, envs=variables)
+        await create_container(bed, pod, envs=variables)
 
         config = (await last(bed.runtime, "CreateContainer")).request["config"]
         assert config["annotations"] == {"by": "p"}
@@ -176,7 +174,7 @@ async def test_d24_a_value_that_is_no_text_hinders_nobody_and_stays(
         assert (await last(plugin, "PreCreateContainerHook")).request["container_envs"] == texts
 
 
-async def test_d15_fail_lets_no_call_through_while_the_plugin_is_away(
+async def test_d15_fail_lets_no_call_through_while_the_plugin_is_down(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
@@ -190,7 +188,7 @@ async def test_d15_fail_lets_no_call_through_while_the_plugin_is_away(
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
-async def test_d15_fail_lets_no_call_through_that_cannot_be_read(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d15_fail_lets_no_undecodable_call_through(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, name="guard", failure_policy="Fail")
 
@@ -200,7 +198,7 @@ async def test_d15_fail_lets_no_call_through_that_cannot_be_read(bed: Bed, start
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
-async def test_d15_fail_lets_no_call_through_about_what_nobody_knows(
+async def test_d15_fail_lets_no_call_through_for_an_unknown_container(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     await hooked(bed, await start_hook_plugin(), name="guard", failure_policy="Fail")
@@ -212,7 +210,7 @@ async def test_d15_fail_lets_no_call_through_about_what_nobody_knows(
         assert await bed.runtime.received(method) == []
 
 
-async def test_d15_fail_lets_no_call_through_to_a_socket_that_is_none(bed: Bed) -> None:
+async def test_d15_fail_lets_no_call_through_if_the_endpoint_is_not_a_socket(bed: Bed) -> None:
     bed.proxy.plugins.mkdir(parents=True, exist_ok=True)
     (bed.proxy.plugins / "no-socket").write_text("")
     file = f'{{"remote-endpoint": "{bed.proxy.plugins}/no-socket", "runtime-hooks": ["PreRunPodSandbox"]}}'
@@ -225,13 +223,13 @@ async def test_d15_fail_lets_no_call_through_to_a_socket_that_is_none(bed: Bed) 
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
-async def test_d17_records_of_containers_that_end_by_themselves_go_when_kubelet_removes_them(
+async def test_d17_records_of_exited_containers_are_deleted_when_kubelet_removes_them(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
     pod = await run_pod(bed)
-    containers = [await create(bed, pod, metadata={"name": f"c-{number}"}) for number in range(10)]
+    containers = [await create_container(bed, pod, metadata={"name": f"c-{number}"}) for number in range(10)]
     for each in containers:
         await bed.client.answer("StartContainer", {"container_id": each})
         await bed.runtime.exit(each)
@@ -245,14 +243,14 @@ async def test_d17_records_of_containers_that_end_by_themselves_go_when_kubelet_
     assert await bed.proxy.metric('governor_proxy_records{kind="sandbox"}') == 0
 
 
-async def test_d19_the_audit_log_names_plugin_pod_field_and_hides_the_environment(
+async def test_d19_the_audit_log_names_plugin_pod_and_field_and_masks_the_environment(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     answer = {"container_envs": {"TOKEN": "s3cret"}, "container_resources": {"cpu_shares": "7"}}
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": answer})
     await hooked(bed, plugin)
 
-    await create(bed, await run_pod(bed), envs=[{"key": "PASSWORD", "value": b"hunter2"}])
+    await create_container(bed, await run_pod(bed), envs=[{"key": "PASSWORD", "value": b"hunter2"}])
 
     lines = {each["field"]: each for each in bed.proxy.lines("plugin changed a field")}
     shares = lines["container_resources.cpu_shares"]
@@ -263,7 +261,7 @@ async def test_d19_the_audit_log_names_plugin_pod_field_and_hides_the_environmen
     assert "hunter2" not in bed.proxy.log.read_text()
 
 
-async def test_d20_a_plugin_whose_file_is_gone_is_not_asked(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d20_a_plugin_whose_file_is_deleted_is_not_called(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     file = await hooked(bed, plugin)
     await run_pod(bed)
@@ -275,7 +273,7 @@ async def test_d20_a_plugin_whose_file_is_gone_is_not_asked(bed: Bed, start_hook
     assert len(await plugin.received("PreRunPodSandboxHook")) == 1
 
 
-async def test_d20_a_plugin_whose_file_goes_while_it_is_asked_may_still_answer(
+async def test_d20_a_running_plugin_call_survives_the_deletion_of_its_file(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     """The call that asks it goes on; the next one does not ask it."""
@@ -285,10 +283,10 @@ async def test_d20_a_plugin_whose_file_goes_while_it_is_asked_may_still_answer(
     await hooked(bed, other, name="q", hooks=ALL)
     async with bed.client.stream("RunPodSandbox", {"config": POD}) as call:
 
-        async def is_asked() -> bool:
+        async def is_called() -> bool:
             return await plugin.open_calls() == 1
 
-        await until(is_asked)
+        await until(is_called)
         file.unlink()
         await bed.proxy.knows(1)
         ended = await call.until(lambda progress: progress.code != "")
@@ -299,12 +297,12 @@ async def test_d20_a_plugin_whose_file_goes_while_it_is_asked_may_still_answer(
     assert len(await other.received("PreRunPodSandboxHook")) == 2
 
 
-async def test_d23_a_record_stays_while_the_runtime_has_not_confirmed_its_end(
+async def test_d23_a_record_is_kept_until_the_runtime_confirms_the_removal(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
-    container = await create(bed, await run_pod(bed))
+    container = await create_container(bed, await run_pod(bed))
     await bed.runtime.set({"status": {"code": "UNKNOWN", "message": "disk on fire"}})
     for method in ("StopContainer", "RemoveContainer"):
         assert (await bed.client.call(method, {"container_id": container})).code == "UNKNOWN"

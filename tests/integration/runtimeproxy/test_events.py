@@ -1,4 +1,4 @@
-"""Events of real containers (containerd 2) through the runtime proxy, whatever happens to its plugins meanwhile."""
+"""Events of real containers (containerd 2) through the runtime proxy while its plugins change."""
 
 from testbed.cri.client import CriClient, Progress
 from testbed.cri.fixtures import StartHookPlugin
@@ -7,11 +7,11 @@ from testbed.cri.runtime import CriRuntime
 from tests.integration.runtimeproxy.bed import StartRealBed
 from tests.integration.runtimeproxy.calls import ALL
 
-WHOLE_LIFE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
+LIFE_CYCLE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
 
 
-async def live_and_die(client: CriClient, runtime: CriRuntime, name: str) -> str:
-    """A pod with a container, from the beginning to the end; the container's id."""
+async def run_and_remove(client: CriClient, runtime: CriRuntime, name: str) -> str:
+    """Run and remove a pod with a container; return the container's id."""
     pod = await Pod.run(client, sandbox(name, runtime.cgroup))
     created = await pod.create(container("short"))
     await pod.start(created)
@@ -21,13 +21,13 @@ async def live_and_die(client: CriClient, runtime: CriRuntime, name: str) -> str
     return created
 
 
-def told_of(container_id: str, seen: Progress) -> set[str]:
+def events_of(container_id: str, seen: Progress) -> set[str]:
     kinds = [each.get("container_event_type", "") for each in seen.answers if each["container_id"] == container_id]
-    # The first of an enumeration is left out of JSON.
+    # The zero value of an enumeration is left out of JSON.
     return {kind.removeprefix("CONTAINER_").removesuffix("_EVENT") or "CREATED" for kind in kinds}
 
 
-async def test_d7_events_of_real_containers_come_while_plugins_come_and_go(
+async def test_d7_events_of_real_containers_arrive_while_plugins_are_added_and_removed(
     start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
@@ -35,22 +35,22 @@ async def test_d7_events_of_real_containers_come_while_plugins_come_and_go(
     runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await start_hook_plugin()
     async with client.stream("GetContainerEvents") as from_copied:
-        first = await live_and_die(client, runtime, "copied")
-        await from_copied.until(lambda seen: told_of(first, seen) == WHOLE_LIFE)
+        first = await run_and_remove(client, runtime, "copied")
+        await from_copied.until(lambda seen: events_of(first, seen) == LIFE_CYCLE)
         file = plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
         await proxy.knows(1)
         async with client.stream("GetContainerEvents") as from_relayed:
-            second = await live_and_die(client, runtime, "relayed")
+            second = await run_and_remove(client, runtime, "relayed")
             for events in (from_copied, from_relayed):
-                await events.until(lambda seen: told_of(second, seen) == WHOLE_LIFE)
+                await events.until(lambda seen: events_of(second, seen) == LIFE_CYCLE)
             other = plugin.register(proxy.plugins, "q", ["PreRunPodSandbox"])
             await proxy.knows(2)
             file.unlink()
             other.unlink()
             await proxy.knows(0)
-            third = await live_and_die(client, runtime, "unhooked")
+            third = await run_and_remove(client, runtime, "unhooked")
             for events in (from_copied, from_relayed):
-                assert (await events.until(lambda seen: told_of(third, seen) == WHOLE_LIFE)).code == ""
+                assert (await events.until(lambda seen: events_of(third, seen) == LIFE_CYCLE)).code == ""
 
     assert len(await plugin.received()) == len(ALL) - 1  # nothing was updated
     assert (await client.wire()).errors == ()

@@ -1,4 +1,4 @@
-"""``governor runtime-proxy explain``: asked of a running proxy about pods of a runtime that answers at once."""
+"""``governor runtime-proxy explain`` with a running proxy and a fake runtime."""
 
 import json
 import stat
@@ -11,7 +11,7 @@ from testbed.cri.fixtures import StartCriClient, StartCriRuntime, StartHookPlugi
 from testbed.cri.pods import Pod, container, sandbox
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed, StartProxy
-from tests.integration.runtimeproxy.calls import CONTAINER, POD, create, hooked, run_pod
+from tests.integration.runtimeproxy.calls import CONTAINER, POD, create_container, hooked, run_pod
 
 
 async def explained(bed: Bed, pod: str) -> Any:
@@ -20,32 +20,32 @@ async def explained(bed: Bed, pod: str) -> Any:
     return json.loads(outcome.out)
 
 
-def turns(found: Any, hook: str) -> dict[str, Any]:
+def entries(found: Any, hook: str) -> dict[str, Any]:
     [plugins] = [each["plugins"] for each in found["hooks"] if each["hook"] == hook]
     return {each["plugin"]: each for each in plugins}
 
 
-async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin(
         {"method": "PreRunPodSandboxHook", "answer": {"cgroup_parent": "/other", "annotations": {"by": "p"}}},
         {
             "method": "PreCreateContainerHook",
-            "answer": {"container_resources": {"cpu_shares": "512"}, "container_envs": {"TOKEN": "geheim"}},
+            "answer": {"container_resources": {"cpu_shares": "512"}, "container_envs": {"TOKEN": "secret-value"}},
         },
     )
     await hooked(bed, plugin, name="tuner", timeout="20500ms", failure_policy="Fail")
     pod = await run_pod(bed)
-    created = await create(bed, pod)
+    created = await create_container(bed, pod)
 
     found = await explained(bed, "web")
 
-    [told] = found["sandboxes"]
-    assert (told["id"], told["uid"], told["cgroup_parent"]) == (pod, "u-1", "/other")
-    [own] = told["containers"]
+    [shown] = found["sandboxes"]
+    assert (shown["id"], shown["uid"], shown["cgroup_parent"]) == (pod, "u-1", "/other")
+    [own] = shown["containers"]
     assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (created, "main", 512)
     assert own["environment"] == ["A", "TOKEN"]
-    turn = turns(found, "PreCreateContainer")["tuner"]
-    assert (turn["asked"], turn["timeout_s"], turn["policy"]) == (True, 20.5, "Fail")
+    entry = entries(found, "PreCreateContainer")["tuner"]
+    assert (entry["asked"], entry["timeout_s"], entry["policy"]) == (True, 20.5, "Fail")
     changes = {".".join(each["path"]): each for trail in found["trails"] for each in trail["changes"]}
     assert changes["cgroup_parent"] == {
         "plugin": "tuner",
@@ -58,10 +58,12 @@ async def test_a_pod_is_explained_with_what_plugins_changed(bed: Bed, start_hook
     text = (await bed.proxy.run_command("explain", pod[:8])).out
     for word in ("Pod shop/web", "/other", "tuner", "container_resources.cpu_shares", "PreStartContainer"):
         assert word in text
-    assert "geheim" not in text + json.dumps(found)
+    assert "secret-value" not in text + json.dumps(found)
 
 
-async def test_it_is_told_who_is_not_asked_and_why(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_plugins_that_are_not_called_are_shown_with_the_reason(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, name="other-app", selector={"matchLabels": {"app": "db"}})
     await hooked(bed, plugin, name="one-hook", hooks=["PreStartContainer"], order=-1)
@@ -71,26 +73,26 @@ async def test_it_is_told_who_is_not_asked_and_why(bed: Bed, start_hook_plugin: 
 
     found = await explained(bed, "shop/web")
 
-    run = turns(found, "PreRunPodSandbox")
+    run = entries(found, "PreRunPodSandbox")
     assert not any(each["asked"] for each in run.values())
     assert run["other-app"]["why"] == "its selector does not match: label app must be 'db' but is 'web'"
     assert run["one-hook"]["why"] == "the hook is not in its runtime-hooks"
-    assert turns(found, "PreStartContainer")["one-hook"]["asked"]
+    assert entries(found, "PreStartContainer")["one-hook"]["asked"]
     assert found["labels_that_matter"] == ["app", "runtimeproxy.koordinator.sh/skip-hookserver"]
     assert any("broken.json" in each for each in found["problems"])
 
 
-async def test_a_pod_that_is_left_alone_says_by_what(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_pod_that_opts_out_is_shown_with_the_reason(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     await hooked(bed, await start_hook_plugin())
     await run_pod(bed, annotations={"runtimeproxy.koordinator.sh/skip-hookserver": "true"})
 
     found = await explained(bed, "web")
 
     assert found["skipped"] == "the pod has the annotation runtimeproxy.koordinator.sh/skip-hookserver=true"
-    assert turns(found, "PreStartContainer")["p"]["why"] == found["skipped"]
+    assert entries(found, "PreStartContainer")["p"]["why"] == found["skipped"]
 
 
-async def test_why_a_pod_never_ran_can_be_asked_afterwards(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_rejected_pod_can_be_explained_afterwards(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     status = {"code": "PERMISSION_DENIED", "message": "no room on these cores"}
     plugin = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
     await hooked(bed, plugin, name="strict", failure_policy="Fail")
@@ -106,7 +108,9 @@ async def test_why_a_pod_never_ran_can_be_asked_afterwards(bed: Bed, start_hook_
     assert "no room on these cores" in text
 
 
-async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_rejected_pod_can_be_explained_while_the_runtime_is_down(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
     plugin = await start_hook_plugin({"status": {"code": "PERMISSION_DENIED", "message": "no room"}})
     await hooked(bed, plugin, name="strict", failure_policy="Fail")
     await bed.client.call("RunPodSandbox", {"config": POD})
@@ -122,7 +126,7 @@ async def test_it_can_be_asked_also_while_the_runtime_is_away(bed: Bed, start_ho
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED"])
-async def test_a_runtime_that_does_not_tell_is_the_reason_and_no_token_is(code: str, bed: Bed) -> None:
+async def test_an_error_of_the_runtime_is_unavailable_whatever_its_code(code: str, bed: Bed) -> None:
     await bed.runtime.set({"method": "ListPodSandbox", "status": {"code": code, "message": "not now"}})
 
     outcome = await bed.proxy.run_command("explain", "web")
@@ -130,21 +134,21 @@ async def test_a_runtime_that_does_not_tell_is_the_reason_and_no_token_is(code: 
     assert (outcome.code, outcome.err) == (11, "error: the runtime could not be queried: not now\n")
 
 
-async def test_a_plugin_that_hangs_is_shown_as_left_alone(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_hanging_plugin_is_shown_with_an_open_circuit(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout="50ms", hooks=["PreRunPodSandbox"])
 
-    async def is_left_alone() -> bool:
+    async def is_open() -> bool:
         await run_pod(bed)
-        [turn] = turns(await explained(bed, "web"), "PreRunPodSandbox").values()
-        return turn["asked"] and "has been open since" in turn.get("why", "")
+        [entry] = entries(await explained(bed, "web"), "PreRunPodSandbox").values()
+        return entry["asked"] and "has been open since" in entry.get("why", "")
 
     await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5)
-    await until(is_left_alone)  # it is tried ever more rarely: at last not before the command has asked
+    await until(is_open)  # retries become rarer, so one explain finally falls between two of them
 
 
-async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
-    await create(bed, await run_pod(bed))
+async def test_without_plugins_the_runtime_is_queried(bed: Bed) -> None:
+    await create_container(bed, await run_pod(bed))
 
     found = await explained(bed, "web")
     text = (await bed.proxy.run_command("explain", "web")).out
@@ -156,8 +160,8 @@ async def test_without_plugins_the_runtime_is_asked(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("gone", ["ContainerStatus", "PodSandboxStatus"])
-async def test_what_goes_while_the_runtime_is_asked_is_left_out(gone: str, bed: Bed) -> None:
-    await create(bed, await run_pod(bed))
+async def test_what_is_removed_during_the_query_is_left_out(gone: str, bed: Bed) -> None:
+    await create_container(bed, await run_pod(bed))
     await bed.runtime.set({"method": gone, "status": {"code": "NOT_FOUND", "message": "gone"}})
 
     outcome = await bed.proxy.run_command("explain", "web", "-o", "json")
@@ -169,22 +173,22 @@ async def test_what_goes_while_the_runtime_is_asked_is_left_out(gone: str, bed: 
         assert outcome.err == "error: pod shop/web is unknown to the runtime proxy and to the runtime\n"
 
 
-async def test_a_name_that_several_pods_have_is_not_guessed(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_an_ambiguous_name_is_rejected_with_all_matches(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     await hooked(bed, await start_hook_plugin())
     for namespace in ("shop", "test"):
         await run_pod(bed, metadata={"name": "web", "uid": f"u-{namespace}", "namespace": namespace})
 
     ambiguous = await bed.proxy.run_command("explain", "web")
-    unknown = await bed.proxy.run_command("explain", "nobody")
+    unknown = await bed.proxy.run_command("explain", "unknown")
 
     assert ambiguous.code == 3
     assert "shop/web (uid u-shop)" in ambiguous.err
     assert "test/web (uid u-test)" in ambiguous.err
-    assert (unknown.code, "no pod 'nobody' found" in unknown.err) == (4, True)
+    assert (unknown.code, "no pod 'unknown' found" in unknown.err) == (4, True)
     assert (await explained(bed, "test/web"))["sandboxes"][0]["uid"] == "u-test"
 
 
-async def test_the_control_socket_is_the_users_alone_and_goes_with_the_proxy(bed: Bed) -> None:
+async def test_the_control_socket_is_private_and_removed_with_the_proxy(bed: Bed) -> None:
     control = bed.proxy.socket.with_name("proxy-control.sock")
     mode = stat.S_IMODE(control.stat().st_mode)
 
@@ -197,17 +201,17 @@ async def test_the_control_socket_is_the_users_alone_and_goes_with_the_proxy(bed
     assert f"no runtime proxy responds on {control}" in outcome.err
 
 
-async def test_another_socket_than_that_for_control_is_told_as_such(bed: Bed) -> None:
-    kubelets = bed.proxy.socket
-    flags = f"--koord-runtimeproxy-endpoint={kubelets}.other", f"--control-endpoint={kubelets}"
+async def test_a_socket_that_is_not_a_control_socket_is_reported(bed: Bed) -> None:
+    kubelet_socket = bed.proxy.socket
+    flags = f"--koord-runtimeproxy-endpoint={kubelet_socket}.other", f"--control-endpoint={kubelet_socket}"
 
     outcome = await bed.proxy.run_command(*flags, "explain", "web")
 
     assert outcome.code == 14
-    assert outcome.err == f"error: {kubelets} is not the control socket of a runtime proxy of this version\n"
+    assert outcome.err == f"error: {kubelet_socket} is not the control socket of a runtime proxy of this version\n"
 
 
-async def test_a_name_that_is_misspelled_in_what_is_asked_chooses_nothing(bed: Bed) -> None:
+async def test_an_unknown_filter_field_is_rejected(bed: Bed) -> None:
     control = bed.proxy.socket.with_name("proxy-control.sock")
     connector = aiohttp.UnixConnector(str(control))
     async with (
@@ -217,7 +221,7 @@ async def test_a_name_that_is_misspelled_in_what_is_asked_chooses_nothing(bed: B
         assert (answer.status, "unknown field `pods`" in await answer.text()) == (400, True)
 
 
-async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtime(bed: Bed) -> None:
+async def test_without_a_control_socket_the_proxy_still_serves(bed: Bed) -> None:
     control = bed.proxy.socket.with_name("proxy-control.sock")
     await bed.proxy.stop()
     control.write_text("precious")
@@ -230,7 +234,7 @@ async def test_a_control_socket_that_cannot_be_had_keeps_no_node_from_its_runtim
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
-async def test_real_runtimes_tell_all_of_a_pod_that_nobody_remembers(
+async def test_a_pod_without_records_is_explained_from_real_runtimes(
     recipe: str,
     start_cri_runtime: StartCriRuntime,
     start_proxy: StartProxy,
@@ -245,8 +249,8 @@ async def test_real_runtimes_tell_all_of_a_pod_that_nobody_remembers(
     outcome = await proxy.run_command("explain", "web", "-o", "json")
     await pod.end()
 
-    [told] = json.loads(outcome.out)["sandboxes"]
-    [own] = told["containers"]
-    assert (told["id"], told["labels"]["app"]) == (pod.id, "web")
-    assert told["cgroup_parent"] == f"/{runtime.cgroup}/web"
+    [shown] = json.loads(outcome.out)["sandboxes"]
+    [own] = shown["containers"]
+    assert (shown["id"], shown["labels"]["app"]) == (pod.id, "web")
+    assert shown["cgroup_parent"] == f"/{runtime.cgroup}/web"
     assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (name, "main", 100)

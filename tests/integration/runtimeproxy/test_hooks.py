@@ -1,4 +1,4 @@
-"""Plugins of the runtime proxy: what they change, refuse and break, seen at a runtime that answers at once."""
+"""Plugins of the runtime proxy: changes, rejections and failures, with a fake runtime."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from testbed.cri.control import Json
 from testbed.cri.fixtures import StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed, StartProxy
-from tests.integration.runtimeproxy.calls import POD, create, hooked, last, run_pod
+from tests.integration.runtimeproxy.calls import POD, create_container, hooked, last, run_pod
 
 
 @pytest.mark.parametrize("package", ["runtime.v1", V1ALPHA2])
@@ -38,13 +38,11 @@ async def test_d16_a_plugin_changes_what_the_runtime_receives(
     assert asked["cgroup_parent"] == "/pods/u-1"
 
 
-async def test_each_hook_is_called_with_what_is_known_of_pod_and_container(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
+async def test_each_hook_receives_the_recorded_pod_and_container(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
     pod = await run_pod(bed)
-    container = await create(bed, pod)
+    container = await create_container(bed, pod)
     await bed.client.answer("StartContainer", {"container_id": container})
     update = {"container_id": container, "linux": {"cpu_shares": "7"}}
     await bed.client.answer("UpdateContainerResources", update)
@@ -69,7 +67,7 @@ async def test_each_hook_is_called_with_what_is_known_of_pod_and_container(
     assert (await last(plugin, "PostStopPodSandboxHook")).request["annotations"] == POD["annotations"]
 
 
-async def test_a_refusal_names_the_plugin_and_its_reason(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_rejection_names_the_plugin_and_its_reason(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     status = {"code": "PERMISSION_DENIED", "message": "no room on these cores"}
     plugin = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
     await hooked(bed, plugin, name="strict", failure_policy="Fail")
@@ -81,7 +79,7 @@ async def test_a_refusal_names_the_plugin_and_its_reason(bed: Bed, start_hook_pl
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
-async def test_d4_a_hanging_plugin_under_ignore_delays_only_within_its_budget(
+async def test_d4_a_hanging_plugin_with_policy_ignore_delays_calls_only_by_its_timeout(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
@@ -94,26 +92,26 @@ async def test_d4_a_hanging_plugin_under_ignore_delays_only_within_its_budget(
     assert len(await bed.runtime.received("RunPodSandbox")) == 2
 
 
-async def test_d4_a_hanging_plugin_holds_no_other_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d4_a_hanging_plugin_delays_no_other_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout=30)
     async with bed.client.stream("RunPodSandbox", {"config": POD}):
 
-        async def is_asked() -> bool:
+        async def is_called() -> bool:
             return await plugin.open_calls() == 1
 
-        await until(is_asked)
+        await until(is_called)
         version = await bed.client.call("Version")
         assert (await bed.runtime.received("RunPodSandbox")) == []
 
-    async def is_given_up() -> bool:
+    async def is_cancelled() -> bool:
         return await plugin.open_calls() == 0
 
     assert version.code == "OK"
-    await until(is_given_up)
+    await until(is_cancelled)
 
 
-async def test_d5_a_plugin_that_restarts_is_asked_at_once(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_d5_a_restarted_plugin_is_called_at_once(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
     await run_pod(bed)
@@ -125,7 +123,7 @@ async def test_d5_a_plugin_that_restarts_is_asked_at_once(bed: Bed, start_hook_p
         assert len(await plugin.received("PreRunPodSandboxHook")) == 1
 
 
-async def test_d6_all_plugins_are_asked_in_order_and_see_the_earlier_ones(
+async def test_d6_all_plugins_are_called_in_order_with_earlier_changes(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     first = await start_hook_plugin({"answer": {"annotations": {"by": "first", "one": "1"}}})
@@ -144,7 +142,7 @@ async def test_d6_all_plugins_are_asked_in_order_and_see_the_earlier_ones(
     assert "a-second" in conflict["conflict"]
 
 
-async def test_a_conflict_is_refused_where_the_operator_wants_it(
+async def test_a_conflict_is_rejected_with_policy_refuse(
     start_fake_runtime: StartFakeRuntime,
     start_proxy: StartProxy,
     start_cri_client: StartCriClient,
@@ -162,7 +160,7 @@ async def test_a_conflict_is_refused_where_the_operator_wants_it(
     assert "plugins one and two conflict on annotations.by" in reply.message
 
 
-async def test_a_plugin_that_comes_while_a_connection_is_copied_is_asked_from_then_on(
+async def test_a_plugin_registered_during_a_copied_connection_is_called_from_then_on(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
@@ -178,7 +176,7 @@ async def test_a_plugin_that_comes_while_a_connection_is_copied_is_asked_from_th
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-async def test_a_pod_that_wants_to_be_left_alone_is(bed: Bed, start_hook_plugin: StartHookPlugin, where: str) -> None:
+async def test_a_pod_can_opt_out_of_plugins(bed: Bed, start_hook_plugin: StartHookPlugin, where: str) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, failure_policy="Fail")
 
@@ -196,14 +194,14 @@ async def test_d10_trace_context_reaches_plugin_and_runtime(bed: Bed, start_hook
     metadata = {"traceparent": [trace], "tracestate": ["a=1", "b=2"], "baggage": ["k=v"], "authorization": ["secret"]}
     await bed.client.answer("RunPodSandbox", {"config": POD}, metadata=metadata)
 
-    told = (await last(plugin, "PreRunPodSandboxHook")).metadata
-    assert {name: told.get(name) for name in metadata} == {**metadata, "authorization": None}
+    sent = (await last(plugin, "PreRunPodSandboxHook")).metadata
+    assert {name: sent.get(name) for name in metadata} == {**metadata, "authorization": None}
     passed = (await last(bed.runtime, "RunPodSandbox")).metadata
     assert {name: passed[name] for name in metadata} == metadata
 
 
 @pytest.mark.parametrize("rule", [{"crash": True}, {"raw": b"\xff\xff\xff"}])
-async def test_a_plugin_that_crashes_or_talks_nonsense_is_ignored(
+async def test_a_plugin_that_crashes_or_returns_garbage_is_ignored(
     bed: Bed, start_hook_plugin: StartHookPlugin, rule: Json
 ) -> None:
     plugin = await start_hook_plugin(rule)
@@ -215,7 +213,7 @@ async def test_a_plugin_that_crashes_or_talks_nonsense_is_ignored(
     assert len(bed.proxy.lines("plugin failed")) == 1
 
 
-async def test_a_compressed_request_is_read(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_compressed_request_is_decoded(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"answer": {"annotations": {"by": "p"}}})
     await hooked(bed, plugin, hooks=["PreRunPodSandbox"])
 
@@ -224,10 +222,10 @@ async def test_a_compressed_request_is_read(bed: Bed, start_hook_plugin: StartHo
     assert (await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"] == {"a": "1", "by": "p"}
 
 
-async def test_a_killed_proxy_forgets_nothing(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_killed_proxy_loses_no_records(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
-    container = await create(bed, await run_pod(bed))
+    container = await create_container(bed, await run_pod(bed))
     os.kill(bed.proxy.pid, signal.SIGKILL)
     await bed.proxy.wait_for_exit()
     await bed.proxy.start()

@@ -1,4 +1,4 @@
-"""What the cases of gRPC's interoperability tests taught, on real connections of the runtime proxy."""
+"""Regressions found with gRPC's interoperability tests."""
 
 import pytest
 from hyperframe.frame import DataFrame, Frame, RstStreamFrame
@@ -13,10 +13,10 @@ CANCEL = 0x8
 
 
 @pytest.mark.parametrize("method", ["Version", "RunPodSandbox"])
-async def test_a_request_without_a_message_ends_for_the_runtime_as_it_did_for_the_client(
+async def test_end_stream_without_a_message_is_relayed_as_the_client_sent_it(
     bed: Bed, start_hook_plugin: StartHookPlugin, method: str
 ) -> None:
-    """grpc-go's servers do not tell whoever serves a call of an end that comes with the HEADERS."""
+    """grpc-go's servers do not report END_STREAM on HEADERS to the handler."""
     await hooked(bed, await start_hook_plugin())
     async with intruding(bed.proxy.socket) as caller:
         await caller.greet()
@@ -30,10 +30,8 @@ async def test_a_request_without_a_message_ends_for_the_runtime_as_it_did_for_th
     assert await bed.runtime.open_calls() == 0
 
 
-async def test_a_call_that_is_taken_back_as_it_comes_leaves_no_trace_in_the_log(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
-    """grpc-js sends a call and its end at once if it is cancelled at once."""
+async def test_a_call_cancelled_at_once_logs_nothing(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    """grpc-js sends HEADERS and RST_STREAM together if a call is cancelled at once."""
     await hooked(bed, await start_hook_plugin())
     async with intruding(bed.proxy.socket) as caller:
         await caller.greet()

@@ -1,4 +1,4 @@
-"""``governor runtime-proxy lint``: the command on files and sockets as they may be, with no proxy."""
+"""``governor runtime-proxy lint`` on files and sockets, without a proxy."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.peers import HookPlugin
 
 
-async def linted(directory: Path, *words: str) -> Outcome:
+async def lint(directory: Path, *words: str) -> Outcome:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "governor.cli.main", "runtime-proxy", f"--hook-server-dir={directory}", "lint", *words),
         stdin=asyncio.subprocess.DEVNULL,
@@ -25,12 +25,12 @@ async def linted(directory: Path, *words: str) -> Outcome:
 
 
 async def reasons(directory: Path, *words: str) -> set[str]:
-    """Each problem as its file, its key and how its reason begins."""
-    outcome = await linted(directory, "-o", "json", *words)
-    return {_written(each) for each in json.loads(outcome.out)["problems"]}
+    """Return each problem as text: kind, file, key and reason."""
+    outcome = await lint(directory, "-o", "json", *words)
+    return {_text(each) for each in json.loads(outcome.out)["problems"]}
 
 
-def _written(problem: Any) -> str:
+def _text(problem: Any) -> str:
     detail = problem["detail"]
     kind = "error" if problem["is_error"] else "warning"
     return f"{kind} {detail.get('file', '')} {detail.get('path', '')}: {detail['reason']}"
@@ -41,13 +41,13 @@ async def plugin(start_hook_plugin: StartHookPlugin) -> HookPlugin:
     return await start_hook_plugin()
 
 
-async def test_good_files_have_no_problems_and_show_who_is_asked(plugin: HookPlugin, tmp_path: Path) -> None:
+async def test_valid_files_have_no_problems_and_list_the_plugins_called(plugin: HookPlugin, tmp_path: Path) -> None:
     directory = tmp_path / "hookserver.d"
     selector = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
     plugin.register(directory, "late", ["PreRunPodSandbox"], order=2, timeout="500ms", failure_policy="Fail")
     plugin.register(directory, "early", ["PreCreateContainer"], order=1, selector=selector)
 
-    outcome = await linted(directory, "--strict")
+    outcome = await lint(directory, "--strict")
 
     assert outcome.code == 0, outcome.out
     [run] = [line.split() for line in outcome.lines if line.startswith("PreRunPodSandbox")]
@@ -61,7 +61,7 @@ async def test_every_error_is_named_with_file_and_key(plugin: HookPlugin, tmp_pa
     plugin.register(tmp_path, "policy", ["PreRunPodSandbox"], failure_policy="Perhaps", timeout="soon")
     (tmp_path / "broken.json").write_text("{")
 
-    outcome = await linted(tmp_path)
+    outcome = await lint(tmp_path)
     found = await reasons(tmp_path)
 
     assert outcome.code == 1
@@ -74,17 +74,17 @@ async def test_every_error_is_named_with_file_and_key(plugin: HookPlugin, tmp_pa
     assert "error: policy.json: timeout: 'soon' is not a duration" in outcome.out
 
 
-async def test_what_is_only_odd_is_a_warning_and_an_error_if_that_is_wanted(plugin: HookPlugin, tmp_path: Path) -> None:
+async def test_warnings_fail_only_with_strict(plugin: HookPlugin, tmp_path: Path) -> None:
     plugin.register(tmp_path, "odd", ["PreRemoveRunPodSandbox"], colour="green")
 
-    outcome, strict, found = await linted(tmp_path), await linted(tmp_path, "--strict"), await reasons(tmp_path)
+    outcome, strict, found = await lint(tmp_path), await lint(tmp_path, "--strict"), await reasons(tmp_path)
 
     assert (outcome.code, strict.code) == (0, 1)
     assert "warning odd.json colour: is an unknown key and has no effect" in found
     assert "warning odd.json runtime-hooks: PreRemoveRunPodSandbox is never called" in found
 
 
-async def test_sockets_where_nobody_answers_are_told_apart(plugin: HookPlugin, tmp_path: Path) -> None:
+async def test_unresponsive_sockets_are_reported_by_cause(plugin: HookPlugin, tmp_path: Path) -> None:
     files = tmp_path / "d"
     with socket.socket(socket.AF_UNIX) as mute, socket.socket(socket.AF_UNIX) as gone:
         mute.bind(str(tmp_path / "mute"))
@@ -105,7 +105,7 @@ async def test_sockets_where_nobody_answers_are_told_apart(plugin: HookPlugin, t
     }
 
 
-async def test_what_others_can_write_is_told(plugin: HookPlugin, tmp_path: Path) -> None:
+async def test_paths_that_others_can_write_are_reported(plugin: HookPlugin, tmp_path: Path) -> None:
     file = plugin.register(tmp_path / "d", "p", ["PreRunPodSandbox"])
     for path in (file.parent, file, plugin.socket):
         path.chmod(0o777)
@@ -120,7 +120,9 @@ async def test_what_others_can_write_is_told(plugin: HookPlugin, tmp_path: Path)
     }
 
 
-async def test_plugins_that_clash_are_told_with_each_other(start_hook_plugin: StartHookPlugin, tmp_path: Path) -> None:
+async def test_plugins_with_shared_orders_or_excessive_timeouts_are_reported(
+    start_hook_plugin: StartHookPlugin, tmp_path: Path
+) -> None:
     one, two, three = [await start_hook_plugin() for _ in range(3)]
     hooks = ["PreRunPodSandbox", "PreCreateContainer"]
     one.register(tmp_path, "one", hooks, selector={"matchLabels": {"app": "web"}}, timeout=100)
@@ -142,28 +144,28 @@ async def test_plugins_that_clash_are_told_with_each_other(start_hook_plugin: St
     assert len(await reasons(tmp_path, "--runtime-request-timeout", "240")) == 1
 
 
-async def test_a_directory_that_is_not_there_is_a_warning_as_the_proxy_runs_without_it(tmp_path: Path) -> None:
-    outcome = await linted(tmp_path / "nowhere")
+async def test_a_missing_directory_is_a_warning(tmp_path: Path) -> None:
+    outcome = await lint(tmp_path / "nowhere")
 
     assert outcome.code == 0
     assert "is not a directory, so there are no plugins" in outcome.out
 
 
-async def test_a_flag_of_the_proxy_behind_the_command_is_told_where_it_stands(tmp_path: Path) -> None:
-    outcome = await linted(tmp_path, f"--hook-server-dir={tmp_path}")
-    unknown = await linted(tmp_path, "--hook-servers")
+async def test_a_proxy_flag_after_the_command_is_rejected_with_its_place(tmp_path: Path) -> None:
+    outcome = await lint(tmp_path, f"--hook-server-dir={tmp_path}")
+    unknown = await lint(tmp_path, "--hook-servers")
 
     assert (outcome.code, unknown.code) == (2, 2)
-    stands = "--hook-server-dir must precede the command: governor runtime-proxy --hook-server-dir ... lint"
-    assert stands in outcome.err
+    message = "--hook-server-dir must precede the command: governor runtime-proxy --hook-server-dir ... lint"
+    assert message in outcome.err
     assert "No such option '--hook-servers'" in unknown.err
 
 
-async def test_a_key_that_is_null_has_no_problem(plugin: HookPlugin, tmp_path: Path) -> None:
+async def test_null_keys_are_not_reported(plugin: HookPlugin, tmp_path: Path) -> None:
     nulls = {"order": None, "timeout": None, "selector": None, "failure_policy": None}
     plugin.register(tmp_path, "p", ["PreRunPodSandbox"], **nulls)
 
-    outcome = await linted(tmp_path, "--strict")
+    outcome = await lint(tmp_path, "--strict")
 
     assert outcome.code == 0, outcome.out
     assert outcome.lines[1].split() == [
@@ -179,8 +181,8 @@ async def test_a_key_that_is_null_has_no_problem(plugin: HookPlugin, tmp_path: P
     ]
 
 
-async def test_a_directory_that_was_named_must_be_there(tmp_path: Path) -> None:
-    outcome = await linted(tmp_path, str(tmp_path / "hooksrever.d"))
+async def test_a_directory_given_as_argument_must_exist(tmp_path: Path) -> None:
+    outcome = await lint(tmp_path, str(tmp_path / "hooksrever.d"))
 
     assert outcome.code == 2
     assert "hooksrever.d' does not exist" in outcome.err

@@ -1,4 +1,4 @@
-"""Everything at once on one connection with small windows, and what remains of it."""
+"""All kinds of calls at once on one connection with small windows leave nothing behind."""
 
 import re
 
@@ -29,23 +29,23 @@ def _when(prefix: str) -> dict[str, object]:
     return {"method": "PreCreateContainerHook", "when": when}
 
 
-class Accounts(msgspec.Struct, frozen=True):
-    """What the proxy counts on its connections with the caller and the runtime, of which there is one each."""
+class FlowMetrics(msgspec.Struct, frozen=True):
+    """Flow-control metrics of the proxy's connections with the client and the runtime."""
 
     streams: float
     held: float
     unread: tuple[float, ...]
     receivable: tuple[float, ...]
-    """What the peers may send."""
+    """Receive windows."""
     sendable: tuple[float, ...]
-    """What may be sent to them."""
+    """Send windows."""
 
     @property
-    def is_calm(self) -> bool:
+    def is_idle(self) -> bool:
         return not (self.streams or self.held or any(self.unread))
 
 
-async def _accounts(proxy: RuntimeProxy) -> Accounts:
+async def _flow_metrics(proxy: RuntimeProxy) -> FlowMetrics:
     _, text = await proxy.get("/metrics")
 
     def shown(name: str) -> float:
@@ -53,7 +53,7 @@ async def _accounts(proxy: RuntimeProxy) -> Accounts:
         assert found, f"no {name} in {text}"
         return float(found[1])
 
-    return Accounts(
+    return FlowMetrics(
         shown("streams"),
         shown("held_bytes"),
         tuple(shown(f'unread_bytes{{peer="{peer}"}}') for peer in PEERS),
@@ -62,17 +62,17 @@ async def _accounts(proxy: RuntimeProxy) -> Accounts:
     )
 
 
-async def _calm(runtime: FakeRuntime, proxy: RuntimeProxy, client: CriClient) -> Accounts:
-    """The accounts, once nobody has a call under way; the caller's windows are what its frames say they are."""
+async def _when_idle(runtime: FakeRuntime, proxy: RuntimeProxy, client: CriClient) -> FlowMetrics:
+    """Return the metrics once no call is in progress; the client's windows are those that its frames imply."""
 
-    async def look() -> tuple[Accounts, ...]:
-        accounts, wire = await _accounts(proxy), await client.wire()
+    async def idle() -> tuple[FlowMetrics, ...]:
+        accounts, wire = await _flow_metrics(proxy), await client.wire()
         may_send, may_receive = accounts.receivable[0], accounts.sendable[0]
-        # The proxy, too, gives credit back only when it is worth a frame: when half of the window is due.
+        # The proxy sends WINDOW_UPDATE only when half of the window is due.
         is_agreed = wire.receive_window == may_receive and may_send / 2 < wire.send_window <= may_send
-        return (accounts,) if accounts.is_calm and is_agreed and await runtime.open_calls() == 0 else ()
+        return (accounts,) if accounts.is_idle and is_agreed and await runtime.open_calls() == 0 else ()
 
-    return (await until(look))[0]
+    return (await until(idle))[0]
 
 
 async def _storm(
@@ -96,7 +96,7 @@ async def _storm(
     await proxy.knows(1)
     client = await start_cri_client(proxy.socket, WINDOW)
     pod = (await client.answer("RunPodSandbox", {"config": {"metadata": {"name": "p"}}}))["pod_sandbox_id"]
-    before = await _calm(runtime, proxy, client)
+    before = await _when_idle(runtime, proxy, client)
     create = {
         "pod_sandbox_id": pod,
         "config": {"metadata": {"name": "{name}"}, "annotations": {"padding": "{padding}"}},
@@ -118,9 +118,9 @@ async def _storm(
     assert storm.events > 0
     assert storm.wire.errors == ()
     assert storm.wire.connections == 1
-    after = await _calm(runtime, proxy, client)
+    after = await _when_idle(runtime, proxy, client)
     assert after.receivable == before.receivable
-    # Go's peers give credit back when a quarter of the window is due: what is missing does not grow with calls.
+    # Go's peers send WINDOW_UPDATE when a quarter of the window is due; what is missing does not grow with calls.
     for sendable in (*before.sendable, *after.sendable):
         assert WINDOW - WINDOW // 4 < sendable <= WINDOW
 

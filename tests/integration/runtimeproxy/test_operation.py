@@ -1,4 +1,4 @@
-"""The runtime proxy as a process: its socket, its start and stop, a runtime that comes and goes."""
+"""The runtime proxy as a process: socket, start and stop, and a runtime that restarts."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.integration.runtimeproxy.bed import Bed, StartProxy
 from toolchain.errors import TestbedError
 
 
-async def test_d13_a_runtime_that_comes_later_is_served(
+async def test_d13_a_runtime_that_starts_later_is_used(
     start_proxy: StartProxy,
     start_cri_client: StartCriClient,
     start_server: StartServer,
@@ -41,7 +41,7 @@ async def test_d13_a_runtime_that_comes_later_is_served(
     assert [len(proxy.lines(event)) for event in ("upstream unreachable", "upstream reachable")] == [1, 1]
 
 
-async def test_d14_the_socket_is_removed_at_the_end(bed: Bed) -> None:
+async def test_d14_the_socket_is_removed_at_exit(bed: Bed) -> None:
     await bed.client.answer("Version")
     os.kill(bed.proxy.pid, signal.SIGTERM)
 
@@ -74,7 +74,9 @@ async def test_a_live_socket_is_not_stolen(bed: Bed, start_server: StartServer) 
     assert (await bed.client.call("Version")).code == "OK"
 
 
-async def test_a_file_that_is_no_socket_is_left_alone(peer_directory: MakeDirectory, start_server: StartServer) -> None:
+async def test_a_file_that_is_not_a_socket_is_not_removed(
+    peer_directory: MakeDirectory, start_server: StartServer
+) -> None:
     proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
     proxy.directory.mkdir()
     proxy.socket.write_text("precious")
@@ -88,7 +90,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(peer_directory: MakeDirect
     assert proxy.socket.read_text() == "precious"
 
 
-async def test_docker_mode_says_that_it_is_not_there(peer_directory: MakeDirectory, start_server: StartServer) -> None:
+async def test_docker_mode_is_rejected_as_unsupported(peer_directory: MakeDirectory, start_server: StartServer) -> None:
     proxy = RuntimeProxy(peer_directory(), Path("/nowhere"), "--backend-runtime-mode=Docker")
     refused = False
     try:
@@ -99,14 +101,14 @@ async def test_docker_mode_says_that_it_is_not_there(peer_directory: MakeDirecto
     assert refused
 
 
-async def test_d21_a_call_that_is_under_way_ends_before_the_proxy_does(bed: Bed) -> None:
+async def test_d21_a_call_in_progress_ends_before_the_proxy_does(bed: Bed) -> None:
     await bed.runtime.set({"method": "Status", "delay_s": 5})
     slow = asyncio.create_task(bed.client.call("Status"))
 
-    async def is_under_way() -> bool:
+    async def is_in_progress() -> bool:
         return await bed.runtime.open_calls() == 1
 
-    await until(is_under_way)
+    await until(is_in_progress)
     os.kill(bed.proxy.pid, signal.SIGTERM)
 
     assert (await slow).code == "OK"
@@ -114,17 +116,17 @@ async def test_d21_a_call_that_is_under_way_ends_before_the_proxy_does(bed: Bed)
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_a_second_signal_cuts_off_what_is_under_way_and_says_so(bed: Bed) -> None:
+async def test_a_second_signal_aborts_calls_in_progress_and_logs_it(bed: Bed) -> None:
     await bed.runtime.set({"method": "Status", "delay_s": 600})
     slow = asyncio.create_task(bed.client.call("Status"))
 
-    async def is_under_way() -> bool:
+    async def is_in_progress() -> bool:
         return await bed.runtime.open_calls() == 1
 
     async def is_stopping() -> bool:
         return bool(bed.proxy.lines("stopping"))
 
-    await until(is_under_way)
+    await until(is_in_progress)
     os.kill(bed.proxy.pid, signal.SIGTERM)
     await until(is_stopping)
     os.kill(bed.proxy.pid, signal.SIGTERM)
@@ -155,17 +157,17 @@ async def test_the_runtime_restarts_under_a_client(bed: Bed) -> None:
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
-async def test_a_client_that_does_not_read_stops_the_runtime_from_sending(
+async def test_a_client_that_does_not_read_applies_back_pressure_to_the_runtime(
     start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_hook_plugin: StartHookPlugin
 ) -> None:
-    """Bytes that no client reads do not gather in the proxy: its memory stays below what the runtime wants to send."""
+    """Unread bytes do not accumulate in the proxy: its memory stays below what the runtime sends."""
     sent = 0
     runtime = (await start_fake_runtime()).socket.with_name("flood.sock")
 
     async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         while sent < 64 * 1024 * 1024:
-            # Frames of an unknown type, which pass.
+            # Frames of an unknown type, which are relayed.
             writer.write(b"\x00\x40\x00\xee\x00\x00\x00\x00\x00" + bytes(16384))
             await writer.drain()
             sent += 16393

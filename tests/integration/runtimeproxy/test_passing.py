@@ -1,4 +1,4 @@
-"""What passes the runtime proxy: everything, with plugins and without, as if it were not there."""
+"""The runtime proxy is transparent to all calls, with and without plugins."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 class Recorder:
-    """A socket before another one that keeps all bytes of each connection, in both directions."""
+    """A forwarding socket that records all bytes of each connection in both directions."""
 
     def __init__(self) -> None:
         self.target = Path()
@@ -22,12 +22,12 @@ class Recorder:
 
     @property
     def conversation(self) -> tuple[bytes, bytes]:
-        """Of the one connection on which a client said something; the proxy's probe says nothing."""
+        """Return the bytes of the one connection with data; the proxy's probe sends none."""
         [(up, down)] = [each for each in self._all if each[0]] or [(bytearray(), bytearray())]
         return bytes(up), bytes(down)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Forward one connection."""
         up, down = bytearray(), bytearray()
         self._all.append((up, down))
         far_reader, far_writer = await asyncio.open_unix_connection(str(self.target))
@@ -67,7 +67,7 @@ async def test_without_plugins_bytes_are_identical_on_both_sides(
             await client.call("/testbed.Echo/Any", raw=b"x" * MIB)
 
             async def at_rest() -> tuple[tuple[bytes, bytes], ...]:
-                """Both as they are while nothing is on its way: at the end one of them may hear more."""
+                """Return both recordings while no bytes are in flight; at the close one side may receive more."""
                 seen = before.conversation, behind.conversation
                 return seen if list(map(len, seen[0])) == list(map(len, seen[1])) else ()
 
@@ -78,7 +78,7 @@ async def test_without_plugins_bytes_are_identical_on_both_sides(
     assert heard_before == heard_behind
 
 
-async def test_a_method_that_nobody_has_heard_of_passes(either_bed: Bed) -> None:
+async def test_an_unknown_method_passes(either_bed: Bed) -> None:
     reply = await either_bed.client.call("/runtime.v9.Future/Method", raw=b"\x01\x02")
     echoed = await either_bed.client.call("/testbed.Echo/Anything", raw=b"\xff\x00\x01")
 
@@ -91,10 +91,10 @@ async def test_d7_container_events_stream_while_other_calls_pass(either_bed: Bed
     client = either_bed.client
     async with client.stream("GetContainerEvents") as events:
 
-        async def is_listened_to() -> bool:
+        async def has_subscriber() -> bool:
             return await either_bed.runtime.open_calls() == 1
 
-        await until(is_listened_to)
+        await until(has_subscriber)
         ran = await client.answer("RunPodSandbox", {"config": {"metadata": {"name": "p", "uid": "u"}}})
         seen = await events.until(lambda progress: progress.count >= 2)
 
@@ -103,7 +103,7 @@ async def test_d7_container_events_stream_while_other_calls_pass(either_bed: Bed
 
 
 @pytest.mark.parametrize("size", [5 * MIB, 16 * MIB])
-async def test_d8_a_large_answer_passes(either_bed: Bed, size: int) -> None:
+async def test_d8_a_large_response_passes(either_bed: Bed, size: int) -> None:
     await either_bed.runtime.set({"method": "ListContainers", "answer_bytes": size})
 
     reply = await either_bed.client.call("ListContainers")
@@ -160,7 +160,7 @@ async def test_d11_response_headers_trailers_and_status_details_pass(either_bed:
     assert reply.details == tuple(details)
 
 
-async def test_a_call_that_is_cancelled_ends_at_the_runtime_too(either_bed: Bed) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_runtime(either_bed: Bed) -> None:
     await either_bed.runtime.set({"method": "Status", "hang": True})
 
     reply = await either_bed.client.call("Status", cancel_after_s=0.2)
@@ -172,7 +172,7 @@ async def test_a_call_that_is_cancelled_ends_at_the_runtime_too(either_bed: Bed)
     await until(is_over)
 
 
-async def test_images_go_to_a_socket_of_their_own(
+async def test_image_calls_go_to_a_separate_socket(
     start_fake_runtime: StartFakeRuntime, start_proxy: StartProxy, start_cri_client: StartCriClient
 ) -> None:
     runtime, images = await start_fake_runtime(), await start_fake_runtime()

@@ -1,4 +1,4 @@
-"""Plugins that break the rules: under Fail no call passes, under Ignore none is hindered, and they may come back."""
+"""Misbehaving plugins: policy Fail rejects every call, Ignore lets every call pass, and plugins may recover."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from testbed.cri.peers import register
 from testbed.cri.rude_plugin import FRAME_BYTES, Asked, RudePlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
-from tests.integration.runtimeproxy.calls import POD, create, hooked, last, run_pod
+from tests.integration.runtimeproxy.calls import POD, create_container, hooked, last, run_pod
 from tests.integration.runtimeproxy.faults import CHANGE, FAULTS, answer_well
 
 MIB = 1024 * 1024
@@ -29,8 +29,8 @@ async def rude(peer_directory: MakeDirectory) -> AsyncIterator[RudePlugin]:
         yield plugin
 
 
-async def in_force(bed: Bed, plugin: RudePlugin, policy: str, allowed: str = "5s") -> None:
-    keys = {"failure_policy": policy, "timeout": allowed}
+async def register_rude(bed: Bed, plugin: RudePlugin, policy: str, plugin_timeout: str = "5s") -> None:
+    keys = {"failure_policy": policy, "timeout": plugin_timeout}
     register(plugin.socket, bed.proxy.plugins, "rude", ["PreRunPodSandbox"], **keys)
     await bed.proxy.knows(1)
 
@@ -39,15 +39,15 @@ async def annotations_at_the_runtime(bed: Bed) -> Json:
     return dict((await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"])
 
 
-async def passes_well(bed: Bed, after: str = "") -> None:
-    """The plugin that is well again is asked, and what it says is done."""
+async def passes_with_change(bed: Bed, after: str = "") -> None:
+    """Check that the recovered plugin is called and its change applied."""
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
     assert (reply.code, reply.message) == ("OK", ""), after
     assert await annotations_at_the_runtime(bed) == {**SENT, "by": "rude"}, after
 
 
-async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
-    await in_force(bed, rude, "Fail")
+async def test_fail_lets_no_call_pass_a_misbehaving_plugin(bed: Bed, rude: RudePlugin) -> None:
+    await register_rude(bed, rude, "Fail")
     before = bed.proxy.resident_bytes()
     for number, fault in enumerate(FAULTS):
         rude.act = fault
@@ -56,46 +56,46 @@ async def test_fail_lets_no_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, r
         assert reply.message.startswith("plugin rude rejected PreRunPodSandbox: "), fault.__name__
         assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
         rude.act = answer_well
-        await passes_well(bed, fault.__name__)
+        await passes_with_change(bed, fault.__name__)
 
     assert len(rude.asked) >= 2 * len(FAULTS)
     assert bed.proxy.resident_bytes() - before < 48 * MIB
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_ignore_lets_every_call_pass_a_plugin_that_breaks_the_rules(bed: Bed, rude: RudePlugin) -> None:
-    await in_force(bed, rude, "Ignore")
+async def test_ignore_lets_every_call_pass_a_misbehaving_plugin(bed: Bed, rude: RudePlugin) -> None:
+    await register_rude(bed, rude, "Ignore")
     for fault in FAULTS:
         rude.act = fault
         await run_pod(bed)
         assert await annotations_at_the_runtime(bed) == SENT, fault.__name__
         rude.act = answer_well
-        await passes_well(bed, fault.__name__)
+        await passes_with_change(bed, fault.__name__)
 
     assert len(rude.asked) >= 2 * len(FAULTS)
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_an_answer_that_comes_too_late_is_not_applied(bed: Bed, rude: RudePlugin) -> None:
-    """Neither to its own call nor to the next one."""
+async def test_a_late_response_is_not_applied(bed: Bed, rude: RudePlugin) -> None:
+    """It changes neither its own call nor the next one."""
 
-    async def answer_when_given_up(asked: Asked) -> None:
+    async def answer_when_cancelled(asked: Asked) -> None:
         await asked.given_up.wait()
         await asked.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
 
-    await in_force(bed, rude, "Ignore", "3s")
+    await register_rude(bed, rude, "Ignore", "3s")
     for _ in range(3):
-        rude.act = answer_when_given_up
+        rude.act = answer_when_cancelled
         await run_pod(bed)
         assert await annotations_at_the_runtime(bed) == SENT
         rude.act = answer_well
-        await passes_well(bed)
+        await passes_with_change(bed)
 
     assert rude.connections == 1
 
 
-async def test_a_plugin_that_is_left_alone_is_tried_on_another_connection(bed: Bed, rude: RudePlugin) -> None:
-    """The first one is stuck for ever within a frame that it will never get."""
+async def test_a_plugin_with_an_open_circuit_is_tried_on_a_new_connection(bed: Bed, rude: RudePlugin) -> None:
+    """The first connection is stuck within an incomplete frame."""
 
     async def be_stuck_at_first(asked: Asked) -> None:
         if rude.connections == 1:
@@ -104,18 +104,18 @@ async def test_a_plugin_that_is_left_alone_is_tried_on_another_connection(bed: B
             await asked.answer(CHANGE)
 
     rude.act = be_stuck_at_first
-    await in_force(bed, rude, "Ignore", "2s")
+    await register_rude(bed, rude, "Ignore", "2s")
 
     async def is_applied() -> bool:
         await run_pod(bed)
         return "by" in await annotations_at_the_runtime(bed)
 
     await until(is_applied)
-    await passes_well(bed)
+    await passes_with_change(bed)
     assert rude.connections == 2
 
 
-async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: Bed, rude: RudePlugin) -> None:
+async def test_a_response_of_64_mib_is_cut_off(bed: Bed, rude: RudePlugin) -> None:
     sent = 0
 
     async def answer_without_end(asked: Asked) -> None:
@@ -126,7 +126,7 @@ async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: B
             sent += FRAME_BYTES
 
     rude.act = answer_without_end
-    await in_force(bed, rude, "Fail", "50s")
+    await register_rude(bed, rude, "Fail", "50s")
     before = bed.proxy.resident_bytes()
 
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
@@ -137,9 +137,7 @@ async def test_a_plugin_that_answers_64_mib_within_its_windows_is_stopped(bed: B
     assert await bed.runtime.received("RunPodSandbox") == []
 
 
-async def test_a_server_that_says_nothing_at_all_costs_no_more_than_its_time(
-    bed: Bed, peer_directory: MakeDirectory
-) -> None:
+async def test_a_mute_server_costs_no_more_than_its_timeout(bed: Bed, peer_directory: MakeDirectory) -> None:
     directory = peer_directory()
     directory.mkdir()
 
@@ -160,59 +158,57 @@ async def test_a_server_that_says_nothing_at_all_costs_no_more_than_its_time(
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_plugin_whose_socket_goes_and_comes_is_asked_whenever_it_is_there(
+async def test_a_plugin_that_stops_and_starts_is_called_whenever_it_runs(
     bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
 ) -> None:
-    """It costs no time while it is away, so it is tried each time, more often than a hanging one would be."""
+    """An unreachable plugin fails at once, so it is tried each time and its circuit stays closed."""
     plugin = await start_hook_plugin({"answer": {"annotations": {"by": "rude"}}})
     await hooked(bed, plugin, failure_policy=policy, hooks=["PreRunPodSandbox"])
-    await passes_well(bed)
+    await passes_with_change(bed)
     for _ in range(2):
         await plugin.stop()
         Path(plugin.socket).unlink(missing_ok=True)
         away = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=20, at_once=4)
         assert away.statuses == ({"UNAVAILABLE": 20} if policy == "Fail" else {"OK": 20})
         await plugin.start()
-        await passes_well(bed)
+        await passes_with_change(bed)
 
     assert len(await bed.runtime.received("RunPodSandbox")) == (3 if policy == "Fail" else 43)
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_plugin_that_hangs_again_and_again_is_left_alone_and_tried_by_one_call(
+async def test_the_circuit_of_a_hanging_plugin_opens_and_one_call_tries_it(
     bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, failure_policy=policy, timeout="2s", hooks=["PreRunPodSandbox"])
 
     async def calls(count: int, at_once: int) -> int:
-        """How many questions that many calls were worth."""
+        """Make that many calls and return the number of plugin calls."""
         before = len(await plugin.received())
         seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=count, at_once=at_once)
         assert seen.statuses == ({"UNAVAILABLE": count} if policy == "Fail" else {"OK": count})
         return len(await plugin.received()) - before
 
-    async def one_more_is_asked() -> int:
+    async def one_more_is_called() -> int:
         return await calls(10, 10)
 
     assert await calls(5, 1) == 5
-    assert await until(one_more_is_asked) == 1
+    assert await until(one_more_is_called) == 1
     await plugin.set({"answer": {"annotations": {"by": "rude"}}})
 
-    async def is_trusted_again() -> bool:
+    async def has_recovered() -> bool:
         await bed.client.call("RunPodSandbox", {"config": POD})
         return "OK" in (await plugin.statuses())["PreRunPodSandboxHook"]
 
-    await until(is_trusted_again)
+    await until(has_recovered)
     before = len(await plugin.received())
     again = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=10)
     assert again.statuses == {"OK": 10}
     assert len(await plugin.received()) == before + 10
 
 
-async def test_a_plugin_that_says_itself_that_its_time_is_over_hangs_all_the_same(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
+async def test_a_deadline_exceeded_status_counts_as_a_timeout(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"status": {"code": "DEADLINE_EXCEEDED", "message": "context deadline exceeded"}})
     await hooked(bed, plugin, hooks=["PreRunPodSandbox"])
 
@@ -220,17 +216,15 @@ async def test_a_plugin_that_says_itself_that_its_time_is_over_hangs_all_the_sam
     assert seen.statuses == {"OK": 5}
     assert len(await plugin.received()) == 5
 
-    async def one_more_is_asked() -> int:
+    async def one_more_is_called() -> int:
         before = len(await plugin.received())
         await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=10)
         return len(await plugin.received()) - before
 
-    assert await until(one_more_is_asked) == 1
+    assert await until(one_more_is_called) == 1
 
 
-async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
-    bed: Bed, start_hook_plugin: StartHookPlugin
-) -> None:
+async def test_several_hanging_plugins_leave_time_for_the_runtime(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"hang": True})
     for number in range(3):
         await hooked(bed, plugin, name=f"p-{number}", timeout=30, hooks=["PreRunPodSandbox"])
@@ -242,13 +236,13 @@ async def test_several_hanging_plugins_together_leave_the_runtime_its_time(
     assert len(await plugin.received()) == 3
 
 
-async def test_no_hook_of_fail_lets_a_call_pass_a_plugin_that_fails(
+async def test_fail_lets_no_call_pass_a_failing_plugin_at_any_hook(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, name="guard", failure_policy="Fail", timeout="2s")
     pod = await run_pod(bed)
-    container = await create(bed, pod)
+    container = await create_container(bed, pod)
     await bed.runtime.forget()
     requests: dict[str, Json] = {
         "RunPodSandbox": {"config": POD},

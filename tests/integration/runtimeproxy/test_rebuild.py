@@ -1,4 +1,4 @@
-"""A node full of pods: what a killed proxy learns anew of them, and what that costs."""
+"""A node full of pods: records that a restarted proxy rebuilds, and the cost of it."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from testbed.cri.fixtures import StartCriClient, StartHookPlugin
 from testbed.cri.peers import HookPlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
-from tests.integration.runtimeproxy.calls import ALL, create, hooked, last, run_pod
+from tests.integration.runtimeproxy.calls import ALL, create_container, hooked, last, run_pod
 
 PODS = 500
 MIB = 1024 * 1024
@@ -22,7 +22,7 @@ Found = TypeVar("Found")
 
 
 async def for_each(things: Iterable[Thing], act: Callable[[Thing], Awaitable[Found]]) -> list[Found]:
-    """Do something with each of many things, some at a time; what came of it."""
+    """Run ``act`` on each item with bounded concurrency and return the results."""
     turn = asyncio.Semaphore(WORKERS)
 
     async def one(thing: Thing) -> Found:
@@ -66,7 +66,7 @@ def container(number: int, name: str) -> Json:
 
 
 async def populate(bed: Bed) -> tuple[list[str], list[str]]:
-    """Pods with one container or two; the ids of the pods and of the containers."""
+    """Run pods with one or two containers; return the ids of pods and containers."""
 
     async def run(number: int) -> tuple[str, list[str]]:
         answer = await bed.client.answer("RunPodSandbox", {"config": pod(number), "runtime_handler": "runc"})
@@ -85,8 +85,8 @@ def key_of(request: Json) -> tuple[str, str]:
     return request["pod_meta"]["uid"], request["container_meta"]["name"]
 
 
-async def told(bed: Bed, plugin: HookPlugin, containers: list[str]) -> dict[str, Json]:
-    """All that plugins are told of each container and its pod."""
+async def hook_requests(bed: Bed, plugin: HookPlugin, containers: list[str]) -> dict[str, Json]:
+    """Return the hook request for each container and its pod."""
     await plugin.forget()
 
     async def start(container_id: str) -> None:
@@ -103,7 +103,7 @@ async def restart(bed: Bed) -> None:
     await bed.proxy.start()
 
 
-async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_each(
+async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
@@ -118,7 +118,7 @@ async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_eac
     await bed.proxy.metric_becomes('governor_proxy_records{kind="sandbox"}', len(pods))
     await bed.proxy.metric_becomes('governor_proxy_records{kind="container"}', len(containers))
     asked = await bed.runtime.statuses()
-    after = await told(bed, plugin, containers)
+    after = await hook_requests(bed, plugin, containers)
     rebuilt = bed.proxy.resident_bytes()
 
     async def stop(pod_id: str) -> None:
@@ -136,7 +136,7 @@ async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_eac
     assert len(before) == len(after) == len(containers) == PODS * 3 // 2
     for container_id, known in after.items():
         request = before[key_of(known)]
-        # A container that is to be created has no id yet.
+        # A container has no id before it is created.
         expected = {**request, "container_meta": {**request["container_meta"], "id": container_id}}
         for field in {*known, *expected}:
             assert known.get(field) == expected.get(field), field
@@ -144,10 +144,10 @@ async def test_500_pods_are_learnt_anew_field_by_field_with_one_question_for_eac
     assert max(full, rebuilt) < 96 * MIB
 
 
-async def test_who_is_asked_for_before_all_is_learnt_costs_no_list_of_everything(
+async def test_a_call_before_the_rebuild_has_finished_fetches_only_its_own_records(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    """Kubelet may be there at once, while the runtime takes its time to tell of what it has."""
+    """Kubelet may call at once, while the runtime is slow to list what it has."""
     plugin = await start_hook_plugin()
     await hooked(bed, plugin, failure_policy="Fail", hooks=[*ALL])
     ran = await bed.client.answer("RunPodSandbox", {"config": pod(1)})
@@ -157,7 +157,7 @@ async def test_who_is_asked_for_before_all_is_learnt_costs_no_list_of_everything
     await bed.runtime.forget()
     await restart(bed)
 
-    known = await told(bed, plugin, containers)
+    known = await hook_requests(bed, plugin, containers)
 
     lists = await bed.runtime.received("ListContainers")
     assert {each["pod_meta"]["name"] for each in known.values()} == {"web-1"}
@@ -166,13 +166,13 @@ async def test_who_is_asked_for_before_all_is_learnt_costs_no_list_of_everything
     assert len(await bed.runtime.received("PodSandboxStatus")) <= WORKERS
 
 
-async def test_after_an_update_that_may_have_been_done_the_runtime_is_asked_what_it_has(
+async def test_after_an_update_with_unknown_outcome_the_record_is_fetched_again(
     bed: Bed, start_cri_client: StartCriClient, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin()
     await hooked(bed, plugin)
     pod_id = await run_pod(bed, linux={"resources": {"cpu_shares": "1"}})
-    container_id = await create(bed, pod_id)
+    container_id = await create_container(bed, pod_id)
     behind = await start_cri_client(bed.runtime.socket)
     update = {"container_id": container_id, "linux": {"cpu_shares": "900"}}
     pod_update = {"pod_sandbox_id": pod_id, "resources": {"cpu_shares": "800"}}

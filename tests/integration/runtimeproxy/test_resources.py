@@ -1,4 +1,4 @@
-"""Resources that no cgroup file of this machine shows, as the runtime receives them: unified, huge pages, swap."""
+"""Resources that cannot be checked in cgroup files here: unified, huge pages and swap, as the runtime receives them."""
 
 import json
 
@@ -8,7 +8,7 @@ from testbed.cri.control import Json
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
 from tests.integration.runtimeproxy.bed import Bed, StartRealBed
-from tests.integration.runtimeproxy.calls import create, hooked, last, run_pod
+from tests.integration.runtimeproxy.calls import create_container, hooked, last, run_pod
 
 SENT: Json = {
     "cpu_shares": "100",
@@ -39,7 +39,7 @@ RECEIVED: Json = {
 async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_entry(
     bed: Bed, start_hook_plugin: StartHookPlugin, *, echo: bool
 ) -> None:
-    """A pod, a container and an update of it; by plugins that answer only what they set, and that repeat the rest."""
+    """A pod, a container and an update, with plugins that return only what they set, and with plugins that echo."""
     whole = RECEIVED if echo else ANSWERED
     plugin = await start_hook_plugin(
         {"method": "PreRunPodSandboxHook", "answer": {"resources": whole}},
@@ -48,7 +48,7 @@ async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_en
     await hooked(bed, plugin, failure_policy="Fail")
 
     pod = await run_pod(bed, linux={"resources": SENT})
-    one = await create(bed, pod, linux={"resources": SENT})
+    one = await create_container(bed, pod, linux={"resources": SENT})
     await bed.client.answer("UpdateContainerResources", {"container_id": one, "linux": {"unified": {"pids.max": "9"}}})
 
     asked = await last(plugin, "PreCreateContainerHook")
@@ -57,14 +57,14 @@ async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_en
     pod_received = (await last(bed.runtime, "RunPodSandbox")).request["config"]["linux"]["resources"]
     received = (await last(bed.runtime, "CreateContainer")).request["config"]["linux"]["resources"]
     assert pod_received == received == RECEIVED
-    # Of the container it is known already what the plugin wants: the update stays as partial as it came.
+    # The record already has the plugin's values, so the update stays partial.
     assert (await last(bed.runtime, "UpdateContainerResources")).request["linux"] == {"unified": {"pids.max": "9"}}
     told = (await last(plugin, "PreUpdateContainerResourcesHook")).request["container_resources"]
     assert told == {**RECEIVED, "unified": {**RECEIVED["unified"], "pids.max": "9"}}
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
-async def test_unified_and_swap_that_a_plugin_sets_arrive_in_the_specification_of_a_real_container(
+async def test_unified_and_swap_set_by_a_plugin_reach_the_spec_of_a_real_container(
     recipe: str,
     start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,

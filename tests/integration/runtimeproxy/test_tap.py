@@ -1,4 +1,4 @@
-"""``governor runtime-proxy tap``: the live view of calls of a running proxy."""
+"""``governor runtime-proxy tap`` with a running proxy."""
 
 import asyncio
 import json
@@ -16,28 +16,28 @@ from testbed.commands import Outcome, Running
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
-from tests.integration.runtimeproxy.calls import POD, create, hooked, run_pod
+from tests.integration.runtimeproxy.calls import POD, create_container, hooked, run_pod
 
 
 class Tapped:
-    """A tap that is open; its outcome is there when it has ended."""
+    """An open tap; its outcome is set when it has ended."""
 
     outcome: Outcome
 
     @property
     def calls(self) -> list[Any]:
-        """The calls that it has told."""
+        """Return the calls that it printed."""
         return [line for line in self.lines if line["type"] == "call"]
 
     @property
     def lines(self) -> list[Any]:
-        """All that it has told."""
+        """Return all lines that it printed."""
         return [json.loads(line) for line in self.outcome.lines]
 
 
 @asynccontextmanager
 async def tapped(bed: Bed, *words: str) -> AsyncIterator[Tapped]:
-    """Look until as many calls were shown as ``words`` count."""
+    """Run a tap until it has shown as many calls as its ``--count``."""
     running = await bed.proxy.start_command("tap", "-o", "json", *words)
     tap = Tapped()
     await running.said('"opened"')
@@ -46,7 +46,7 @@ async def tapped(bed: Bed, *words: str) -> AsyncIterator[Tapped]:
     assert tap.outcome.code == 0, tap.outcome.err
 
 
-async def test_calls_are_shown_with_what_they_are_about_and_what_plugins_did(
+async def test_calls_are_shown_with_their_subject_and_the_plugins_changes(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin(
@@ -57,7 +57,7 @@ async def test_calls_are_shown_with_what_they_are_about_and_what_plugins_did(
     async with tapped(bed, "--count", "4") as tap:
         await bed.client.answer("Version")
         sandbox = await run_pod(bed)
-        container = await create(bed, sandbox)
+        container = await create_container(bed, sandbox)
         await bed.client.answer("ContainerStatus", {"container_id": container})
 
     version, run, created, status = tap.calls
@@ -85,7 +85,7 @@ async def test_calls_are_shown_with_what_they_are_about_and_what_plugins_did(
     }
 
 
-async def test_copied_connections_come_again_and_are_shown_without_plugins(bed: Bed) -> None:
+async def test_copied_connections_reconnect_and_are_shown_without_plugins(bed: Bed) -> None:
     await bed.client.answer("Version")
     assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
 
@@ -102,7 +102,7 @@ async def test_copied_connections_come_again_and_are_shown_without_plugins(bed: 
     await bed.proxy.metric_becomes("governor_proxy_taps", 0)
 
 
-async def test_a_client_that_comes_when_nobody_looks_any_more_is_copied_again(bed: Bed) -> None:
+async def test_a_client_that_connects_after_the_tap_is_copied_again(bed: Bed) -> None:
     async with tapped(bed, "--count", "1"):
         await bed.client.answer("Version")
     await bed.proxy.metric_becomes("governor_proxy_taps", 0)
@@ -114,13 +114,13 @@ async def test_a_client_that_comes_when_nobody_looks_any_more_is_copied_again(be
     assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
 
 
-async def test_refusals_and_cancelled_calls_are_shown_with_their_reason(
+async def test_rejected_and_cancelled_calls_are_shown_with_their_reason(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     status = {"code": "PERMISSION_DENIED", "message": "no"}
-    refusing = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
+    rejecting = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
     hanging = await start_hook_plugin({"hang": True})
-    await hooked(bed, refusing, name="strict", hooks=["PreRunPodSandbox"], failure_policy="Fail")
+    await hooked(bed, rejecting, name="strict", hooks=["PreRunPodSandbox"], failure_policy="Fail")
     await hooked(bed, hanging, name="slow", hooks=["PreCreateContainer"], timeout=30)
 
     async with tapped(bed, "--errors", "--count", "2") as tap:
@@ -129,32 +129,34 @@ async def test_refusals_and_cancelled_calls_are_shown_with_their_reason(
         request = {"pod_sandbox_id": "s", "config": {"metadata": {"name": "main"}}, "sandbox_config": POD}
         async with bed.client.stream("CreateContainer", request):
 
-            async def is_asked() -> bool:
+            async def is_called() -> bool:
                 return await hanging.open_calls() == 1
 
-            await until(is_asked)
+            await until(is_called)
 
-    refused, cancelled = tap.calls
-    assert (refused["outcome"], refused["status"]) == ("refused", "PERMISSION_DENIED")
-    assert refused["trail"]["refusal"] == "plugin strict rejected PreRunPodSandbox: no"
+    rejected, cancelled = tap.calls
+    assert (rejected["outcome"], rejected["status"]) == ("refused", "PERMISSION_DENIED")
+    assert rejected["trail"]["refusal"] == "plugin strict rejected PreRunPodSandbox: no"
     assert cancelled["outcome"] == "cancelled"
     assert [(each["plugin"], each["error"]) for each in cancelled["trail"]["asked"]] == [
         ("slow", "the call ended before the plugin responded")
     ]
 
 
-async def test_a_call_about_which_nobody_can_be_asked_says_why(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_call_for_which_no_plugin_can_be_called_is_shown_with_the_reason(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
     await hooked(bed, await start_hook_plugin())
 
     async with tapped(bed, "--errors", "--count", "1") as tap:
-        await bed.client.call("StartContainer", {"container_id": "nobody"})
+        await bed.client.call("StartContainer", {"container_id": "unknown"})
 
     [call] = tap.calls
-    assert (call["held"], call["subject"]) == (True, {"container_id": "nobody"})
-    assert call["trail"]["unasked"].startswith("container 'nobody' is unknown to the runtime proxy")
+    assert (call["held"], call["subject"]) == (True, {"container_id": "unknown"})
+    assert call["trail"]["unasked"].startswith("container 'unknown' is unknown to the runtime proxy")
 
 
-async def test_only_what_is_wanted_is_shown(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_only_matching_calls_are_shown(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     await hooked(bed, await start_hook_plugin())
     async with (
         tapped(bed, "--method", "run*", "--count", "2") as by_method,
@@ -170,7 +172,7 @@ async def test_only_what_is_wanted_is_shown(bed: Bed, start_hook_plugin: StartHo
     assert all(call["held"] for call in held.calls)
 
 
-async def test_people_read_a_line_for_each_call_and_end_it_with_control_c(bed: Bed) -> None:
+async def test_text_output_has_a_line_per_call_and_ends_on_ctrl_c(bed: Bed) -> None:
     running = await bed.proxy.start_command("tap")
 
     async def is_open() -> bool:
@@ -189,7 +191,7 @@ async def test_people_read_a_line_for_each_call_and_end_it_with_control_c(bed: B
 
 
 @pytest.mark.parametrize(("output", "code"), [("> /dev/full", 10), ("| head -n 1", 141)])
-async def test_a_tap_whose_lines_cannot_be_written_ends_without_a_trace(output: str, code: int, bed: Bed) -> None:
+async def test_a_tap_whose_output_is_closed_ends_without_a_traceback(output: str, code: int, bed: Bed) -> None:
     command = f"{{ {shlex.join([*bed.proxy.command(), 'tap'])}; echo ended with $? >&2; }} {output}"
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -208,15 +210,15 @@ async def test_a_tap_whose_lines_cannot_be_written_ends_without_a_trace(output: 
     assert "defect" not in outcome.err
 
 
-async def test_a_reader_that_does_not_keep_up_loses_lines_and_delays_no_call(bed: Bed) -> None:
-    """It reads nothing until thousands of calls have ended: more than fit into sockets and the proxy's queue."""
+async def test_lines_of_a_slow_reader_are_dropped_and_no_call_is_delayed(bed: Bed) -> None:
+    """It reads nothing until thousands of calls have ended, more than socket buffers and the proxy's queue hold."""
     with socket.socket(socket.AF_UNIX) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(str(bed.proxy.socket.with_name("proxy-control.sock")))
         slow.sendall(b"GET /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n")
         await bed.proxy.metric_becomes("governor_proxy_taps", 1)
         repeated = await bed.client.repeat("Version", count=5000, at_once=8)
-        # The reader wakes up; what it was told meanwhile comes, and then how much it has lost.
+        # The reader resumes and receives the queued lines, then the number of dropped ones.
         slow.settimeout(60)
         seen = b""
         while b'"lost"' not in seen or not seen.endswith(b"\r\n"):
@@ -229,16 +231,16 @@ async def test_a_reader_that_does_not_keep_up_loses_lines_and_delays_no_call(bed
     assert lost > 0
 
 
-async def test_a_stream_that_was_open_before_is_shown_when_it_ends(
+async def test_a_stream_opened_before_the_tap_is_shown_when_it_ends(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     await hooked(bed, await start_hook_plugin())
     async with bed.client.stream("GetContainerEvents"):
 
-        async def is_under_way() -> bool:
+        async def is_in_progress() -> bool:
             return await bed.runtime.open_calls() == 1
 
-        await until(is_under_way)
+        await until(is_in_progress)
         async with tapped(bed, "--method", "GetContainerEvents", "--count", "1") as tap:
             await bed.runtime.kill()
 
@@ -247,7 +249,7 @@ async def test_a_stream_that_was_open_before_is_shown_when_it_ends(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_tap_ends_with_the_proxy_and_says_so(bed: Bed, number: signal.Signals) -> None:
+async def test_a_tap_ends_with_an_error_when_the_proxy_ends(bed: Bed, number: signal.Signals) -> None:
     running = await bed.proxy.start_command("tap", "-o", "json")
     await running.said('"opened"')
     os.kill(bed.proxy.pid, number)

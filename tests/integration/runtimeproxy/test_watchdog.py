@@ -1,4 +1,4 @@
-"""What the running proxy tells systemd, and ``/healthz``; the unit with which systemd runs it."""
+"""Notifications of the running proxy to systemd, ``/healthz``, and the systemd unit."""
 
 import asyncio
 import configparser
@@ -20,39 +20,39 @@ from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
 
 UNIT = Path(__file__).parents[3] / "deploy/systemd/governor-runtime-proxy.service"
-PATIENCE_S = 0.6
-PATIENCE = {"WATCHDOG_USEC": str(int(PATIENCE_S * 1_000_000))}
+WATCHDOG_S = 0.6
+WATCHDOG = {"WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000))}
 
 
 class Manager:
-    """The socket of a service manager, and what it was told."""
+    """Notification socket of a service manager, and what it received."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self.told: list[str] = []
+        self.received: list[str] = []
 
-    def hear(self) -> list[str]:
-        """All that was told until now."""
+    def read(self) -> list[str]:
+        """Return all notifications so far."""
         while True:
             try:
-                self.told += self._socket.recv(4096).decode().splitlines()
+                self.received += self._socket.recv(4096).decode().splitlines()
             except BlockingIOError:
-                return self.told
+                return self.received
 
-    async def hears(self, word: str, times: int = 1) -> None:
-        """Wait until it was told something so often from now on."""
-        before = self.hear().count(word)
+    async def receives(self, word: str, times: int = 1) -> None:
+        """Wait until a notification arrives that many more times."""
+        before = self.read().count(word)
 
-        async def look() -> bool:
-            return self.hear().count(word) >= before + times
+        async def has_arrived() -> bool:
+            return self.read().count(word) >= before + times
 
-        await until(look)
+        await until(has_arrived)
 
-    async def hears_nothing_for(self, seconds: float) -> bool:
-        """Whether nobody says anything for so long."""
-        before = len(self.hear())
+    async def receives_nothing_for(self, seconds: float) -> bool:
+        """Return whether no notification arrives for this long."""
+        before = len(self.read())
         await asyncio.sleep(seconds)
-        return len(self.hear()) == before
+        return len(self.read()) == before
 
 
 @contextmanager
@@ -71,29 +71,29 @@ async def managed(
     peer_directory: MakeDirectory,
     tmp_path: Path,
 ) -> AsyncIterator[tuple[Bed, Manager]]:
-    """A proxy that was started by a service manager with a watchdog."""
+    """Return a proxy started by a service manager with a watchdog."""
     with managing(str(tmp_path / "notify")) as manager:
         runtime = await start_fake_runtime()
         proxy = RuntimeProxy(peer_directory(), runtime.socket)
-        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **PATIENCE}
+        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **WATCHDOG}
         await start_server(proxy)
         yield Bed(runtime, proxy, await start_cri_client(proxy.socket)), manager
 
 
-async def test_it_is_ready_when_it_serves_then_alive_and_says_when_it_stops(managed: tuple[Bed, Manager]) -> None:
+async def test_ready_watchdog_and_stopping_are_notified(managed: tuple[Bed, Manager]) -> None:
     bed, manager = managed
-    await manager.hears("WATCHDOG=1", times=3)
+    await manager.receives("WATCHDOG=1", times=3)
     os.kill(bed.proxy.pid, signal.SIGTERM)
     assert await bed.proxy.wait_for_exit() == 0
 
-    told = [line for line in manager.hear() if not line.startswith("STATUS=")]
+    received = [line for line in manager.read() if not line.startswith("STATUS=")]
 
-    assert told[0] == "READY=1"
-    assert set(told[1:-1]) == {"WATCHDOG=1"}
-    assert told[-1] == "STOPPING=1"
+    assert received[0] == "READY=1"
+    assert set(received[1:-1]) == {"WATCHDOG=1"}
+    assert received[-1] == "STOPPING=1"
 
 
-async def test_it_is_ready_though_the_runtime_is_away(
+async def test_ready_is_notified_without_a_runtime(
     peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
 ) -> None:
     with managing(str(tmp_path / "notify")) as manager:
@@ -102,72 +102,74 @@ async def test_it_is_ready_though_the_runtime_is_away(
         await start_server(proxy)
 
         async def is_ready() -> bool:
-            return "READY=1" in manager.hear()
+            return "READY=1" in manager.read()
 
         await until(is_ready)
 
 
-async def test_an_abstract_socket_is_told_too(
+async def test_an_abstract_socket_is_notified(
     peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
 ) -> None:
     name = f"governor-test-{os.getpid()}-{tmp_path.name}"
     with managing(f"\0{name}") as manager:
         proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
-        proxy.variables = {"NOTIFY_SOCKET": f"@{name}", **PATIENCE}
+        proxy.variables = {"NOTIFY_SOCKET": f"@{name}", **WATCHDOG}
         await start_server(proxy)
-        await manager.hears("WATCHDOG=1")
+        await manager.receives("WATCHDOG=1")
 
 
-async def test_a_loop_that_is_stuck_says_nothing(managed: tuple[Bed, Manager]) -> None:
+async def test_a_stuck_event_loop_sends_no_notifications(managed: tuple[Bed, Manager]) -> None:
     bed, manager = managed
-    await manager.hears("WATCHDOG=1")
+    await manager.receives("WATCHDOG=1")
     await bed.proxy.pause()
     try:
-        assert await manager.hears_nothing_for(2 * PATIENCE_S)
+        assert await manager.receives_nothing_for(2 * WATCHDOG_S)
     finally:
         bed.proxy.resume()
-    await manager.hears("WATCHDOG=1")
+    await manager.receives("WATCHDOG=1")
 
 
-async def test_a_hanging_runtime_is_not_held_against_the_proxy(managed: tuple[Bed, Manager]) -> None:
+async def test_a_hanging_runtime_does_not_fail_the_self_check(managed: tuple[Bed, Manager]) -> None:
     bed, manager = managed
     await bed.runtime.pause()
     try:
-        await manager.hears("WATCHDOG=1", times=3)
+        await manager.receives("WATCHDOG=1", times=3)
         assert (await bed.proxy.get("/healthz"))[0] == 200
     finally:
         bed.runtime.resume()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_a_proxy_whose_socket_is_gone_is_neither_alive_nor_healthy(
+async def test_a_proxy_without_its_socket_is_neither_alive_nor_healthy(
     managed: tuple[Bed, Manager], replaced: bool
 ) -> None:
     bed, manager = managed
 
-    async def has_told() -> bool:
-        return any(line.startswith("STATUS=not serving") for line in manager.hear())
+    async def is_notified() -> bool:
+        return any(line.startswith("STATUS=not serving") for line in manager.read())
 
-    await manager.hears("WATCHDOG=1")
+    await manager.receives("WATCHDOG=1")
     bed.proxy.socket.unlink()
     if replaced:
         bed.proxy.socket.write_text("precious")
 
     status, why = await bed.proxy.get("/healthz")
-    await until(has_told)
+    await until(is_notified)
 
     assert status == 503
     assert ("was replaced by another program" if replaced else "No such file or directory") in why
     assert (await bed.proxy.get("/readyz"))[0] == 503
-    before = manager.hear().count("WATCHDOG=1")
-    await manager.hears_nothing_for(2 * PATIENCE_S)
-    assert manager.hear().count("WATCHDOG=1") == before
+    before = manager.read().count("WATCHDOG=1")
+    await manager.receives_nothing_for(2 * WATCHDOG_S)
+    assert manager.read().count("WATCHDOG=1") == before
 
 
-async def test_a_proxy_that_can_open_nothing_more_is_neither_alive_nor_healthy(managed: tuple[Bed, Manager]) -> None:
-    """Out of file descriptors it can accept nobody; when there are some again, it is well again."""
+async def test_a_proxy_without_free_file_descriptors_is_unhealthy_until_it_has_some(
+    managed: tuple[Bed, Manager],
+) -> None:
+    """Without file descriptors it can accept no connection; it recovers when some are free."""
     bed, manager = managed
-    await manager.hears("WATCHDOG=1")
+    await manager.receives("WATCHDOG=1")
     reader, writer = await asyncio.open_connection("127.0.0.1", bed.proxy.ports["health"])
 
     async def health() -> int:
@@ -184,40 +186,40 @@ async def test_a_proxy_that_can_open_nothing_more_is_neither_alive_nor_healthy(m
         resource.prlimit(bed.proxy.pid, resource.RLIMIT_NOFILE, (3, 1024))
         await until(is_unhealthy)
         resource.prlimit(bed.proxy.pid, resource.RLIMIT_NOFILE, (1024, 1024))
-        await manager.hears("WATCHDOG=1")
+        await manager.receives("WATCHDOG=1")
         assert await health() == 200
     finally:
         writer.close()
 
 
-async def test_a_watchdog_that_is_meant_for_another_process_is_not_fed(
+async def test_a_watchdog_of_another_process_is_not_notified(
     peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
 ) -> None:
     with managing(str(tmp_path / "notify")) as manager:
         proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
-        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_PID": "1", **PATIENCE}
+        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_PID": "1", **WATCHDOG}
         await start_server(proxy)
 
         async def is_ready() -> bool:
-            return "READY=1" in manager.hear()
+            return "READY=1" in manager.read()
 
         await until(is_ready)
-        assert await manager.hears_nothing_for(3 * PATIENCE_S)
+        assert await manager.receives_nothing_for(3 * WATCHDOG_S)
 
 
-async def test_a_service_manager_that_is_gone_is_no_reason_to_end(bed: Bed, tmp_path: Path) -> None:
-    bed.proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), **PATIENCE}
+async def test_a_missing_service_manager_does_not_end_the_proxy(bed: Bed, tmp_path: Path) -> None:
+    bed.proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "missing"), **WATCHDOG}
     await bed.proxy.stop()
     await bed.proxy.start()
 
-    async def has_complained() -> bool:
+    async def is_logged() -> bool:
         return len(bed.proxy.lines("cannot notify the service manager")) == 1
 
-    await until(has_complained)
+    await until(is_logged)
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+def test_systemd_verifies_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/usr/local/bin/governor", "/bin/true"))
 
@@ -226,7 +228,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_the_unit_is_what_the_proxy_needs() -> None:
+def test_the_unit_has_the_settings_that_the_proxy_needs() -> None:
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(UNIT.read_text())
