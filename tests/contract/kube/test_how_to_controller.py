@@ -71,14 +71,14 @@ async def test_the_example_applies_updates_and_prunes(
             await asyncio.wait({running})
 
     async def serve_and_change() -> None:
-        await client.create(CONFIG_MAPS, page("home", namespace, replicas="2"), manager="person")
+        await client.create(CONFIG_MAPS, page("home", namespace, replicas="2"), manager="user")
         await until(lambda: served(2), within_s=WITHIN_S)
         assert successes() == 0
         await client.patch(
             DEPLOYMENTS, "home", namespace, {"status": READY}, manager="deployments", subresource="status"
         )
         await until(succeeded, within_s=WITHIN_S)
-        await client.patch(CONFIG_MAPS, "home", namespace, {"data": {"replicas": "3"}}, manager="person")
+        await client.patch(CONFIG_MAPS, "home", namespace, {"data": {"replicas": "3"}}, manager="user")
         await until(lambda: served(3), within_s=WITHIN_S)
 
     await while_running(serve_and_change, registry)

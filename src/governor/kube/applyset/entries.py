@@ -55,7 +55,7 @@ def pack(entries: Entries, chunk_bytes: int = MAX_CHUNK_BYTES) -> tuple[str, ...
     chunks: list[list[Entry]] = [[]]
     room = chunk_bytes
     for entry in sorted(entries.values()):
-        # Each entry is counted with a block of its own, so a chunk is never larger than counted.
+        # Each entry is counted as if it had its own block, so a chunk is never larger than counted.
         size = len(_encode((*_block_key(entry), *_row(entry)))) + _BLOCK_BYTES
         if size > room:
             chunks.append([])

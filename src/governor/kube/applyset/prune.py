@@ -105,7 +105,9 @@ class Pruner:
         if resource is not None and resource.namespaced != bool(ref.namespace):
             # The namespace that was checked against the allowed ones is not the object's.
             scope = "namespaced" if resource.namespaced else "cluster-scoped"
-            return _Target(entry, PruneResult(ref, PruneOutcome.REFUSED, f"{ref.kind} is {scope}"))
+            return _Target(
+                entry, PruneResult(ref, PruneOutcome.REFUSED, f"its inventory entry is invalid: {ref.kind} is {scope}")
+            )
         resource, live = await self._get(ref)
         target = _Target(entry, decide(entry, live, self._owner, self._settings), resource, live)
         if resource is None or live is None:

@@ -48,7 +48,7 @@ class ConditionRule(msgspec.Struct, frozen=True):
 
 
 def reason_and_message(condition: Condition) -> tuple[str, str]:
-    """Return the reason and message of a condition; its type and status stand in for empty ones."""
+    """Return the reason and message of a condition; empty ones are replaced by its type and status."""
     return condition.reason or condition.type, condition.message or f"{condition.type} is {condition.status}"
 
 
@@ -58,4 +58,4 @@ GENERIC = ConditionRule(
     ready=("Ready", "Available"),
     default=ready("NoConditions", "it exists and reports no conditions"),
 )
-"""The kstatus conventions: an object without conditions counts as ready, and the reason tells so."""
+"""The kstatus conventions: an object without conditions counts as ready, with the reason NoConditions."""

@@ -26,7 +26,7 @@ class _Volume(msgspec.Struct, frozen=True):
 def persistent_volume_claim(manifest: Object) -> Readiness:
     """Return READY if the claim is bound and its volume is not being changed.
 
-    Only the storage class knows whether a pending claim waits for its first consumer.
+    Whether a pending claim waits for its first consumer depends on its storage class.
     """
     status = convert(manifest, _Volume).status
     match status.phase:

@@ -1,4 +1,4 @@
-"""Adoption of fields that kubectl and helm manage; fields of other managers stay theirs."""
+"""Adoption of fields that kubectl and helm manage; fields of other managers are not adopted."""
 
 import json
 

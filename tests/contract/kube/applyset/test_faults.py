@@ -47,8 +47,8 @@ async def test_server_errors_affect_only_their_objects(
 ) -> None:
     manifests = [config_map(f"c{number}") for number in range(4)] + [deployment("later")]
     objects = make_set(no_retry, namespace)
-    faults.answer(500, which=lambda asked: asked.method == "PATCH" and asked.path.endswith("/c1"))
-    faults.answer(503, which=lambda asked: asked.method == "PATCH" and asked.path.endswith("/c2"))
+    faults.answer(500, which=lambda request: request.method == "PATCH" and request.path.endswith("/c1"))
+    faults.answer(503, which=lambda request: request.method == "PATCH" and request.path.endswith("/c2"))
     report = await objects.apply(manifests)
     assert outcomes(report) == {
         "c0": Outcome.CREATED,
@@ -73,7 +73,7 @@ async def test_server_errors_affect_only_their_objects(
 
 async def test_an_object_whose_response_was_lost_is_owned(faults: FaultyApi, client: Client, namespace: str) -> None:
     """The client retries the request, and the server reports that the object exists."""
-    faults.lose(which=lambda asked: asked.method == "PATCH" and asked.path.endswith("/a"))
+    faults.lose(which=lambda request: request.method == "PATCH" and request.path.endswith("/a"))
     objects = make_set(faults.client, namespace)
     report = await objects.apply([config_map("a", x="1")])
     assert report.ok
@@ -85,7 +85,7 @@ async def test_an_object_whose_response_was_lost_is_owned(faults: FaultyApi, cli
 async def test_if_the_inventory_cannot_be_written_first_nothing_is_applied(
     faults: FaultyApi, no_retry: Client, client: Client, namespace: str
 ) -> None:
-    faults.answer(500, which=lambda asked: asked.method == "POST")
+    faults.answer(500, which=lambda request: request.method == "POST")
     error = await error_of(make_set(no_retry, namespace).apply([config_map("a")]))
     assert error.kind is Kind.INTERNAL
     assert not await exists(client, CONFIG_MAPS, "a", namespace)
@@ -95,7 +95,7 @@ async def test_if_the_inventory_cannot_be_written_last_no_object_is_lost(
     faults: FaultyApi, no_retry: Client, namespace: str
 ) -> None:
     objects = make_set(no_retry, namespace)
-    faults.answer(500, which=lambda asked: asked.method == "PUT" and asked.path.endswith(f"/{INVENTORY}"))
+    faults.answer(500, which=lambda request: request.method == "PUT" and request.path.endswith(f"/{INVENTORY}"))
     await error_of(objects.apply([config_map("a")]))
     assert {ref.name: entry.uid for ref, entry in (await objects.inventory()).items()} == {"a": ""}
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
@@ -106,11 +106,11 @@ async def test_a_404_of_another_server_does_not_count_as_absent(
 ) -> None:
     objects = make_set(no_retry, namespace)
     await objects.apply([config_map("a")])
-    faults.answer(404, times=3, which=lambda asked: asked.path.endswith("/a"), content=b"no such page")
+    faults.answer(404, times=3, which=lambda request: request.path.endswith("/a"), content=b"no such page")
     report = await objects.delete_all()
     assert prune_outcomes(report) == {"a": "failed"}
     assert "check that the address is an API server's" in report.results[0].reason
-    faults.answer(404, which=lambda asked: asked.path.endswith(f"/{INVENTORY}"), content=b"no such page")
+    faults.answer(404, which=lambda request: request.path.endswith(f"/{INVENTORY}"), content=b"no such page")
     error = await error_of(objects.apply([config_map("b")]))
     assert error.kind is Kind.UNAVAILABLE
     assert not await exists(client, CONFIG_MAPS, "b", namespace)
@@ -122,7 +122,7 @@ async def test_a_failed_deletion_can_be_retried(
 ) -> None:
     objects = make_set(no_retry, namespace)
     await objects.apply([config_map("a"), deployment("d")])
-    faults.answer(500, which=lambda asked: asked.method == "DELETE" and asked.path.endswith("/d"))
+    faults.answer(500, which=lambda request: request.method == "DELETE" and request.path.endswith("/d"))
     assert prune_outcomes(await objects.delete_all()) == {"d": "failed", "a": "skipped"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert prune_outcomes(await objects.delete_all()) == {"d": "removed", "a": "removed"}
@@ -131,7 +131,7 @@ async def test_a_failed_deletion_can_be_retried(
 async def test_a_lost_response_to_a_deletion_is_not_a_failure(faults: FaultyApi, namespace: str) -> None:
     objects = make_set(faults.client, namespace)
     await objects.apply([config_map("a")])
-    faults.lose(which=lambda asked: asked.method == "DELETE" and asked.path.endswith("/a"))
+    faults.lose(which=lambda request: request.method == "DELETE" and request.path.endswith("/a"))
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
@@ -142,10 +142,10 @@ async def test_errors_while_waiting_for_a_deletion_are_retried(
     await objects.apply([config_map("a")])
     reads = 0
 
-    def while_waiting(asked: Asked) -> bool:
+    def while_waiting(request: Asked) -> bool:
         nonlocal reads
-        reads += asked.method == "GET" and asked.path.endswith("/a")
-        return reads in (2, 3) and asked.path.endswith("/a")
+        reads += request.method == "GET" and request.path.endswith("/a")
+        return reads in (2, 3) and request.path.endswith("/a")
 
     faults.answer(500, times=2, which=while_waiting)
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
@@ -154,7 +154,7 @@ async def test_errors_while_waiting_for_a_deletion_are_retried(
 async def test_a_webhook_rejection_is_refused_with_its_message(
     api: ControlPlane, client: Client, namespace: str
 ) -> None:
-    async with Webhook(api.authority, lambda asked: "not on Fridays" if asked["name"] == "b" else "") as webhook:
+    async with Webhook(api.authority, lambda review: "not on Fridays" if review["name"] == "b" else "") as webhook:
         configuration = {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",

@@ -22,8 +22,8 @@ def _lease(version: int, spec: LeaseSpec) -> Lease:
 def _leader(now: Moment) -> Candidate:
     """Return a candidate that created the Lease."""
     candidate = Candidate("me").observed(None, now)
-    claim = candidate.acquire_spec(now)
-    return candidate.sending(claim).written(_lease(1, claim), now)
+    spec = candidate.acquire_spec(now)
+    return candidate.sending(spec).written(_lease(1, spec), now)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_leader_that_observes_another_holder_or_none_steps_down() -> None:
 def test_a_leader_reverts_changes_by_other_clients() -> None:
     candidate = _leader(_at(0))
     edited = LeaseSpec("me", 1, "then", "then", 40)
-    edited_lease = candidate.observed(_lease(2, edited), _at(1))
-    assert edited_lease.next_step(_at(1)) is Step.RENEW
-    assert edited_lease.renew_spec(_at(1)) == LeaseSpec("me", 15, "then", "2026-01-01T00:00:01.000000Z", 1)
+    after_edit = candidate.observed(_lease(2, edited), _at(1))
+    assert after_edit.next_step(_at(1)) is Step.RENEW
+    assert after_edit.renew_spec(_at(1)) == LeaseSpec("me", 15, "then", "2026-01-01T00:00:01.000000Z", 1)
 
 
 def test_a_renewal_always_changes_the_lease() -> None:
@@ -139,8 +139,8 @@ def test_a_renewal_always_changes_the_lease() -> None:
 
 def test_a_write_whose_response_was_lost_is_followed_up_at_once() -> None:
     candidate = Candidate("me").observed(None, _at(0))
-    claim = candidate.acquire_spec(_at(0))
-    candidate = candidate.sending(claim).observed(_lease(1, claim), _at(5))
+    spec = candidate.acquire_spec(_at(0))
+    candidate = candidate.sending(spec).observed(_lease(1, spec), _at(5))
     assert candidate.next_step(_at(5)) is Step.ACQUIRE
     assert candidate.acquire_spec(_at(5)).lease_transitions == 2
 

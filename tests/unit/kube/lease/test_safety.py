@@ -72,7 +72,7 @@ class Server:
 
 
 class Machine:
-    """A machine with clocks of its own and a candidate driven as ``elector`` does."""
+    """A machine with its own clocks, driving a candidate as ``elector`` does."""
 
     def __init__(self, world: "World", number: int, rate: float) -> None:
         self.world = world
@@ -150,7 +150,7 @@ class Machine:
         if request.spec is not None and request.accepted and request.response is not None:
             self.on_written(request.response, request.sent)
         elif request.spec is not None and self.candidate.term is not None:
-            self.send(Request(self.moment(), 0))  # rejected: read who leads
+            self.send(Request(self.moment(), 0))  # rejected: read the current holder
         elif request.spec is not None:
             self.retry_later()
         else:
