@@ -129,4 +129,4 @@ def _site(settings: Settings, address: Address, keys: ServerKeys, certificate: C
 
 
 def _url(settings: Settings, address: Address) -> str:
-    return f"{'https' if settings.speaks_tls else 'http'}://{address}"
+    return f"{'https' if settings.uses_tls else 'http'}://{address}"

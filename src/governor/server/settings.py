@@ -68,9 +68,9 @@ class Settings(msgspec.Struct, frozen=True):
             raise invalid(
                 "settings", "legacy-open reveals secrets to any client that can connect: listen on loopback only"
             )
-        require_tls(self.listen.host, protected=self.speaks_tls)
+        require_tls(self.listen.host, protected=self.uses_tls)
 
     @property
-    def speaks_tls(self) -> bool:
+    def uses_tls(self) -> bool:
         """Return whether the API is served with TLS."""
         return self.tls_certificate is not None or bool(self.tls_names)

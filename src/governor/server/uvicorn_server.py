@@ -15,7 +15,7 @@ from governor.server.api.streams import ABORT
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
-_GRACEFUL_S: Final = 5
+_SHUTDOWN_TIMEOUT_S: Final = 5
 
 
 class UvicornServer:
@@ -40,7 +40,7 @@ class UvicornServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=_GRACEFUL_S,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
             ssl_context_factory=(lambda _config, _default: tls) if tls else None,
         )
         # Inherited by connections. Head and body are two writes; with Nagle the second waits 40 ms for an ACK.

@@ -112,8 +112,8 @@ def _credential(headers: Headers) -> Secret:
 def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
     query, known = QueryParams(scope["query_string"]), [each.name for each in endpoint.query]
     if unknown := [name for name in query if name not in known]:
-        takes = f"known: {', '.join(known)}" if known else "this endpoint takes none"
-        raise invalid("query-unknown", f"unknown query parameter {unknown[0]!r}; {takes}")
+        hint = f"known: {', '.join(known)}" if known else "this endpoint has none"
+        raise invalid("query-unknown", f"unknown query parameter {unknown[0]!r}; {hint}")
     return query
 
 

@@ -89,7 +89,9 @@ class Changes:
         self._hub.wake(runtime)
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc()
-        _log.info("retry", runtime=runtime, sequence=delivery.sequence, attempt=delivery.attempt, author=author)
+        _log.info(
+            "delivery retried", runtime=runtime, sequence=delivery.sequence, attempt=delivery.attempt, author=author
+        )
         return delivery
 
     async def _commit(self, submission: Submission, author: str) -> Change:

@@ -61,6 +61,7 @@ def _from_file(connection: sa.Connection, purpose: str, data_dir: Path) -> _Loca
 
 
 def _check_or_record(connection: sa.Connection, purpose: str, found: str, location: str, now: datetime) -> None:
+    """Record the id of a key at its first use; afterwards raise if it differs."""
     known = server_key_id(connection, purpose)
     if known is None:
         insert_server_key(connection, purpose, found, now)
@@ -96,4 +97,6 @@ def _parse(text: str, location: str) -> bytes:
 
 
 def _unreadable(reason: str) -> GovernorError:
-    return GovernorError(Kind.PRECONDITION, "key-unreadable", f"{reason}; restore it from a backup")
+    return GovernorError(
+        Kind.PRECONDITION, "key-unreadable", f"{reason}; provide the original key, for example from a backup"
+    )

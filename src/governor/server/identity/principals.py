@@ -71,7 +71,7 @@ class Identity:
         self._clock = clock
 
     async def authenticate(self, credential: Secret) -> Principal:
-        """Return the holder of a credential, or raise whether it is wrong, expired or revoked."""
+        """Return the holder of a credential; raise if it is wrong, expired or revoked."""
         text = credential.reveal()
         if text.startswith(_PREFIX):
             token_id, _, secret = text.removeprefix(_PREFIX).partition(".")

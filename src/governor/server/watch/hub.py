@@ -125,6 +125,7 @@ class Hub:
         return sum(len(streams) for topic, streams in self._streams.items() if topic != PROGRESS)
 
     def _supersede(self, topic: str, watcher: Watcher) -> None:
+        """Close older streams of the same agent process; raise if another one is watching."""
         others = [stream for stream in self._streams.get(topic, ()) if stream.watcher and not stream.closed]
         for other in others:
             if other.watcher is not None and other.watcher.boot != watcher.boot:
