@@ -175,7 +175,7 @@ def _workload(**spec: Any) -> Object:
     return {"spec": {"selector": {"matchLabels": LABELS}, "template": template} | spec}
 
 
-async def test_statuses_of_real_controllers(live: _Cluster) -> None:
+async def test_statuses_of_real_controllers_are_recognised(live: _Cluster) -> None:
     await live.create("apps", "Deployment", "web", _workload(replicas=2, progressDeadlineSeconds=1, minReadySeconds=0))
     await live.create("apps", "Deployment", "none", _workload(replicas=0))
     await live.create("apps", "StatefulSet", "web", _workload(replicas=1, serviceName="web"))

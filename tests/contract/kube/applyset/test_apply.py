@@ -325,7 +325,7 @@ async def test_a_deleted_definition_is_re_created_with_its_objects(client: Clien
     assert report.counts() == {Outcome.CREATED: 2}, report
 
 
-async def test_namespaces_named_like_others_are_not_confused(client: Client, namespace: str) -> None:
+async def test_an_existing_namespace_is_shared_and_new_objects_in_it_are_owned(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     await client.create(NAMESPACES, namespace_of(inner), manager="other-client")
     report = await make_set(client, namespace).apply([namespace_of(inner), config_map("a", inner)])

@@ -88,7 +88,7 @@ async def test_of_two_writers_one_gets_a_conflict(client: Client, namespace: str
     assert (await inventory.read()).entries == entries
 
 
-async def test_concurrent_applies_at_once_lose_no_entry(client: Client, namespace: str) -> None:
+async def test_concurrent_applies_lose_no_entry(client: Client, namespace: str) -> None:
     sets = [make_set(client, namespace) for _ in range(6)]
     desired = [[config_map(f"c{number}")] for number in range(len(sets))]
     conflicts: list[int] = []
