@@ -1,4 +1,4 @@
-"""An agent without a server: its real parts, a real daprd, and deliveries signed as a server signs them."""
+"""An agent without a server: its real parts, a real daprd, and deliveries signed by a test key."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -29,17 +29,17 @@ from testbed.waiting import until
 RUNTIME = "r1"
 FINAL = (State.VERIFIED, State.FAILED, State.UNPROVEN)
 WINDOW_S = 120
-"""Longer than any proof takes on a busy machine, also as the half that a live one gets and a preflight may take."""
-_PATIENCE_S = 240
+"""More than twice what a proof takes on a busy machine: a live proof and a preflight each get half of it."""
+_TIMEOUT_S = 240
 
 
 def is_final(report: Report) -> bool:
-    """Whether the agent has done what it can, a return included."""
+    """Return whether the agent has finished with a delivery, including a rollback."""
     return overall(report) in FINAL and "not verified yet" not in repr(report.workloads)
 
 
 def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: str) -> dict[str, Any]:
-    """A Component of version v1."""
+    """Return a Component of version v1."""
     items = [{"name": key, "value": value} for key, value in metadata.items()]
     scoped = {"scopes": list(scopes)} if scopes else {}
     return {
@@ -51,19 +51,19 @@ def component(name: str, kind: str, *, scopes: Sequence[str] = (), **metadata: s
     }
 
 
-def written(file: Path) -> tuple[int, ...]:
-    """What tells one state of a file from another; when it was last read does not."""
+def fingerprint(file: Path) -> tuple[int, ...]:
+    """Return what changes whenever a file is written, and not when it is read."""
     found = file.stat()
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def resource(kind: str, name: str, spec: dict[str, Any], version: str = "dapr.io/v1alpha1") -> dict[str, Any]:
-    """A resource of any kind."""
+    """Return a resource of any kind."""
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
 class JumpingClock(SystemClock):
-    """The machine's clock, whose wall clock a test may set, and which it may let go on."""
+    """The system clock; tests can set its wall clock and advance it."""
 
     def __init__(self) -> None:
         self._offset = timedelta()
@@ -76,17 +76,17 @@ class JumpingClock(SystemClock):
         return super().monotonic() + self._passed_s
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back."""
+        """Move the wall clock forward or back."""
         self._offset += timedelta(seconds=seconds)
 
-    def go_on(self, seconds: float) -> None:
-        """Have time pass for which nobody waits; who sleeps is not woken."""
+    def advance(self, seconds: float) -> None:
+        """Advance both clocks; sleeping tasks are not woken."""
         self._passed_s += seconds
         self.jump(seconds)
 
 
 class AgentBed:
-    """One agent; ``deliver`` hands it a bundle and waits for what it says of it."""
+    """One agent; ``deliver`` gives it a bundle and waits for the final report."""
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class AgentBed:
         return first
 
     async def deliver(self, *resources: dict[str, Any], attempt: int = 1, **policy: Any) -> Report:
-        """Deliver these resources in place of those before, and wait for the final report."""
+        """Deliver these resources in place of the previous ones and return the final report."""
         await self.inbox.accept(self.sign(resources, attempt=attempt, **policy), self.membership)
-        return await self.concluded(self._sequence)
+        return await self.final_report(self._sequence)
 
     def sign(
         self,
@@ -134,37 +134,37 @@ class AgentBed:
         strategy: Strategy = Strategy.RELOAD,
         attempt: int = 1,
     ) -> SignedDelivery:
-        """The next delivery, signed."""
-        wanted = tuple(resources)
-        gone = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in wanted}
+        """Return the next delivery, signed."""
+        delivered = tuple(resources)
+        removed = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in delivered}
         self._sequence += 1
-        self._resources = wanted
+        self._resources = delivered
         policy = ApplyPolicy(self.preflight, strategy, unproven, window_s)
-        content = digest(list(wanted))
-        delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, wanted, tuple(sorted(gone)), policy)
+        content = digest(list(delivered))
+        delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, delivered, tuple(sorted(removed)), policy)
         return sign_delivery(delivery, self._signer)
 
-    async def concluded(self, sequence: int) -> Report:
-        """The final report about a delivery."""
-        async with asyncio.timeout(_PATIENCE_S):
+    async def final_report(self, sequence: int) -> Report:
+        """Wait for the final report on a delivery and return it."""
+        async with asyncio.timeout(_TIMEOUT_S):
             while True:
                 await self.outcomes.get()
                 report = self.outbox.newest
                 if report is not None and report.sequence == sequence and is_final(report):
                     return report
 
-    async def said(self, judge: Callable[[Report], bool]) -> Report:
-        """The newest report, once it is as ``judge`` wants it."""
+    async def wait_for_report(self, predicate: Callable[[Report], bool]) -> Report:
+        """Wait until the newest report satisfies ``predicate`` and return it."""
 
-        async def look() -> Report | None:
-            return self.outbox.newest if self.outbox.newest and judge(self.outbox.newest) else None
+        async def matching() -> Report | None:
+            return self.outbox.newest if self.outbox.newest and predicate(self.outbox.newest) else None
 
-        report = await until(look, within_s=_PATIENCE_S)
+        report = await until(matching, within_s=_TIMEOUT_S)
         assert report is not None
         return report
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Ask the sidecar as its application does."""
+        """Send a GET to the sidecar, as its application does; return status and body."""
         async with self._session.get(f"http://127.0.0.1:{self.sidecar.ports.http}{path}") as response:
             return response.status, await response.text()
 
@@ -175,18 +175,18 @@ async def running_agent(
     program: Path,
     *,
     sidecars: Sequence[SidecarSettings] = (SidecarSettings(app_id="app"),),
-    leave: bool = False,
+    detach_sidecars: bool = False,
 ) -> AsyncIterator[AgentBed]:
     """Run an agent with one sidecar, ``app``, until the block ends; a second one in ``directory`` restores the state.
 
-    With ``leave`` the sidecars outlive the agent.
+    With ``detach_sidecars`` the sidecars outlive the agent.
     """
     settings = Settings(
         state_dir=directory / "state",
         resources_dir=directory / "resources",
         daprd=program,
         sidecars=tuple(sidecars),
-        stop_sidecars_on_exit=not leave,
+        stop_sidecars_on_exit=not detach_sidecars,
     )
     signer, clock, outcomes = Ed25519PrivateKey.generate(), JumpingClock(), asyncio.Queue[Outcome]()
     membership = _joined(settings.state_dir, signer)
@@ -220,11 +220,11 @@ def _joined(state_dir: Path, signer: Ed25519PrivateKey) -> Membership:
     return membership
 
 
-def said_of(report: Report, name: str) -> ResourceReport:
-    """What a report says of the resource of this name."""
+def resource_report(report: Report, name: str) -> ResourceReport:
+    """Return the part of a report on the resource of this name."""
     return next(each for each in report.resources if each.resource.name == name)
 
 
 def ref(kind: str, name: str) -> ResourceRef:
-    """A reference in the bed's namespace."""
+    """Return a reference in the bed's namespace."""
     return ResourceRef(kind, "default", name)

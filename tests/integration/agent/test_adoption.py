@@ -1,4 +1,4 @@
-"""Sidecars outlive their agent, and the next agent goes on with them: real processes, real kills."""
+"""Sidecars outlive their agent and are adopted by the next one: real processes, real kills."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from governor.process.child import child, detached
 from governor.wire.rest import ChangeRequest
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
-from tests.integration.agent.bed import AgentBed, component, running_agent, said_of
+from tests.integration.agent.bed import AgentBed, component, resource_report, running_agent
 from tests.integration.agent.test_server import AgentProgram, store, verified
 from tests.integration.server.bed import runtime
 
@@ -25,53 +25,51 @@ def pid_of(bed: AgentBed) -> int:
     return bed.sidecar.process.pid
 
 
-def marked(bed: AgentBed) -> list[int]:
+def marked_pids(bed: AgentBed) -> list[int]:
     return list(detached.pids_with_variable(OWNER_VARIABLE, str(bed.storage.directory)))
 
 
-async def test_the_next_agent_goes_on_with_a_running_sidecar_and_what_it_has_shown(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+async def test_the_next_agent_adopts_a_running_sidecar_with_its_proofs(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         before = await first.deliver(ONE, TWO)
         pid = pid_of(first)
-    assert marked(first) == [pid]
+    assert marked_pids(first) == [pid]
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        after = await second.concluded(2)
+        after = await second.final_report(2)
 
         assert acknowledged(after)
         assert pid_of(second) == pid
         assert second.sidecar.starts == 0
-        assert said_of(after, "two").evidence[-1] == said_of(before, "two").evidence[-1]
-        assert "same process" in said_of(after, "two").evidence[-1].text
-    assert marked(first) == []
+        assert resource_report(after, "two").evidence[-1] == resource_report(before, "two").evidence[-1]
+        assert "same process" in resource_report(after, "two").evidence[-1].text
+    assert marked_pids(first) == []
 
 
-async def test_a_change_is_proven_live_by_a_sidecar_that_was_gone_on_with(tmp_path: Path, daprd_binary: Path) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+async def test_a_change_is_verified_live_in_an_adopted_sidecar(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         pid = pid_of(first)
         following = first.sign([ONE, TWO])
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        await second.concluded(1)
+        await second.final_report(1)
         await second.inbox.accept(following, first.membership)
-        report = await second.concluded(2)
+        report = await second.final_report(2)
 
         assert acknowledged(report)
-        assert f"same process {pid} before and after" in said_of(report, "two").evidence[-1].text
+        assert f"same process {pid} before and after" in resource_report(report, "two").evidence[-1].text
 
 
-async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothing_by_its_counters(
+async def test_the_counters_of_a_sidecar_that_restarted_in_place_without_an_agent_prove_nothing(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         before = await first.sidecar.read()
         following = first.sign([ONE, TWO], unproven=Unproven.REPORT)
-    # A Resiliency makes Dapr restart itself inside its process.
+    # A Resiliency makes Dapr restart within its process.
     (first.resources / "foreign.yaml").write_text(
         "apiVersion: dapr.io/v1alpha1\nkind: Resiliency\nmetadata: {name: calm}\nspec: {policies: {}, targets: {}}\n"
     )
@@ -84,57 +82,55 @@ async def test_a_sidecar_that_restarted_itself_while_nobody_looked_proves_nothin
 
         await until(has_restarted)
         await second.inbox.accept(following, first.membership)
-        report = await second.concluded(2)
+        report = await second.final_report(2)
 
         assert not acknowledged(report)
-        assert "counters are not evidence" in said_of(report, "two").evidence[-1].text
+        assert "counters are not evidence" in resource_report(report, "two").evidence[-1].text
 
 
-async def test_a_sidecar_whose_settings_have_changed_is_replaced(tmp_path: Path, daprd_binary: Path) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+async def test_a_sidecar_whose_settings_changed_is_replaced(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         pid = pid_of(first)
 
     chatty = [SidecarSettings(app_id="app", argv=("--log-level=debug",))]
     async with running_agent(tmp_path, daprd_binary, sidecars=chatty) as second:
-        assert acknowledged(await second.concluded(1))
+        assert acknowledged(await second.final_report(1))
         assert pid_of(second) != pid
-        assert marked(second) == [pid_of(second)]
+        assert marked_pids(second) == [pid_of(second)]
 
 
-async def test_a_sidecar_without_a_record_is_ended_and_another_started(tmp_path: Path, daprd_binary: Path) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+async def test_a_sidecar_without_a_record_is_stopped_and_replaced(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         pid = pid_of(first)
-    # As after a kill between the start of the process and its record.
+    # As after a kill between the start of the process and the write of its record.
     (first.storage.directory / "sidecars" / "app.json").unlink()
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        assert acknowledged(await second.concluded(1))
-        assert marked(second) == [pid_of(second)]
+        assert acknowledged(await second.final_report(1))
+        assert marked_pids(second) == [pid_of(second)]
         assert pid_of(second) != pid
 
 
-async def test_a_sidecar_that_was_gone_on_with_is_started_again_when_it_ends(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
-    async with running_agent(tmp_path, daprd_binary, leave=True) as first:
+async def test_an_adopted_sidecar_that_exits_is_restarted(tmp_path: Path, daprd_binary: Path) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
         await first.deliver(ONE)
         pid = pid_of(first)
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        await second.concluded(1)
+        await second.final_report(1)
         os.kill(pid, signal.SIGKILL)
 
         async def is_another() -> bool:
             return second.sidecar.process is not None and pid_of(second) != pid
 
         await until(is_another)
-        assert acknowledged(await second.said(lambda it: "started after the write" in repr(it.resources)))
+        assert acknowledged(await second.wait_for_report(lambda it: "started after the write" in repr(it.resources)))
         assert second.storage.trials() == {}
 
 
-async def test_a_killed_agent_takes_no_application_down_and_its_successor_goes_on(
+async def test_a_killed_agent_takes_no_application_down_and_its_successor_adopts_the_sidecar(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     server = await start_server(GovernorServer(tmp_path / "server"))

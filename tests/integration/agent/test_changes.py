@@ -1,4 +1,4 @@
-"""Good changes on a real sidecar: each is in use when the agent says so."""
+"""Good changes on a real sidecar: each is in use when it is acknowledged."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from governor.domain.reports import State, acknowledged
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent.bed import AgentBed, component, resource, running_agent, said_of, written
+from tests.integration.agent.bed import AgentBed, component, fingerprint, resource, resource_report, running_agent
 
 RESILIENCY = {"policies": {"timeouts": {"short": "3s"}}, "targets": {}}
 
@@ -18,22 +18,22 @@ def store(redis: Redis) -> dict[str, object]:
     return component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password)
 
 
-async def restarted_inside(bed: AgentBed, before: Reading) -> Reading | None:
+async def restarted_in_place(bed: AgentBed, before: Reading) -> Reading | None:
     now = await bed.sidecar.read()
     healthy = now.status is not None and now.status.healthy
     return now if healthy and now.listener not in (0, before.listener) else None
 
 
-async def remember(redis: Redis, value: str) -> None:
+async def set_value(redis: Redis, value: str) -> None:
     await redis.ask("HSET", "app||who", "data", json.dumps(value), "version", "1")
 
 
-async def test_a_repointed_component_is_verified_by_the_running_process_and_really_used(
+async def test_a_repointed_component_is_verified_in_the_running_process_and_in_use(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     one, two = await start_redis(), await start_redis()
-    await remember(one, "one")
-    await remember(two, "two")
+    await set_value(one, "one")
+    await set_value(two, "two")
     async with running_agent(tmp_path, daprd_binary) as bed:
         assert acknowledged(await bed.deliver(store(one)))
         assert await bed.get("/v1.0/state/statestore/who") == (200, '"one"')
@@ -44,30 +44,28 @@ async def test_a_repointed_component_is_verified_by_the_running_process_and_real
         assert acknowledged(report)
         assert await bed.get("/v1.0/state/statestore/who") == (200, '"two"')
         assert bed.sidecar.process == process
-        assert "state.redis initialised 1 -> 2 times" in said_of(report, "statestore").evidence[-1].text
+        assert "state.redis initialised 1 -> 2 times" in resource_report(report, "statestore").evidence[-1].text
         assert [each.state for each in report.workloads] == [State.VERIFIED]
 
 
-async def test_a_new_component_beside_an_unchanged_one_is_verified_and_the_other_stays_so(
+async def test_a_new_component_is_verified_and_an_unchanged_one_stays_verified(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         first = await bed.deliver(component("one", "state.in-memory"))
         file = bed.resources / "component.one.yaml"
-        before = written(file)
+        before = fingerprint(file)
 
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
         assert acknowledged(report)
-        assert said_of(report, "one").evidence[-1] == said_of(first, "one").evidence[-1]
-        assert written(file) == before
+        assert resource_report(report, "one").evidence[-1] == resource_report(first, "one").evidence[-1]
+        assert fingerprint(file) == before
         assert sorted(path.name for path in bed.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         assert {path.stat().st_mode & 0o777 for path in bed.resources.iterdir()} == {0o600}
 
 
-async def test_a_removed_component_is_gone_from_the_sidecar_and_from_the_directory(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_removed_component_is_absent_from_sidecar_and_directory(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
         process = bed.sidecar.process
@@ -75,13 +73,13 @@ async def test_a_removed_component_is_gone_from_the_sidecar_and_from_the_directo
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "no longer listed" in said_of(report, "two").evidence[-1].text
+        assert "no longer listed" in resource_report(report, "two").evidence[-1].text
         assert bed.sidecar.process == process
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert (await bed.get("/v1.0/state/two/key"))[0] == 400
 
 
-async def test_a_changed_subscription_is_verified_by_what_the_running_sidecar_lists(
+async def test_a_changed_subscription_is_verified_by_the_listing_of_the_running_sidecar(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     def subscription(path: str) -> dict[str, object]:
@@ -99,9 +97,7 @@ async def test_a_changed_subscription_is_verified_by_what_the_running_sidecar_li
         assert '"path":"/new"' in (await bed.get("/v1.0/metadata"))[1]
 
 
-async def test_a_kind_that_only_a_fresh_process_can_prove_restarts_the_sidecar_once(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_kind_without_live_proof_restarts_the_sidecar_once(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(component("one", "state.in-memory"))
 
@@ -109,11 +105,11 @@ async def test_a_kind_that_only_a_fresh_process_can_prove_restarts_the_sidecar_o
 
         assert acknowledged(report)
         assert bed.sidecar.starts == 2
-        assert "started after the write" in said_of(report, "calm").evidence[-1].text
-        assert "started after the write" in said_of(report, "one").evidence[-1].text
+        assert "started after the write" in resource_report(report, "calm").evidence[-1].text
+        assert "started after the write" in resource_report(report, "one").evidence[-1].text
 
 
-async def test_the_same_change_is_reported_as_unproven_where_the_policy_forbids_the_restart(
+async def test_a_kind_without_live_proof_is_unproven_if_the_policy_forbids_a_restart(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
@@ -123,26 +119,31 @@ async def test_the_same_change_is_reported_as_unproven_where_the_policy_forbids_
         report = await bed.deliver(one, resource("Resiliency", "calm", RESILIENCY), unproven=Unproven.REPORT)
 
         assert not acknowledged(report)
-        assert (said_of(report, "calm").state, said_of(report, "one").state) == (State.UNPROVEN, State.VERIFIED)
-        assert "does not show which content" in said_of(report, "calm").evidence[-1].text
+        assert (resource_report(report, "calm").state, resource_report(report, "one").state) == (
+            State.UNPROVEN,
+            State.VERIFIED,
+        )
+        assert "does not show which content" in resource_report(report, "calm").evidence[-1].text
         assert bed.sidecar.starts == 1
         assert (bed.resources / "resiliency.calm.yaml").exists()
 
 
-async def test_the_counters_of_a_sidecar_that_restarted_itself_are_no_proof(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_the_counters_of_a_sidecar_that_restarted_in_place_prove_nothing(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         calm = resource("Resiliency", "calm", RESILIENCY)
         await bed.deliver(component("one", "state.in-memory"))
         before = await bed.sidecar.read()
         await bed.deliver(component("one", "state.in-memory"), calm, unproven=Unproven.REPORT)
-        after = await until(lambda: restarted_inside(bed, before))
+        after = await until(lambda: restarted_in_place(bed, before))
         assert after is not None
         assert (after.process, after.restarted_in_place) == (before.process, True)
 
         report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
 
-        assert said_of(report, "one").state is State.UNPROVEN
-        assert "counters are not evidence" in said_of(report, "one").evidence[-1].text
+        assert resource_report(report, "one").state is State.UNPROVEN
+        assert "counters are not evidence" in resource_report(report, "one").evidence[-1].text
         assert bed.sidecar.starts == 1
 
 
@@ -153,12 +154,12 @@ async def test_a_configuration_becomes_the_config_file_of_a_new_process(tmp_path
         report = await bed.deliver(resource("Configuration", "calm", {"features": [{"name": "Mine", "enabled": True}]}))
 
         assert acknowledged(report)
-        assert "listed as the marker of its content" in said_of(report, "calm").evidence[-1].text
+        assert "listed as the marker of its content" in resource_report(report, "calm").evidence[-1].text
         assert '"Mine"' in (await bed.get("/v1.0/metadata"))[1]
         assert list(bed.resources.iterdir()) == []
 
 
-async def test_a_new_label_is_written_and_changes_nothing_that_was_proven(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_a_new_label_is_written_and_keeps_the_proofs(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         one = component("one", "state.in-memory")
         await bed.deliver(one)
@@ -171,15 +172,15 @@ async def test_a_new_label_is_written_and_changes_nothing_that_was_proven(tmp_pa
         assert bed.sidecar.starts == 1
 
 
-async def test_what_no_sidecar_is_meant_to_load_has_nothing_to_prove(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_a_resource_outside_every_scope_is_acknowledged(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(component("one", "state.in-memory", scopes=["another"]))
 
         assert acknowledged(report)
-        assert "no sidecar is in its scope" in said_of(report, "one").evidence[-1].text
+        assert "no sidecar is in its scope" in resource_report(report, "one").evidence[-1].text
 
 
-async def test_two_changed_bindings_of_one_type_are_told_apart_by_a_fresh_process(
+async def test_two_changed_bindings_of_one_type_are_verified_in_a_fresh_process(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     def bindings(port: int) -> list[dict[str, object]]:
@@ -194,16 +195,16 @@ async def test_two_changed_bindings_of_one_type_are_told_apart_by_a_fresh_proces
         assert bed.sidecar.starts == 2
 
 
-async def test_a_change_that_overtakes_another_is_acknowledged_only_when_it_is_used_itself(
+async def test_a_change_that_supersedes_another_is_acknowledged_only_when_in_use(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     one, two = await start_redis(), await start_redis()
-    await remember(one, "one")
-    await remember(two, "two")
+    await set_value(one, "one")
+    await set_value(two, "two")
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(store(one))
         for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
-            # Another one is on its way when this one comes: it may be written, and loaded, at any moment.
+            # An earlier delivery is still in progress: it may be written and loaded at any moment.
             other = one if redis is two else two
             await bed.inbox.accept(bed.sign([store(other)]), bed.membership)
             report = await bed.deliver(store(redis))

@@ -1,4 +1,4 @@
-"""What an agent must not apply, must not touch and must not hide, on a real sidecar."""
+"""Rejections and failures on a real sidecar: nothing foreign is touched and no failure is hidden."""
 
 from pathlib import Path
 from typing import Any
@@ -7,28 +7,31 @@ from governor.agent.platforms.local.files import resource_file
 from governor.domain.reports import State, acknowledged, overall
 from testbed.pytest_plugin import StartRedis
 from testbed.waiting import until
-from tests.integration.agent.bed import AgentBed, component, resource, running_agent, said_of, written
+from tests.integration.agent.bed import AgentBed, component, fingerprint, resource, resource_report, running_agent
 
 
 async def answers(bed: AgentBed) -> bool:
     return (await bed.sidecar.read()).status is not None
 
 
-async def test_a_resource_that_a_foreign_file_holds_is_refused_and_the_file_named(
+async def test_a_resource_defined_in_a_foreign_file_is_rejected_with_the_file_named(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         foreign = bed.resources / "mine.yaml"
         foreign.write_bytes(resource_file(component("one", "state.in-memory", owner="me"), "default").content)
-        before = written(foreign)
+        before = fingerprint(foreign)
 
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
-        assert (said_of(report, "one").state, said_of(report, "two").state) == (State.FAILED, State.RECEIVED)
-        assert "resources/mine.yaml" in said_of(report, "one").evidence[-1].text
-        assert written(foreign) == before
+        assert (resource_report(report, "one").state, resource_report(report, "two").state) == (
+            State.FAILED,
+            State.RECEIVED,
+        )
+        assert "resources/mine.yaml" in resource_report(report, "one").evidence[-1].text
+        assert fingerprint(foreign) == before
         assert [path.name for path in bed.resources.iterdir()] == ["mine.yaml"]
-        # Refused is not down: the sidecar runs with what it has.
+        # The sidecar still runs, with what it had.
         assert await until(lambda: answers(bed))
 
 
@@ -43,7 +46,7 @@ async def test_a_foreign_file_is_never_removed(tmp_path: Path, daprd_binary: Pat
         assert [path.name for path in bed.resources.iterdir()] == ["component.two.yaml"]
 
 
-async def test_a_second_namespace_and_a_second_configuration_are_refused_by_name(
+async def test_a_second_namespace_and_a_second_configuration_are_rejected_by_name(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     elsewhere: dict[str, Any] = component("one", "state.in-memory")
@@ -52,42 +55,40 @@ async def test_a_second_namespace_and_a_second_configuration_are_refused_by_name
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(elsewhere, *configurations)
 
-        assert "another namespace is not supported" in said_of(report, "one").evidence[-1].text
-        assert "calm, wild" in said_of(report, "wild").evidence[-1].text
+        assert "another namespace is not supported" in resource_report(report, "one").evidence[-1].text
+        assert "calm, wild" in resource_report(report, "wild").evidence[-1].text
         assert list(bed.resources.iterdir()) == []
 
 
-async def test_a_component_that_cannot_initialise_fails_with_the_sidecars_own_words_and_without_secrets(
+async def test_a_component_that_cannot_initialise_fails_with_daprds_error_without_secrets(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     redis = await start_redis()
     good = component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password)
-    # Dapr repeats this host in its error; as a password it must not come back.
+    # Dapr repeats this host in its error; because it is also the password, it must be redacted.
     host = "no-such-host.invalid:6379"
     bad = component("statestore", "state.redis", redisHost=host, redisPassword="no-such-host.invalid")
-    bad["spec"]["initTimeout"] = "50s"  # on a busy machine 5 s are too few
+    bad["spec"]["initTimeout"] = "50s"  # the default of 5 s is too short on a busy machine
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(good)
 
         report = await bed.deliver(bad, component("other", "state.in-memory"))
 
-        said = said_of(report, "statestore")
-        assert said.state is State.FAILED
-        assert "initialization error occurred for statestore" in said.evidence[-1].text
-        assert "***:6379" in said.evidence[-1].text
+        failed = resource_report(report, "statestore")
+        assert failed.state is State.FAILED
+        assert "initialization error occurred for statestore" in failed.evidence[-1].text
+        assert "***:6379" in failed.evidence[-1].text
         assert "no-such-host" not in repr(report)
-        assert said_of(report, "other").state is not State.VERIFIED
+        assert resource_report(report, "other").state is not State.VERIFIED
         assert overall(report) is State.FAILED
 
 
-async def test_a_failed_component_that_the_sidecar_may_ignore_is_failed_all_the_same(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_failed_component_with_ignore_errors_is_reported_as_failed(tmp_path: Path, daprd_binary: Path) -> None:
     bad = component("statestore", "state.redis", redisHost="127.0.0.1:1")
-    bad["spec"] |= {"ignoreErrors": True, "initTimeout": "50s"}  # on a busy machine 5 s are too few
+    bad["spec"] |= {"ignoreErrors": True, "initTimeout": "50s"}  # the default of 5 s is too short on a busy machine
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(bad)
 
-        assert said_of(report, "statestore").state is State.FAILED
-        assert "connection refused" in said_of(report, "statestore").evidence[-1].text
+        assert resource_report(report, "statestore").state is State.FAILED
+        assert "connection refused" in resource_report(report, "statestore").evidence[-1].text
         assert "rolled back to the empty bundle; verified" in report.workloads[0].evidence[-1].text

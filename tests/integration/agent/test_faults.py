@@ -1,4 +1,4 @@
-"""The agent as a program behind a broken network: the sidecars do not notice, and in the end the server knows all."""
+"""The agent program behind a faulty network: sidecars are unaffected, and the server eventually gets every report."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ class Bed:
         await self.admin.change(ChangeRequest((store("orders", note),)))
 
     def note_in_use(self) -> str:
-        """Which change is written, and so is used by the sidecar once it is verified."""
+        """Return the component file, which shows the change that the sidecar uses once it is verified."""
         return (self.agent.state_dir / "resources" / "component.orders.yaml").read_text()
 
     async def report(self) -> Report | None:
@@ -65,7 +65,7 @@ async def started(tmp_path: Path, daprd: Path, start_server: StartServer) -> Asy
         yield Bed(server, proxy, agent, admin)
 
 
-async def test_a_cut_watch_is_taken_up_again_and_nothing_is_missed(
+async def test_a_broken_watch_is_reconnected_without_missing_a_delivery(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with started(tmp_path, daprd_binary, start_server) as bed:
@@ -79,7 +79,7 @@ async def test_a_cut_watch_is_taken_up_again_and_nothing_is_missed(
         assert "three" in bed.note_in_use()
 
 
-async def test_deliveries_that_come_twice_and_in_the_wrong_order_are_applied_once_and_forwards_only(
+async def test_duplicate_and_reordered_deliveries_are_applied_once_and_in_order(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with started(tmp_path, daprd_binary, start_server) as bed:
@@ -101,7 +101,7 @@ async def test_deliveries_that_come_twice_and_in_the_wrong_order_are_applied_onc
         assert b"three" in sent[0]
 
 
-async def test_what_happens_while_nothing_passes_is_reported_when_it_does(
+async def test_a_sidecar_restart_during_a_stalled_connection_is_reported_later(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with started(tmp_path, daprd_binary, start_server) as bed:
@@ -127,7 +127,7 @@ async def test_what_happens_while_nothing_passes_is_reported_when_it_does(
         await until(has_news, within_s=DECIDED_WITHIN_S)
 
 
-async def test_a_server_that_is_gone_for_a_while_learns_what_happened_meanwhile(
+async def test_a_sidecar_restart_while_the_server_is_down_is_reported_later(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with started(tmp_path, daprd_binary, start_server) as bed:

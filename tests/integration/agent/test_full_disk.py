@@ -1,4 +1,4 @@
-"""A full disk under the agent: nothing is half-written, what works stays, and space is all it takes to go on."""
+"""A full disk: nothing is half-written, the current state is kept, and the agent continues once there is space."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from governor.domain.reports import Report, State, acknowledged, overall
 from governor.errors import GovernorError, Kind
 from governor.wire.rest import SignedDelivery
 from testbed.waiting import until
-from tests.integration.agent.bed import AgentBed, component, running_agent, said_of
+from tests.integration.agent.bed import AgentBed, component, resource_report, running_agent
 
 SIZE = 1024 * 1024
 ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memory")
@@ -19,18 +19,18 @@ ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memor
 
 @pytest.fixture(params=["resources", "state"])
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """One of the agent's directories on a file system of its own, of one megabyte."""
+    """Mount one of the agent's directories on a separate file system of one megabyte."""
     place = tmp_path / str(request.param)
     place.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "tmpfs", str(place)], check=True)
     yield place
-    # A sidecar that is just ending may still hold the directory.
+    # A stopping sidecar may still use the directory.
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(place: Path) -> Path:
     ballast = place / "ballast"
-    # More than fits: a sidecar that logs at the same time takes a part of what is free.
+    # More than fits, because a sidecar may log at the same time.
     with ballast.open("wb") as file, pytest.raises(OSError, match="No space left"):
         file.write(bytes(2 * SIZE))
     assert os.statvfs(place).f_bavail == 0
@@ -59,7 +59,7 @@ async def taken(bed: AgentBed, signed: SignedDelivery) -> bool:
     return True
 
 
-async def test_a_full_disk_changes_nothing_and_the_change_goes_on_when_there_is_space(
+async def test_a_full_disk_changes_nothing_and_the_change_is_retried_until_there_is_space(
     small: Path, tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
@@ -68,14 +68,14 @@ async def test_a_full_disk_changes_nothing_and_the_change_goes_on_when_there_is_
         ballast = fill(small)
         following = bed.sign([component("one", "state.in-memory", note="new"), TWO])
 
-        # With a full state directory the delivery cannot even be remembered; the watch would bring it again.
+        # With a full state directory the delivery cannot be stored; the watch would deliver it again.
         is_stored = await taken(bed, following)
         assert is_stored is (small.name == "resources")
-        report = await bed.said(is_exhausted)
+        report = await bed.wait_for_report(is_exhausted)
 
-        assert "free space there" in said_of(report, "two").evidence[-1].text
+        assert "free space there" in resource_report(report, "two").evidence[-1].text
         assert contents(bed.resources) == before
-        # It is tried again and again, and each time something is there for a moment.
+        # Each retry creates temporary files for a moment.
         await until(lambda: is_clean(bed.resources))
         assert bed.sidecar.process == process
         assert bed.storage.trials() == {}
@@ -83,5 +83,5 @@ async def test_a_full_disk_changes_nothing_and_the_change_goes_on_when_there_is_
         ballast.unlink()
         if not is_stored:
             assert await taken(bed, following)
-        assert acknowledged(await bed.said(lambda it: it.sequence == 2 and acknowledged(it)))
+        assert acknowledged(await bed.wait_for_report(lambda it: it.sequence == 2 and acknowledged(it)))
         assert bed.sidecar.process == process

@@ -1,7 +1,7 @@
-"""A sidecar that cannot see the resources directory is never acknowledged, whatever kind changes and however.
+"""A sidecar that does not load the resources directory is never acknowledged, for any kind and any change.
 
-The blind sidecar is the worst of its sort: it answers, is healthy, watches a directory, and lists resources of the
-same names, because it loads an old copy. Beside it, in the same test, a watching sidecar takes the same changes.
+This blind sidecar is the hardest case: it answers, is healthy, watches a directory and lists resources of the same
+names, because it loads an old copy. As a control, a normal sidecar receives the same changes in the same test.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def _endpoint(value: str) -> Manifest:
 
 
 def _mcp_server(value: str) -> Manifest:
-    # Nothing listens there, which the sidecar finds out in two seconds; it loads the resource all the same.
+    # Nothing listens there; the connection fails after two seconds, but the resource is loaded.
     endpoint = {"streamableHTTP": {"url": f"http://127.0.0.1:{value}/mcp"}}
     return resource("MCPServer", "subject", {"endpoint": endpoint, "ignoreErrors": True})
 
@@ -70,7 +70,7 @@ CASES = {
 
 
 def blind_daprd(directory: Path, program: Path, stale: Manifest) -> Path:
-    """A daprd that loads an old copy of the resource, wherever it is told to look."""
+    """Return a daprd that loads an old copy of the resource, whatever its command line says."""
     copy = directory / "copy"
     copy.mkdir(parents=True)
     file = resource_file(stale, "default")
@@ -105,7 +105,7 @@ async def changes(
 
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
-async def test_a_change_of_this_kind_is_acknowledged_only_if_the_sidecar_can_see_it(
+async def test_a_change_of_this_kind_is_acknowledged_only_if_the_sidecar_loads_the_directory(
     kind: str, tmp_path: Path, daprd_binary: Path
 ) -> None:
     for number, case in enumerate(CASES[kind]):
@@ -125,7 +125,7 @@ async def test_a_change_of_this_kind_is_acknowledged_only_if_the_sidecar_can_see
             )
             assert [acknowledged(report) for report in seen] == [True, True, True]
             assert [acknowledged(report) for report in [*unseen[0], *unseen[1]]] == [False] * 6
-            # They answered: they were not disbelieved because they were dead.
+            # The blind sidecars were unproven although they answered, not because they were down.
             assert await until(lambda: is_healthy(restarting))
             assert await until(lambda: is_healthy(reporting))
             assert {part.state for report in [*unseen[0], *unseen[1]] for part in report.findings} == {State.UNPROVEN}

@@ -1,4 +1,4 @@
-"""What an agent finds when it starts again, and what it does without a server: real files, real sidecars."""
+"""Restart of an agent, with and without a server: real files, real sidecars."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ from governor.process.child import detached
 from governor.process.child.child import same_process
 from governor.process.files import stage
 from testbed.waiting import until
-from tests.integration.agent.bed import component, running_agent, said_of
+from tests.integration.agent.bed import component, resource_report, running_agent
 
 
-async def test_an_agent_that_starts_without_its_server_applies_the_delivery_it_has_stored(
+async def test_an_agent_started_without_its_server_applies_the_stored_delivery(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
@@ -21,7 +21,7 @@ async def test_an_agent_that_starts_without_its_server_applies_the_delivery_it_h
     (first.resources / "component.one.yaml").unlink()
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        report = await second.concluded(1)
+        report = await second.final_report(1)
 
         assert acknowledged(report)
         assert (second.resources / "component.one.yaml").exists()
@@ -30,10 +30,10 @@ async def test_an_agent_that_starts_without_its_server_applies_the_delivery_it_h
         assert report.boot != before.boot
 
 
-async def test_a_change_that_was_cut_off_between_two_files_is_carried_on(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_a_change_interrupted_between_two_files_is_resumed(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
         await first.deliver(component("old", "state.in-memory"))
-    # As after a kill: the journal is on disk, one of two files is written, nothing is removed yet.
+    # As after a kill: the journal is stored, one of two files is written, nothing is removed yet.
     signed = first.sign([component("one", "state.in-memory"), component("two", "state.in-memory")])
     first.storage.save_newest(signed)
     names = ["resources/component.one.yaml", "resources/component.two.yaml"]
@@ -42,14 +42,14 @@ async def test_a_change_that_was_cut_off_between_two_files_is_carried_on(tmp_pat
     (first.resources / "component.one.yaml").write_text("half of a file that the agent began to w")
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        assert acknowledged(await second.concluded(2))
+        assert acknowledged(await second.final_report(2))
 
         assert sorted(path.name for path in second.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         journal = second.storage.journal()
         assert (sorted(journal.owned), journal.intent) == (names, None)
 
 
-async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
+async def test_the_sidecar_of_a_killed_agent_is_stopped_before_a_new_one_starts(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
@@ -61,14 +61,12 @@ async def test_the_sidecar_of_a_killed_agent_is_ended_before_a_new_one_starts(
     first.storage.save_sidecar("app", SidecarRecord(record.ports, ProcessRecord(left.pid, left.start_time)))
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        await second.concluded(1)
+        await second.final_report(1)
 
         assert not same_process(left.pid, left.start_time)
 
 
-async def test_a_sidecar_that_died_is_started_again_and_must_show_everything_anew(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_sidecar_that_died_is_restarted_and_verified_again(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         first = await bed.deliver(component("one", "state.in-memory"))
         process = bed.sidecar.process
@@ -83,10 +81,10 @@ async def test_a_sidecar_that_died_is_started_again_and_must_show_everything_ane
         newest = bed.outbox.newest
         assert newest is not None
         assert bed.sidecar.starts == 2
-        assert said_of(newest, "one").evidence[-1].time > said_of(first, "one").evidence[-1].time
+        assert resource_report(newest, "one").evidence[-1].time > resource_report(first, "one").evidence[-1].time
 
 
-async def test_half_written_files_of_a_killed_agent_are_swept_and_foreign_ones_are_not(
+async def test_temporary_files_of_a_killed_agent_are_removed_and_foreign_ones_are_not(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
@@ -95,12 +93,12 @@ async def test_half_written_files_of_a_killed_agent_are_swept_and_foreign_ones_a
     for place in (first.resources / "component.one.yaml", state / "newest.json", state / "sidecars" / "app.json"):
         stage(place, b"half of a secr")
     foreign = first.resources / ".mine.tmp"
-    foreign.write_text("of somebody else")
+    foreign.write_text("foreign")
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        assert acknowledged(await second.concluded(1))
+        assert acknowledged(await second.final_report(1))
 
-        async def is_swept() -> bool:  # the second agent writes too, and its files are half-written for a moment
+        async def is_swept() -> bool:  # the second agent has temporary files too, for a moment
             left = [path.name for place in (first.resources, state) for path in place.rglob("*.tmp")]
             return left == [".mine.tmp"]
 

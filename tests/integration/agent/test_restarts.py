@@ -1,4 +1,4 @@
-"""Sidecars that must restart to take a change: old versions, rolling restarts, and those that others run."""
+"""Sidecars that need a restart for a change: old versions, rolling restarts, external sidecars."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,8 +13,8 @@ from governor.domain.reports import Report, State, acknowledged, overall
 from testbed.daprd import Daprd, Sidecar
 from testbed.pytest_plugin import StartDaprd
 from testbed.redis import Redis
-from tests.integration.agent.bed import AgentBed, component, resource, running_agent, said_of
-from tests.integration.agent.test_return import returned
+from tests.integration.agent.bed import AgentBed, component, resource, resource_report, running_agent
+from tests.integration.agent.test_rollback import rollback_evidence
 
 CALM = resource("Resiliency", "calm", {"policies": {"timeouts": {"short": "3s"}}, "targets": {}})
 HOT = resource("Configuration", "hot", {"features": [{"name": "HotReload", "enabled": True}]})
@@ -25,11 +25,11 @@ def one(note: str) -> dict[str, Any]:
     return component("one", "state.in-memory", note=note)
 
 
-def last_words(report: Report) -> dict[str, str]:
+def last_evidence(report: Report) -> dict[str, str]:
     return {each.workload: each.evidence[-1].text for each in report.workloads}
 
 
-async def test_an_old_sidecar_takes_a_change_by_a_restart_and_is_verified_by_its_fresh_process(
+async def test_an_old_sidecar_is_restarted_for_a_change_and_verified_in_the_new_process(
     tmp_path: Path, daprd_1_16_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_1_16_binary) as bed:
@@ -40,11 +40,11 @@ async def test_an_old_sidecar_takes_a_change_by_a_restart_and_is_verified_by_its
 
         assert acknowledged(report)
         assert bed.sidecar.starts == 2
-        assert "started after the write" in said_of(report, "one").evidence[-1].text
-        assert "was started with the resources directory" in said_of(report, "one").evidence[-1].text
+        assert "started after the write" in resource_report(report, "one").evidence[-1].text
+        assert "was started with the resources directory" in resource_report(report, "one").evidence[-1].text
 
 
-async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_says_which_version_it_is(
+async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_its_version_is_named(
     tmp_path: Path, daprd_1_16_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_1_16_binary) as bed:
@@ -52,12 +52,12 @@ async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_says_which_ve
 
         report = await bed.deliver(one("b"), unproven=Unproven.REPORT, window_s=1)
 
-        assert said_of(report, "one").state is State.UNPROVEN
-        assert "Dapr 1.16.0 loads changes only at startup" in said_of(report, "one").evidence[-1].text
+        assert resource_report(report, "one").state is State.UNPROVEN
+        assert "Dapr 1.16.0 loads changes only at startup" in resource_report(report, "one").evidence[-1].text
         assert bed.sidecar.starts == 1
 
 
-async def test_an_old_sidecar_that_is_configured_to_reload_takes_components_while_it_runs(
+async def test_an_old_sidecar_with_hot_reload_enabled_reloads_components(
     tmp_path: Path, daprd_1_16_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_1_16_binary) as bed:
@@ -68,29 +68,29 @@ async def test_an_old_sidecar_that_is_configured_to_reload_takes_components_whil
 
         assert acknowledged(report)
         assert bed.sidecar.process == process
-        assert "same process" in said_of(report, "one").evidence[-1].text
+        assert "same process" in resource_report(report, "one").evidence[-1].text
 
 
-async def test_what_an_old_sidecar_does_not_show_stays_unproven_and_nobody_waits_for_it(
+async def test_a_kind_that_an_old_sidecar_does_not_list_is_unproven_without_waiting(
     tmp_path: Path, daprd_1_16_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_1_16_binary) as bed:
-        # The window is longer than the test's patience.
+        # The window is longer than the timeout of the test.
         report = await bed.deliver(CALM, one("a"), window_s=3600)
 
-        assert said_of(report, "calm").state is State.UNPROVEN
-        assert "Dapr 1.16.0 does not show which Resiliency" in said_of(report, "calm").evidence[-1].text
-        assert said_of(report, "one").state is State.VERIFIED
+        assert resource_report(report, "calm").state is State.UNPROVEN
+        assert "Dapr 1.16.0 does not show which Resiliency" in resource_report(report, "calm").evidence[-1].text
+        assert resource_report(report, "one").state is State.VERIFIED
 
 
-async def test_a_bad_change_is_taken_back_from_an_old_sidecar_too(tmp_path: Path, daprd_1_16_binary: Path) -> None:
+async def test_a_bad_change_is_rolled_back_on_an_old_sidecar_too(tmp_path: Path, daprd_1_16_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_1_16_binary) as bed:
         await bed.deliver(one("a"))
 
         report = await bed.deliver(component("one", "state.no-such-type"))
 
         assert overall(report) is State.FAILED
-        assert returned(report).endswith("of delivery 1; verified")
+        assert rollback_evidence(report).endswith("of delivery 1; verified")
         assert (await bed.get("/v1.0/state/one/key"))[0] == 204
 
 
@@ -104,10 +104,10 @@ async def test_a_rolling_change_restarts_one_sidecar_after_another(tmp_path: Pat
         assert [each.starts for each in bed.sidecars] == [2, 2, 2]
         times = [each.evidence[-1].time for each in report.workloads]
         assert times == sorted(times)
-        assert all("started after the write" in text for text in last_words(report).values())
+        assert all("started after the write" in text for text in last_evidence(report).values())
 
 
-async def test_a_rolling_change_leaves_alone_whom_it_does_not_concern(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_a_rolling_change_restarts_only_affected_sidecars(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary, sidecars=THREE) as bed:
         await bed.deliver(one("a"))
         scoped = component("two", "state.in-memory", scopes=["app-1"])
@@ -117,17 +117,15 @@ async def test_a_rolling_change_leaves_alone_whom_it_does_not_concern(tmp_path: 
         assert [each.starts for each in bed.sidecars] == [1, 2, 1]
 
 
-async def test_a_rolling_change_stops_at_the_first_sidecar_that_does_not_take_it(
-    tmp_path: Path, daprd_1_16_binary: Path
-) -> None:
-    # An old version: what is not restarted has not loaded it either.
+async def test_a_rolling_change_stops_at_the_first_sidecar_that_fails(tmp_path: Path, daprd_1_16_binary: Path) -> None:
+    # An old version does not reload, so a sidecar that is not restarted has not loaded the change.
     async with running_agent(tmp_path, daprd_1_16_binary, sidecars=THREE) as bed:
         await bed.deliver(one("a"))
 
         report = await bed.deliver(component("one", "state.no-such-type"), strategy=Strategy.ROLLING)
 
         assert overall(report) is State.FAILED
-        assert returned(report).endswith("of delivery 1; verified")
+        assert rollback_evidence(report).endswith("of delivery 1; verified")
         first, *rest = report.workloads
         assert "daprd exited with code 1" in first.evidence[0].text
         assert ["not restarted: the change is not verified in app-0" in each.evidence[0].text for each in rest] == [
@@ -140,7 +138,7 @@ async def test_a_rolling_change_stops_at_the_first_sidecar_that_does_not_take_it
 async def external(
     tmp_path: Path, daprd_binary: Path, start_daprd: StartDaprd
 ) -> AsyncIterator[tuple[Daprd, AgentBed]]:
-    """A sidecar that a test runs, and an agent that only looks at it."""
+    """Start a sidecar, and an agent for which it is external."""
     (tmp_path / "agent" / "resources").mkdir(parents=True)
     theirs = await start_daprd(Sidecar("theirs", tmp_path / "agent" / "resources"))
     settings = SidecarSettings(
@@ -150,18 +148,18 @@ async def external(
         yield theirs, bed
 
 
-async def test_a_sidecar_of_others_is_verified_live_where_that_can_be_seen(external: tuple[Daprd, AgentBed]) -> None:
+async def test_an_external_sidecar_is_verified_live_if_possible(external: tuple[Daprd, AgentBed]) -> None:
     theirs, bed = external
     pid = theirs.pid
 
     report = await bed.deliver(one("a"))
 
     assert acknowledged(report)
-    assert f"same process {pid} before and after" in said_of(report, "one").evidence[-1].text
+    assert f"same process {pid} before and after" in resource_report(report, "one").evidence[-1].text
     assert theirs.pid == pid
 
 
-async def test_a_sidecar_of_others_is_never_restarted_and_verified_once_its_owner_has_done_it(
+async def test_an_external_sidecar_is_never_restarted_and_verified_after_a_restart_by_its_owner(
     external: tuple[Daprd, AgentBed],
 ) -> None:
     theirs, bed = external
@@ -170,17 +168,17 @@ async def test_a_sidecar_of_others_is_never_restarted_and_verified_once_its_owne
 
     report = await bed.deliver(one("a"), CALM)
 
-    assert said_of(report, "calm").state is State.UNPROVEN
-    assert said_of(report, "calm").evidence[-1].text.startswith("restart needed: ")
+    assert resource_report(report, "calm").state is State.UNPROVEN
+    assert resource_report(report, "calm").evidence[-1].text.startswith("restart needed: ")
     assert theirs.pid == pid
     await theirs.stop()
     await theirs.start()
-    healed = await bed.said(acknowledged)
-    assert f"process {theirs.pid} started after the write" in said_of(healed, "calm").evidence[-1].text
+    recovered = await bed.wait_for_report(acknowledged)
+    assert f"process {theirs.pid} started after the write" in resource_report(recovered, "calm").evidence[-1].text
     assert isinstance(bed.sidecars[0], ExternalSidecar)
 
 
-async def test_a_sidecar_that_its_owner_replaces_before_it_has_shown_a_change_is_not_waited_for(
+async def test_a_live_proof_is_given_up_when_the_owner_replaces_the_external_sidecar(
     external: tuple[Daprd, AgentBed], redis_server: Redis
 ) -> None:
     theirs, bed = external
@@ -189,13 +187,13 @@ async def test_a_sidecar_that_its_owner_replaces_before_it_has_shown_a_change_is
     access = {"redisHost": redis_server.address, "redisPassword": redis_server.password}
     slow = component("slow", "state.redis", **access, readTimeout="300s")
     slow["spec"]["initTimeout"] = "300s"
-    # The window is longer than the test's patience.
+    # The window is longer than the timeout of the test.
     await bed.inbox.accept(bed.sign([slow], window_s=3600), bed.membership)
-    await bed.said(lambda report: overall(report) is State.APPLIED)
+    await bed.wait_for_report(lambda report: overall(report) is State.APPLIED)
     await theirs.kill()
     redis_server.resume()
     await theirs.start()
 
-    report = await bed.said(lambda report: report.sequence == 2 and acknowledged(report))
+    report = await bed.wait_for_report(lambda report: report.sequence == 2 and acknowledged(report))
 
-    assert f"process {theirs.pid} started after the write" in said_of(report, "slow").evidence[-1].text
+    assert f"process {theirs.pid} started after the write" in resource_report(report, "slow").evidence[-1].text

@@ -1,4 +1,4 @@
-"""The agent as a program of its own, against a real server: it joins, watches, proves, reports, and does without it."""
+"""The agent program against a real server: joining, watching, verifying, reporting, and running without the server."""
 
 import asyncio
 import sys
@@ -21,12 +21,12 @@ from tests.integration.server.bed import ServerBed, profile, running, runtime
 
 AnyServer: TypeAlias = ServerBed | GovernorServer
 DECIDED_WITHIN_S = 200.0
-"""A preflight, a proof, and on a busy machine the waits of who could not reach the server for a while."""
+"""Enough for a preflight, a proof and, on a busy machine, reconnect backoff."""
 CANARY = "canary-6f1d"
 
 
 class AgentProgram(Server):
-    """``governor agent`` with one sidecar that has no application."""
+    """``governor agent`` with one sidecar without an application."""
 
     def __init__(self, directory: Path, daprd: Path) -> None:
         super().__init__("governor-agent", directory, ["health", "http"])
@@ -73,13 +73,13 @@ def store(name: str, note: str) -> dict[str, Any]:
 
 
 async def verified(bed: AnyServer, sequence: int) -> RuntimeView:
-    async def look() -> RuntimeView | None:
+    async def verified_view() -> RuntimeView | None:
         async with bed.client() as admin:
             view = await admin.runtime("r1")
         done = view.report is not None and view.report.sequence == sequence and is_verified(view.report)
         return view if done else None
 
-    view = await until(look, within_s=DECIDED_WITHIN_S)
+    view = await until(verified_view, within_s=DECIDED_WITHIN_S)
     assert view is not None
     return view
 
@@ -88,7 +88,7 @@ def is_verified(report: Report) -> bool:
     return overall(report) is State.VERIFIED
 
 
-async def test_an_agent_joins_with_a_token_proves_its_delivery_and_follows_the_next_one(
+async def test_an_agent_joins_with_a_token_and_verifies_each_delivery(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with running(tmp_path / "server") as bed:
@@ -110,7 +110,7 @@ async def test_an_agent_joins_with_a_token_proves_its_delivery_and_follows_the_n
         assert sources == ["agent", "preflight", "file", "sidecar"]
 
 
-async def test_a_runtime_works_on_without_its_server_and_catches_up_when_it_is_back(
+async def test_a_runtime_works_without_its_server_and_catches_up_later(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     server = await start_server(GovernorServer(tmp_path / "server"))
@@ -132,7 +132,7 @@ async def test_a_runtime_works_on_without_its_server_and_catches_up_when_it_is_b
     await verified(server, 2)
 
 
-async def test_delivered_secrets_are_in_no_log_and_in_no_file_that_others_can_read(
+async def test_delivered_secrets_are_in_no_log_and_only_in_private_files(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer, start_redis: StartRedis
 ) -> None:
     redis = await start_redis()
@@ -157,7 +157,7 @@ async def test_delivered_secrets_are_in_no_log_and_in_no_file_that_others_can_re
         assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
 
 
-async def test_a_join_token_that_was_used_already_ends_the_agent_with_a_clear_reason(
+async def test_an_agent_with_a_used_join_token_exits_with_the_reason(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with running(tmp_path / "server") as bed:
@@ -177,7 +177,7 @@ async def test_a_join_token_that_was_used_already_ends_the_agent_with_a_clear_re
         assert "join token" in output
 
 
-async def test_a_second_agent_in_the_same_state_directory_is_refused(
+async def test_a_second_agent_in_the_same_state_directory_is_rejected(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with running(tmp_path / "server") as bed:

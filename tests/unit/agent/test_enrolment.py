@@ -1,4 +1,4 @@
-"""Who an agent is and whom it believes."""
+"""The agent's identity, and which deliveries it accepts."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,14 +35,14 @@ def inbox(tmp_path: Path, announced: list[int]) -> Inbox:
     return Inbox(storage, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), lambda: announced.append(1))
 
 
-def test_a_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_key_is_created_once_with_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "identity.key"
-    made = load_or_create_key(path)
+    created = load_or_create_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert load_or_create_key(path).private_bytes_raw() == made.private_bytes_raw()
+    assert load_or_create_key(path).private_bytes_raw() == created.private_bytes_raw()
 
 
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "identity.key"
     load_or_create_key(path)
     path.chmod(0o640)
@@ -50,7 +50,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         load_or_create_key(path)
 
 
-def test_an_agent_that_never_joined_needs_a_token_and_one_that_did_uses_it_no_more() -> None:
+def test_only_an_agent_without_a_membership_needs_a_token() -> None:
     token = JoinToken("http://127.0.0.1:1", "r1", "secret")
     with pytest.raises(GovernorError, match="--join-token-file"):
         check_token(None, None)
@@ -59,24 +59,24 @@ def test_an_agent_that_never_joined_needs_a_token_and_one_that_did_uses_it_no_mo
     assert check_token(None, membership()) is None
 
 
-def test_a_token_of_another_runtime_is_refused_in_a_used_state_directory() -> None:
+def test_a_token_of_another_runtime_is_rejected() -> None:
     token = JoinToken("http://127.0.0.1:1", "r2", "secret")
     with pytest.raises(GovernorError, match="belongs to runtime 'r1'"):
         check_token(token.encode(), membership())
 
 
-def test_only_the_pinned_key_is_believed() -> None:
+def test_a_delivery_signed_by_another_key_is_rejected() -> None:
     assert verify_delivery(signed(), membership()).sequence == 1
     with pytest.raises(GovernorError, match="not signed by the pinned key"):
         verify_delivery(signed(key=Ed25519PrivateKey.generate()), membership())
 
 
-def test_a_delivery_of_another_runtime_is_refused() -> None:
+def test_a_delivery_for_another_runtime_is_rejected() -> None:
     with pytest.raises(GovernorError, match="for runtime 'r2'"):
         verify_delivery(signed(runtime="r2"), membership())
 
 
-async def test_a_delivery_is_on_disk_before_it_is_announced(tmp_path: Path) -> None:
+async def test_an_accepted_delivery_is_stored_and_announced(tmp_path: Path) -> None:
     announced: list[int] = []
     box = inbox(tmp_path, announced)
     await box.accept(signed(3), membership())
@@ -97,7 +97,7 @@ async def test_a_repeated_or_older_delivery_never_replaces_a_newer_one(
     assert (box.newest.sequence, announced) == (3, [1])
 
 
-async def test_a_new_attempt_of_the_same_delivery_is_taken(tmp_path: Path) -> None:
+async def test_a_new_attempt_of_the_same_delivery_is_accepted(tmp_path: Path) -> None:
     announced: list[int] = []
     box = inbox(tmp_path, announced)
     await box.accept(signed(3, 1), membership())
@@ -105,7 +105,7 @@ async def test_a_new_attempt_of_the_same_delivery_is_taken(tmp_path: Path) -> No
     assert announced == [1, 1]
 
 
-async def test_a_stored_delivery_that_was_tampered_with_is_refused_at_the_start(tmp_path: Path) -> None:
+async def test_a_tampered_stored_delivery_is_rejected_at_start(tmp_path: Path) -> None:
     box = inbox(tmp_path, [])
     await box.accept(signed(3), membership())
     good = signed(3)

@@ -1,4 +1,4 @@
-"""What a failure means, before and after a window, and across restarts of the agent."""
+"""Phases of deliveries within and after the verification window, and across restarts of the agent."""
 
 from pathlib import Path
 
@@ -33,9 +33,9 @@ ONE, TWO, THREE = delivery(1, "one"), delivery(2, "two"), delivery(3, "three")
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
-    made = Storage(tmp_path / "state")
-    made.prepare()
-    return made
+    storage = Storage(tmp_path / "state")
+    storage.prepare()
+    return storage
 
 
 def reopened(storage: Storage) -> Ledger:
@@ -58,7 +58,7 @@ async def test_a_change_is_on_trial_until_its_window_is_over(storage: Storage) -
     assert reopened(storage).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.SETTLED
 
 
-async def test_a_proven_change_that_fails_on_trial_gives_way_to_the_one_before(storage: Storage) -> None:
+async def test_a_verified_change_that_fails_on_trial_falls_back_to_its_predecessor(storage: Storage) -> None:
     ledger = await verified(storage, ONE, TWO)
     assert ledger.fallback(TWO) == reopened(storage).fallback(TWO) == ONE
     await ledger.record_failed(TWO, NOTHING)
@@ -68,13 +68,13 @@ async def test_a_proven_change_that_fails_on_trial_gives_way_to_the_one_before(s
         assert each.phase(ONE) is DeliveryPhase.SETTLED
 
 
-async def test_the_next_change_falls_back_to_what_was_proven_last_even_on_trial(storage: Storage) -> None:
+async def test_a_change_falls_back_to_the_last_verified_one_even_if_that_is_on_trial(storage: Storage) -> None:
     ledger = await verified(storage, ONE, TWO)
     await ledger.record_failed(THREE, NOTHING)
     assert reopened(storage).fallback(THREE) == ledger.fallback(THREE) == TWO
 
 
-async def test_without_anything_proven_there_is_nothing_to_fall_back_to(storage: Storage) -> None:
+async def test_without_a_verified_delivery_there_is_no_fallback(storage: Storage) -> None:
     ledger = await verified(storage, ONE)
     await ledger.record_failed(ONE, NOTHING)
     assert reopened(storage).fallback(ONE) is ledger.fallback(ONE) is None
@@ -90,13 +90,13 @@ async def test_the_same_content_stays_in_quarantine_until_a_higher_attempt(stora
     ]
 
 
-async def test_what_was_never_shown_is_not_returned_from_later(storage: Storage) -> None:
+async def test_an_unproven_change_is_not_rolled_back_later(storage: Storage) -> None:
     ledger = reopened(storage)
     await ledger.record_unproven(TWO, NOTHING)
     assert reopened(storage).phase(TWO) is DeliveryPhase.SETTLED
 
 
-async def test_proof_ends_a_quarantine(storage: Storage) -> None:
+async def test_verification_ends_the_quarantine(storage: Storage) -> None:
     ledger = reopened(storage)
     await ledger.record_failed(TWO, NOTHING)
     again = delivery(3, "two", attempt=2)
@@ -104,7 +104,7 @@ async def test_proof_ends_a_quarantine(storage: Storage) -> None:
     assert reopened(storage).trial(TWO) is None
 
 
-async def test_the_same_content_in_a_new_delivery_keeps_its_standing(storage: Storage) -> None:
+async def test_the_same_content_in_a_new_delivery_keeps_its_phase(storage: Storage) -> None:
     ledger = await verified(storage, ONE)
     await ledger.record_settled(ONE)
     again = delivery(5, "one")
@@ -113,7 +113,7 @@ async def test_the_same_content_in_a_new_delivery_keeps_its_standing(storage: St
     assert reopened(storage).fallback(TWO) == again
 
 
-async def test_quarantine_does_not_grow_without_bound(storage: Storage) -> None:
+async def test_the_quarantine_is_bounded(storage: Storage) -> None:
     ledger = reopened(storage)
     for number in range(100):
         await ledger.record_failed(delivery(number, str(number)), NOTHING)

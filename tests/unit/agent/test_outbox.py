@@ -1,4 +1,4 @@
-"""Which reports leave an agent: the newest, until the server has it."""
+"""Sending reports: the newest one, until the server accepts it."""
 
 import asyncio
 import random
@@ -21,17 +21,17 @@ DELIVERY = Delivery("r1", 3, 1, 1, "sha256:0", (), (), ApplyPolicy())
 
 
 class Server:
-    """Answers reports as it is told, and remembers those that it took."""
+    """Answers reports with the given errors and records the accepted ones."""
 
     def __init__(self, *answers: Kind | None) -> None:
         self._answers = list(answers)
-        self.taken: list[int] = []
+        self.accepted: list[int] = []
 
     async def report(self, report: Report) -> None:
         answer = self._answers.pop(0) if self._answers else None
         if answer is not None:
-            raise GovernorError(answer, "test", "as told")
-        self.taken.append(report.n)
+            raise GovernorError(answer, "test", "test error")
+        self.accepted.append(report.n)
 
 
 def put(outbox: Outbox, state: State) -> None:
@@ -49,18 +49,18 @@ async def send(server: Server, *states: State, advance_s: float = 100.0) -> list
     put(outbox, states[-1])
     await clock.advance(advance_s)
     sending.cancel()
-    return server.taken
+    return server.accepted
 
 
 async def test_a_report_that_could_not_be_sent_is_replaced_by_a_newer_one() -> None:
     assert await send(Server(Kind.UNAVAILABLE, Kind.UNAVAILABLE), State.RECEIVED, State.APPLIED) == [2]
 
 
-async def test_a_report_that_the_server_refuses_is_not_sent_again() -> None:
+async def test_a_rejected_report_is_not_sent_again() -> None:
     assert await send(Server(Kind.INVALID), State.RECEIVED, State.APPLIED) == [2]
 
 
-async def test_reports_count_up_and_what_was_said_is_not_said_again() -> None:
+async def test_reports_are_numbered_and_an_unchanged_one_is_skipped() -> None:
     outbox = Outbox(VirtualClock())
     put(outbox, State.RECEIVED)
     put(outbox, State.APPLIED)

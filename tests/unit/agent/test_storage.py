@@ -1,4 +1,4 @@
-"""What an agent remembers, and how it treats files that are not as it left them."""
+"""The agent's durable state: journal, file modes, corrupt files, locking."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from governor.errors import GovernorError
 from governor.wire.rest import SignedDelivery
 
 
-def test_a_journal_owns_what_was_written_and_what_may_have_been() -> None:
+def test_a_journal_owns_the_files_of_a_change_in_progress() -> None:
     journal = Journal(frozenset("a"))
     begun = journal.begin(Intent(2, ("b",), ("a",)))
     assert begun.files == {"a", "b"}
     assert begun.complete("now") == Journal(frozenset("b"), written="now")
 
 
-def test_a_second_change_carries_along_the_files_of_one_that_was_cut_off() -> None:
+def test_a_journal_still_owns_the_files_of_an_interrupted_change() -> None:
     interrupted = Journal(frozenset("a")).begin(Intent(2, ("b",), ()))
     again = interrupted.begin(Intent(3, ("c",), ("b",)))
     assert again.files == {"a", "b", "c"}
@@ -40,7 +40,7 @@ def test_the_journal_of_an_older_agent_is_read_without_its_digests(tmp_path: Pat
     assert storage.journal() == Journal(frozenset("a"), Intent(2, ("b",), ("a",)), "12")
 
 
-def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_state_files_and_directories_are_private(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "state")
     storage.prepare()
     delivery = SignedDelivery("{}", "key", "signature")
@@ -51,13 +51,13 @@ def test_what_is_remembered_is_for_its_owner_only(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in storage.directory.rglob("*") if path.is_dir()} == {0o700}
 
 
-def test_a_state_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+def test_a_state_directory_that_others_can_access_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o755)
     with pytest.raises(GovernorError, match="chmod 700"):
         Storage(tmp_path / "state").prepare()
 
 
-def test_a_broken_file_is_named_and_not_taken_for_an_absent_one(tmp_path: Path) -> None:
+def test_a_corrupt_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "state")
     storage.prepare()
     (storage.directory / "journal.json").write_text('{"owned": ')
@@ -69,6 +69,6 @@ def test_a_state_directory_serves_one_agent_at_a_time(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "state")
     storage.prepare()
     with storage.locked(), pytest.raises(GovernorError, match="another agent"), Storage(storage.directory).locked():
-        pytest.fail("two agents hold one state directory")
+        pytest.fail("two agents locked one state directory")
     with storage.locked():
         assert storage.journal() == Journal()

@@ -1,4 +1,4 @@
-"""How what each sidecar showed becomes what is reported."""
+"""Findings by sidecar are combined into a report."""
 
 from datetime import UTC, datetime
 
@@ -26,7 +26,9 @@ def finding(state: State, text: str = "") -> Finding:
         ([State.APPLIED, State.VERIFIED], State.APPLIED),
     ],
 )
-def test_a_resource_is_only_as_far_as_its_slowest_sidecar_and_says_why_last(states: list[State], worst: State) -> None:
+def test_a_resource_has_the_worst_state_of_its_sidecars_with_that_evidence_last(
+    states: list[State], worst: State
+) -> None:
     shown = {f"app-{number}": {ONE: finding(state)} for number, state in enumerate(states)}
     found = combine([ONE], shown, NOW, RECEIVED)
     assert found.resources[0].state is worst
@@ -35,31 +37,31 @@ def test_a_resource_is_only_as_far_as_its_slowest_sidecar_and_says_why_last(stat
     assert found.verified is (worst is State.VERIFIED)
 
 
-def test_a_resource_that_no_sidecar_is_meant_to_load_is_verified_and_says_so() -> None:
+def test_a_resource_outside_every_scope_is_verified_with_a_note() -> None:
     found = combine([ONE, TWO], {"app": {ONE: finding(State.UNPROVEN)}}, NOW)
     assert [each.state for each in found.resources] == [State.UNPROVEN, State.VERIFIED]
     assert "no sidecar is in its scope" in found.resources[1].evidence[-1].text
     assert found.workloads[0].state is State.UNPROVEN
 
 
-def test_a_sidecar_with_nothing_in_its_scope_has_nothing_to_prove() -> None:
+def test_a_sidecar_with_nothing_in_its_scope_is_verified() -> None:
     found = combine([], {"app": {}}, NOW)
     assert found.verified
 
 
-def test_a_refusal_fails_what_is_at_fault_and_leaves_the_rest_received() -> None:
+def test_a_rejection_fails_the_named_resource_and_leaves_the_rest_received() -> None:
     found = rejected({ONE: "it is foreign"}, [ONE, TWO], ["app"], NOW, RECEIVED)
     assert [each.state for each in found.resources] == [State.FAILED, State.RECEIVED]
     assert found.resources[0].evidence[-1].text == "it is foreign"
     assert not found.verified
 
 
-def test_one_state_can_be_said_of_everything() -> None:
+def test_uniform_findings_have_one_state() -> None:
     found = uniform(State.APPLIED, [ONE, TWO], ["app"], RECEIVED)
     assert {each.state for each in (*found.resources, *found.workloads)} == {State.APPLIED}
 
 
-def test_what_is_taken_back_is_failed_where_it_failed_and_says_what_is_used_instead() -> None:
+def test_a_rollback_keeps_the_failure_and_says_what_is_used_instead() -> None:
     shown = {"app": {ONE: finding(State.FAILED, "it broke"), TWO: finding(State.VERIFIED)}}
     found = rolled_back(combine([ONE, TWO], shown, NOW, RECEIVED), NOW, "rolled back to another bundle; verified")
     assert [each.state for each in found.resources] == [State.FAILED, State.RECEIVED]
@@ -74,6 +76,6 @@ def test_what_is_taken_back_is_failed_where_it_failed_and_says_what_is_used_inst
     ]
 
 
-def test_a_refusal_that_is_taken_back_leaves_the_workloads_untouched() -> None:
+def test_a_rejected_delivery_leaves_the_workloads_received() -> None:
     found = rolled_back(rejected({ONE: "it is foreign"}, [ONE], ["app"], NOW), NOW, "stayed at another bundle")
     assert (found.resources[0].state, found.workloads[0].state) == (State.FAILED, State.RECEIVED)

@@ -1,4 +1,4 @@
-"""What goes into a throw-away sidecar, and what its behaviour says of a change."""
+"""What a throw-away sidecar loads, and the verdicts on its behaviour."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -58,7 +58,7 @@ def test_only_what_changed_is_tried() -> None:
     assert plan.dependencies == {}
 
 
-def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
+def test_referenced_secret_stores_are_dependencies_transitively() -> None:
     manifests = index(
         component("new", store="first"),
         component("first", "secretstores.local.file", store="second"),
@@ -72,7 +72,7 @@ def test_secret_stores_come_along_even_when_one_needs_the_next() -> None:
     assert all(copy["scopes"] == [APP] for copy in plan.copies)
 
 
-def test_a_secret_store_is_found_wherever_a_kind_names_it() -> None:
+def test_a_secret_store_reference_is_found_anywhere_in_a_manifest() -> None:
     server = resource("tools", "MCPServer", {"endpoint": {"auth": [{"secretStore": "vault"}]}})
 
     plan = plan_preflight(
@@ -82,13 +82,13 @@ def test_a_secret_store_is_found_wherever_a_kind_names_it() -> None:
     assert set(plan.dependencies) == {ref("vault")}
 
 
-def test_what_reads_from_a_changed_secret_store_is_tried_with_it() -> None:
+def test_readers_of_a_changed_secret_store_are_tried_too() -> None:
     manifests = index(component("vault", "secretstores.local.env"), component("reader", store="vault"), component("no"))
 
     assert set(plan_preflight([ref("vault")], manifests, APP).tried) == {ref("vault"), ref("reader")}
 
 
-def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work() -> None:
+def test_the_configuration_and_its_middleware_are_dependencies() -> None:
     pipeline = {"httpPipeline": {"handlers": [{"name": "limit", "type": "middleware.http.ratelimit"}]}}
     manifests = index(
         component("new"),
@@ -103,7 +103,7 @@ def test_the_configuration_comes_along_with_the_middleware_that_it_puts_to_work(
     }
 
 
-def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
+def test_a_skipped_resource_has_a_reason_and_no_dependencies() -> None:
     manifests = index(component("tick", "bindings.cron"), resource("calm", "Configuration", {}))
 
     plan = plan_preflight([ref("tick")], manifests, APP)
@@ -113,16 +113,16 @@ def test_what_is_not_tried_says_why_and_needs_nothing_beside_it() -> None:
     assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would consume messages")
 
 
-def test_a_sidecar_that_is_up_with_everything_has_passed() -> None:
+def test_a_healthy_sidecar_that_lists_everything_has_passed() -> None:
     plan = tried(component("one"), component("two"))
-    seen = PreflightReading(status("one", "two"))
+    reading = PreflightReading(status("one", "two"))
 
-    assert passed(plan, seen)
-    assert {each.state for each in judge(plan, seen, "").values()} == {State.PREFLIGHTED}
+    assert passed(plan, reading)
+    assert {each.state for each in judge(plan, reading, "").values()} == {State.PREFLIGHTED}
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "reading",
     [
         PreflightReading(),
         PreflightReading(status("one")),
@@ -130,11 +130,11 @@ def test_a_sidecar_that_is_up_with_everything_has_passed() -> None:
         PreflightReading(status("one", "two"), "ended"),
     ],
 )
-def test_anything_less_has_not(seen: PreflightReading) -> None:
-    assert not passed(tried(component("one"), component("two")), seen)
+def test_a_sidecar_that_is_unhealthy_incomplete_or_gone_has_not_passed(reading: PreflightReading) -> None:
+    assert not passed(tried(component("one"), component("two")), reading)
 
 
-def test_a_type_that_does_not_connect_is_said_not_to() -> None:
+def test_a_type_that_does_not_connect_at_init_is_marked() -> None:
     plan = tried(component("one", "bindings.http"))
     listed = Metadata(APP, components=(LoadedComponent("one", "bindings.http", "v1"),))
 
@@ -144,26 +144,26 @@ def test_a_type_that_does_not_connect_is_said_not_to() -> None:
     )
 
 
-def test_the_last_words_blame_whom_they_name() -> None:
+def test_an_exit_message_fails_the_resource_that_it_names() -> None:
     plan = tried(component("one"), component("two"))
-    words = "daprd exited with code 1: process component two error: refused"
+    message = "daprd exited with code 1: process component two error: refused"
 
-    verdicts = judge(plan, PreflightReading(exit_message=words), "")
+    verdicts = judge(plan, PreflightReading(exit_message=message), "")
 
     assert (verdicts[ref("one")].state, verdicts[ref("two")].state) == (State.RECEIVED, State.FAILED)
-    assert verdicts[ref("two")].text == words
+    assert verdicts[ref("two")].text == message
 
 
-def test_last_words_that_name_only_what_stood_beside_blame_all_that_was_tried() -> None:
+def test_an_exit_message_that_names_only_a_dependency_fails_everything_tried() -> None:
     manifests = index(component("one", store="vault"), component("vault", "secretstores.local.file"))
     plan = plan_preflight([ref("one")], manifests, APP)
-    words = "process component vault error: no such file"
+    message = "process component vault error: no such file"
 
-    assert conclusive(plan, PreflightReading(exit_message=words))
-    assert judge(plan, PreflightReading(exit_message=words), "")[ref("one")].state is State.FAILED
+    assert conclusive(plan, PreflightReading(exit_message=message))
+    assert judge(plan, PreflightReading(exit_message=message), "")[ref("one")].state is State.FAILED
 
 
-def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> None:
+def test_an_exit_message_that_names_nothing_is_inconclusive() -> None:
     plan = tried(component("one"))
 
     assert not conclusive(plan, PreflightReading(exit_message="daprd exited with code 1: no memory"))
@@ -173,16 +173,16 @@ def test_last_words_that_name_nothing_are_not_blamed_on_the_change_at_once() -> 
     assert conclusive(plan, PreflightReading())
 
 
-def test_a_configuration_that_cannot_be_loaded_is_blamed_though_daprd_does_not_name_it() -> None:
+def test_a_configuration_that_cannot_be_loaded_fails_although_daprd_does_not_name_it() -> None:
     plan = tried(resource("calm", "Configuration", {}), component("one"))
-    words = "error loading configuration: yaml: line 3"
+    message = "error loading configuration: yaml: line 3"
 
-    assert conclusive(plan, PreflightReading(exit_message=words))
-    states = {ref.name: each.state for ref, each in judge(plan, PreflightReading(exit_message=words), "").items()}
+    assert conclusive(plan, PreflightReading(exit_message=message))
+    states = {ref.name: each.state for ref, each in judge(plan, PreflightReading(exit_message=message), "").items()}
     assert states == {"calm": State.FAILED, "one": State.RECEIVED}
 
 
-def test_a_component_without_which_the_sidecar_comes_up_has_failed() -> None:
+def test_a_component_that_a_healthy_sidecar_does_not_list_has_failed() -> None:
     warnings = ("Component one references a secret store that isn't loaded: vault",)
 
     verdict = judge(tried(component("one")), PreflightReading(status(), warnings=warnings), "")[ref("one")]
@@ -191,7 +191,7 @@ def test_a_component_without_which_the_sidecar_comes_up_has_failed() -> None:
     assert "isn't loaded: vault" in verdict.text
 
 
-def test_what_is_not_initialised_when_time_is_over_has_failed_and_the_rest_has_not() -> None:
+def test_at_the_deadline_only_uninitialised_resources_have_failed() -> None:
     verdicts = judge(
         tried(component("one"), component("two")), PreflightReading(status("one", healthy=False)), "not within 10 s"
     )
@@ -200,16 +200,16 @@ def test_what_is_not_initialised_when_time_is_over_has_failed_and_the_rest_has_n
     assert verdicts[ref("two")].text == "not within 10 s"
 
 
-def test_a_complaint_about_a_resource_counts_though_the_sidecar_lists_it() -> None:
+def test_a_logged_error_fails_a_resource_that_the_sidecar_lists() -> None:
     plan = tried(resource("limits", "Resiliency", {}))
-    seen = PreflightReading(
+    reading = PreflightReading(
         status(resiliencies=(Named("limits"),)), errors=("Could not read resiliency policy limits: no",)
     )
 
-    assert judge(plan, seen, "")[ref("limits", "Resiliency")].state is State.FAILED
+    assert judge(plan, reading, "")[ref("limits", "Resiliency")].state is State.FAILED
 
 
-def test_a_resource_that_an_old_sidecar_does_not_list_passes_with_these_words() -> None:
+def test_a_resource_that_an_old_sidecar_does_not_list_passes_with_a_note() -> None:
     verdict = judge(tried(resource("limits", "Resiliency", {})), PreflightReading(status()), "")[
         ref("limits", "Resiliency")
     ]
@@ -222,7 +222,7 @@ def finding(state: State, text: str) -> Finding:
     return Finding(state=state, evidence=(Evidence("preflight app", WHEN, text),))
 
 
-def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
+def test_a_failed_preflight_reports_each_resource_and_leaves_workloads_received() -> None:
     received = Evidence("agent", WHEN, "received")
     result = PreflightResult(
         {ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")}
@@ -236,12 +236,12 @@ def test_a_failure_is_reported_alone_and_the_rest_is_as_it_was() -> None:
     assert [each.state for each in found.workloads] == [State.RECEIVED]
 
 
-def test_a_preflight_that_was_stopped_has_not_passed() -> None:
+def test_a_superseded_preflight_has_not_passed() -> None:
     assert not PreflightResult(superseded=True).passed
     assert PreflightResult().passed
 
 
-def test_what_was_found_stands_between_receipt_and_use() -> None:
+def test_preflight_evidence_is_listed_between_receipt_and_use() -> None:
     history = (Evidence("agent", WHEN, "received"), Evidence("file", WHEN, "written"))
     later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], ["app"], *history)
 

@@ -1,4 +1,4 @@
-"""Reading what a sidecar says."""
+"""Parsing of a sidecar's metadata and metrics, and how resources are listed."""
 
 from governor.agent.verification.resources import in_scope, loaded_digest, marker, subscription_of, with_marker
 from governor.agent.verification.sidecar_api import Counters, LoadedSubscription, Rule, read_counters, read_metadata
@@ -20,38 +20,38 @@ def test_initialisations_are_counted_by_type_and_failures_by_name() -> None:
     assert read_counters("") == Counters({}, {})
 
 
-def test_metadata_may_leave_out_whatever_is_empty_and_hold_what_is_not_known() -> None:
+def test_metadata_may_omit_empty_fields_and_contain_unknown_ones() -> None:
     metadata = read_metadata(b'{"id":"app","extended":{"a":"b"},"subscriptions":[{"pubsubname":"p","topic":"t"}]}')
     assert (metadata.id, metadata.components) == ("app", ())
     assert metadata.subscriptions == (LoadedSubscription("p", "t"),)
 
 
-def test_both_versions_of_a_subscription_are_listed_alike() -> None:
+def test_both_api_versions_of_a_subscription_are_listed_identically() -> None:
     old = {"spec": {"pubsubname": "p", "topic": "t", "route": "/x"}}
     new = {"spec": {"pubsubname": "p", "topic": "t", "routes": {"default": "/x"}}}
     assert subscription_of(old) == subscription_of(new) == LoadedSubscription("p", "t", (Rule("/x"),))
 
 
-def test_rules_come_in_their_order_and_the_default_last() -> None:
+def test_routes_keep_their_order_with_the_default_last() -> None:
     routes = {"default": "/rest", "rules": [{"match": "a", "path": "/a"}, {"match": "b", "path": "/b"}]}
     shown = subscription_of({"spec": {"pubsubname": "p", "topic": "t", "routes": routes, "deadLetterTopic": "d"}})
     assert shown.rules == (Rule("/a", "a"), Rule("/b", "b"), Rule("/rest"))
     assert shown.dead_letter_topic == "d"
 
 
-def test_a_marker_tells_contents_apart_and_is_added_without_touching_the_original() -> None:
+def test_a_marker_depends_on_the_content_and_is_added_to_a_copy() -> None:
     other = {**CONFIGURATION, "spec": {"tracing": {"samplingRate": "2"}}}
     assert marker(CONFIGURATION) != marker(other)
     assert with_marker(CONFIGURATION)["spec"]["features"] == [{"name": marker(CONFIGURATION), "enabled": True}]
     assert "features" not in CONFIGURATION["spec"]
 
 
-def test_labels_and_annotations_are_not_what_a_sidecar_loads() -> None:
+def test_labels_and_annotations_do_not_change_the_loaded_digest() -> None:
     labelled = {**CONFIGURATION, "metadata": {"name": "calm", "labels": {"a": "b"}, "annotations": {"c": "d"}}}
     assert loaded_digest(labelled) == loaded_digest(CONFIGURATION)
 
 
-def test_scopes_name_who_loads_a_resource_and_without_them_all_do() -> None:
+def test_scopes_limit_which_sidecars_load_a_resource() -> None:
     assert in_scope({}, "app")
     assert in_scope({"scopes": []}, "app")
     assert in_scope({"scopes": ["app"]}, "app")

@@ -1,4 +1,4 @@
-"""The decisions about proof, as tables: what must be seen for each kind, and what is never enough."""
+"""Verdicts as tables: what proves a resource of each kind, and what never does."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -79,7 +79,7 @@ AFTER = status(("subject", "state.redis"), counters=counted(2))
 CHANGE = changed(component("b"), component("a"))
 
 
-def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_component() -> None:
+def test_a_counted_initialisation_in_the_same_process_proves_a_changed_component() -> None:
     verdict = judge_live([CHANGE], BEFORE, reading(AFTER))[CHANGE.ref]
     assert verdict.state is State.VERIFIED
     assert "state.redis initialised 1 -> 2 times" in verdict.text
@@ -101,7 +101,7 @@ def test_a_counted_initialisation_by_the_same_process_is_proof_of_a_changed_comp
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_anything_less_leaves_a_changed_component_unproven(now: Reading, reason: str) -> None:
+def test_without_full_live_evidence_a_changed_component_is_unproven(now: Reading, reason: str) -> None:
     verdict = judge_live([CHANGE], BEFORE, now)[CHANGE.ref]
     assert verdict.state is State.UNPROVEN
     assert reason in verdict.text
@@ -116,20 +116,20 @@ def test_each_changed_component_of_a_type_must_be_counted() -> None:
     assert {verdict.state for verdict in twice.values()} == {State.VERIFIED}
 
 
-def test_a_counted_failure_is_a_failure_in_the_sidecars_own_words() -> None:
-    now = reading(status(counters=counted(1, 2)), errors=("other is ill", "subject has no host", "bye"))
+def test_a_counted_failure_is_reported_with_the_logged_error() -> None:
+    now = reading(status(counters=counted(1, 2)), errors=("other has failed", "subject has no host", "bye"))
     verdict = judge_live([CHANGE], BEFORE, now)[CHANGE.ref]
     assert (verdict.state, verdict.text) == (State.FAILED, "subject has no host")
 
 
-def test_a_removed_component_is_proven_by_its_absence_from_a_sidecar_that_watches() -> None:
+def test_a_removal_is_proven_by_a_watching_sidecar_that_no_longer_lists_the_component() -> None:
     gone = changed(None, component("a"))
     assert judge_live([gone], BEFORE, reading(status(counters=counted(1))))[gone.ref].state is State.VERIFIED
     assert judge_live([gone], BEFORE, BEFORE)[gone.ref].state is State.UNPROVEN
     assert judge_live([gone], BEFORE, reading(status(), watches=False))[gone.ref].state is State.UNPROVEN
 
 
-def test_the_end_of_the_process_fails_what_its_last_words_name_and_leaves_the_rest_open() -> None:
+def test_an_exit_fails_the_resources_that_its_message_names() -> None:
     other = changed(component("b", name="subject-2"), component("a", name="subject-2"))
     now = reading(None, None, last_exit=SidecarExit(1, "cannot load component subject: refused"))
     verdicts = judge_live([CHANGE, other], BEFORE, now)
@@ -137,7 +137,7 @@ def test_the_end_of_the_process_fails_what_its_last_words_name_and_leaves_the_re
     assert verdicts[other.ref].state is State.UNPROVEN
 
 
-def test_last_words_that_name_nothing_fail_everything_that_changed() -> None:
+def test_an_exit_message_that_names_nothing_fails_every_changed_resource() -> None:
     kept = Expected(ref("Component", "kept"), component("a", name="kept"), component("a", name="kept"))
     verdicts = judge_fresh([CHANGE, kept], 1, reading(None, None, last_exit=SidecarExit(2, "out of memory")))
     assert (verdicts[CHANGE.ref].state, verdicts[kept.ref].state) == (State.FAILED, State.UNPROVEN)
@@ -166,7 +166,7 @@ FRESH_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", FRESH_CASES)
-def test_a_fresh_process_that_lists_a_resource_proves_it_and_one_that_lists_it_no_more_its_removal(case: str) -> None:
+def test_a_fresh_process_proves_what_it_lists_and_the_removal_of_what_it_does_not(case: str) -> None:
     new, listed = FRESH_CASES[case]
     showing = reading(SidecarStatus(healthy=True, metadata=Metadata(id="app", **listed), counters=None), NEW)
     empty = reading(status(), NEW)
@@ -178,22 +178,20 @@ def test_a_fresh_process_that_lists_a_resource_proves_it_and_one_that_lists_it_n
 
 
 @pytest.mark.parametrize("case", FRESH_CASES)
-@pytest.mark.parametrize("doubt", ["old process", "loads nothing", "ill", "silent"])
-def test_no_kind_is_proven_by_a_process_that_is_not_fresh_or_not_known_to_load_the_directory(
-    case: str, doubt: str
-) -> None:
+@pytest.mark.parametrize("defect", ["old process", "loads nothing", "unhealthy", "silent"])
+def test_no_kind_is_proven_without_a_fresh_healthy_process_that_loads_the_directory(case: str, defect: str) -> None:
     new, listed = FRESH_CASES[case]
-    shown = SidecarStatus(healthy=doubt != "ill", metadata=Metadata(id="app", **listed), counters=None)
+    shown = SidecarStatus(healthy=defect != "unhealthy", metadata=Metadata(id="app", **listed), counters=None)
     now = reading(
-        None if doubt == "silent" else shown,
-        OLD if doubt == "old process" else NEW,
-        load_evidence="" if doubt == "loads nothing" else "watches it",
+        None if defect == "silent" else shown,
+        OLD if defect == "old process" else NEW,
+        load_evidence="" if defect == "loads nothing" else "watches it",
     )
     for each in (changed(new, None), changed(None, new)):
         assert judge_fresh([each], 1, now)[each.ref].state is State.UNPROVEN
 
 
-def test_another_content_of_a_configuration_shows_another_marker() -> None:
+def test_a_configuration_is_proven_by_the_marker_of_its_content() -> None:
     one, two = manifest("Configuration", {"a": 1}), manifest("Configuration", {"a": 2})
     features = with_marker(one)["spec"]["features"]
     now = reading(status(enabled_features=tuple(each["name"] for each in features)), NEW)
@@ -202,7 +200,7 @@ def test_another_content_of_a_configuration_shows_another_marker() -> None:
 
 
 @pytest.mark.parametrize("case", ["Configuration", "HTTPEndpoint", "MCPServer", "Resiliency", "WorkflowAccessPolicy"])
-def test_only_components_and_subscriptions_can_be_proven_while_a_process_runs(case: str) -> None:
+def test_only_components_and_subscriptions_can_be_proven_live(case: str) -> None:
     new, _ = FRESH_CASES[case]
     assert list(reload_obstacles([changed(new, None)], (), BEFORE)) == [ref(case)]
     assert list(reload_obstacles([changed(None, new)], (), BEFORE)) == [ref(case)]
@@ -212,7 +210,7 @@ def obstacle(each: Expected, *others: Expected, before: Reading | None = BEFORE)
     return reload_obstacles([each], [each, *others], before).get(each.ref, "")
 
 
-def test_a_changed_component_has_no_obstacle_unless_its_counter_would_tell_nothing() -> None:
+def test_a_changed_component_has_an_obstacle_only_if_its_counter_proves_nothing() -> None:
     assert obstacle(CHANGE) == ""
     assert "could not be probed" in obstacle(CHANGE, before=None)
     assert "does not watch" in obstacle(CHANGE, before=msgspec.structs.replace(BEFORE, watches=False))
@@ -226,14 +224,14 @@ def test_a_changed_component_has_no_obstacle_unless_its_counter_would_tell_nothi
     assert "cannot distinguish 2 changed bindings.http" in obstacle(one, two)
 
 
-def test_a_secret_store_that_others_read_from_cannot_be_proven_by_its_own_initialisation() -> None:
+def test_a_secret_store_with_readers_cannot_be_proven_live() -> None:
     vault = changed(component("b", "secretstores.local.file"), component("a", "secretstores.local.file"))
     reader = {**component("a", name="reader"), "auth": {"secretStore": "subject"}}
     assert obstacle(vault) == ""
     assert "keep the old ones" in obstacle(vault, changed(reader, reader))
 
 
-def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
+def test_a_subscription_can_be_proven_live_only_if_its_listing_changes() -> None:
     old = manifest("Subscription", {"pubsubname": "p", "topic": "t", "routes": {"default": "/old"}})
     bulk = manifest("Subscription", {**SUBSCRIPTION["spec"], "bulkSubscribe": {"enabled": True}})
     before = reading(status(subscriptions=(LoadedSubscription("p", "t", (Rule("/new"),)),)))
@@ -243,20 +241,20 @@ def test_a_subscription_can_be_proven_only_if_its_listing_changes() -> None:
     assert "not listed before" in obstacle(changed(None, old), before=before)
 
 
-def test_what_was_never_there_needs_no_new_process_to_be_gone() -> None:
+def test_a_removal_of_a_resource_that_never_existed_is_proven_live() -> None:
     never = Expected(ref("Component"), None, None)
     assert obstacle(never) == ""
     assert judge_live([never], BEFORE, reading(status()))[never.ref].state is State.VERIFIED
 
 
-def test_what_a_process_had_shown_counts_as_long_as_it_still_lists_it() -> None:
+def test_a_proof_holds_while_the_same_process_lists_the_resource() -> None:
     kept = changed(component("a"), component("a"))
     assert judge_unchanged([kept], BEFORE, reading(BEFORE.status, listener=8))[kept.ref].state is State.VERIFIED
     assert judge_unchanged([kept], BEFORE, reading(status()))[kept.ref].state is State.UNPROVEN
     assert judge_unchanged([kept], BEFORE, reading(BEFORE.status, NEW))[kept.ref].state is State.UNPROVEN
 
 
-def test_a_process_that_cannot_reload_keeps_what_it_had_shown() -> None:
+def test_a_proof_holds_in_a_process_that_cannot_reload() -> None:
     kept = changed(component("a"), component("a"))
     started = reading(BEFORE.status, watches=False, load_evidence="was started with the resources directory")
     assert judge_unchanged([kept], started, started)[kept.ref].state is State.VERIFIED
@@ -264,17 +262,17 @@ def test_a_process_that_cannot_reload_keeps_what_it_had_shown() -> None:
     assert judge_unchanged([kept], started, elsewhere)[kept.ref].state is State.UNPROVEN
 
 
-def test_waiting_ends_when_all_is_verified_or_something_has_failed() -> None:
-    proven, open_point = judge_live([CHANGE], BEFORE, reading(AFTER)), judge_live([CHANGE], BEFORE, BEFORE)
+def test_verdicts_are_settled_when_all_are_verified_or_one_has_failed() -> None:
+    proven, unproven = judge_live([CHANGE], BEFORE, reading(AFTER)), judge_live([CHANGE], BEFORE, BEFORE)
     broken = judge_live([CHANGE], BEFORE, reading(None, None, last_exit=SidecarExit(1, "subject")))
-    assert (settled(proven), settled(open_point), settled(broken), settled({})) == (True, False, True, True)
+    assert (settled(proven), settled(unproven), settled(broken), settled({})) == (True, False, True, True)
 
 
 def of_version(given: SidecarStatus, version: str) -> SidecarStatus:
     return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, runtime_version=version))
 
 
-def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacle() -> None:
+def test_a_version_that_cannot_reload_a_kind_is_named_as_the_obstacle() -> None:
     subscription = changed(SUBSCRIPTION, None)
     old = reading(of_version(status(), "1.13.2"))
     assert obstacle(subscription, before=old) == "Dapr 1.13.2 loads a changed Subscription only at startup"
@@ -283,7 +281,7 @@ def test_a_version_that_cannot_take_a_kind_while_it_runs_is_named_as_the_obstacl
     assert "unless its Configuration enables HotReload" in obstacle(CHANGE, before=unwatching)
 
 
-def test_nobody_waits_for_what_a_version_never_shows() -> None:
+def test_a_kind_that_a_version_never_lists_is_settled_as_unproven() -> None:
     calm = changed(manifest("Resiliency", {}), None)
     now = judge_fresh([calm], 1, reading(of_version(status(), "1.16.0"), NEW))
     assert now[calm.ref].state is State.UNPROVEN
@@ -291,16 +289,16 @@ def test_nobody_waits_for_what_a_version_never_shows() -> None:
     assert not settled(judge_fresh([calm], 1, reading(of_version(status(), "1.18.3"), NEW)))
 
 
-def test_a_proof_by_a_version_that_reloads_badly_says_so() -> None:
+def test_a_proof_by_a_version_with_a_known_issue_mentions_it() -> None:
     gone = Expected(ref("Component"), None, None)
     verdict = judge_fresh([gone], 0, reading(of_version(status(), "1.18.1"), NEW))[gone.ref]
     assert verdict.state is State.VERIFIED
     assert "use 1.18.2 or newer" in verdict.text
 
 
-def test_an_end_that_names_what_changed_is_not_blamed_on_what_did_not() -> None:
+def test_an_exit_that_names_a_changed_resource_does_not_fail_unchanged_ones() -> None:
     kept = changed(component("a", name="kept"), component("a", name="kept"))
     dead = reading(None, None, last_exit=SidecarExit(1, "process component subject error"))
-    told = judge_running([CHANGE], [kept], BEFORE, dead)
-    assert (told[CHANGE.ref].state, told[kept.ref].state) == (State.FAILED, State.UNPROVEN)
+    verdicts = judge_running([CHANGE], [kept], BEFORE, dead)
+    assert (verdicts[CHANGE.ref].state, verdicts[kept.ref].state) == (State.FAILED, State.UNPROVEN)
     assert judge_running([CHANGE], [], BEFORE, reading(AFTER)) == judge_live([CHANGE], BEFORE, reading(AFTER))

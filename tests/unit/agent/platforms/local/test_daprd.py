@@ -1,4 +1,4 @@
-"""How daprd is started, and what is read from its log and from the kernel."""
+"""daprd's command line, environment and log; kernel facts; redaction; settings."""
 
 import json
 import os
@@ -24,28 +24,26 @@ def line(level: str, message: str) -> str:
     return json.dumps({"level": level, "msg": message})
 
 
-def test_the_operators_flags_override_ours_and_our_configuration_still_comes_last() -> None:
-    words = daprd.argv(
-        LAUNCH, SidecarSettings(app_id="app", argv=("--config=mine", "--enable-mtls")), PORTS, Path("/c")
-    )
-    assert words.index("--enable-mtls") > words.index("--enable-mtls=false")
-    assert words[-1] == "--config=/c"
-    assert "--resources-path=/res" in words
-    assert not any(word.startswith("--app-port") for word in words)
+def test_the_operators_flags_override_ours_except_the_configuration() -> None:
+    argv = daprd.argv(LAUNCH, SidecarSettings(app_id="app", argv=("--config=mine", "--enable-mtls")), PORTS, Path("/c"))
+    assert argv.index("--enable-mtls") > argv.index("--enable-mtls=false")
+    assert argv[-1] == "--config=/c"
+    assert "--resources-path=/res" in argv
+    assert not any(word.startswith("--app-port") for word in argv)
 
 
-def test_everything_but_service_invocation_listens_on_loopback_only() -> None:
-    words = daprd.argv(LAUNCH, SidecarSettings(app_id="app"), PORTS, None)
+def test_daprd_listens_on_loopback_only() -> None:
+    argv = daprd.argv(LAUNCH, SidecarSettings(app_id="app"), PORTS, None)
     flags = (
         "--dapr-listen-addresses",
         "--dapr-internal-grpc-listen-address",
         "--dapr-public-listen-address",
         "--metrics-listen-address",
     )
-    assert all(f"{flag}=127.0.0.1" in words for flag in flags)
+    assert all(f"{flag}=127.0.0.1" in argv for flag in flags)
 
 
-def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daprd_gets_a_namespace_and_none_of_the_agents_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOVERNOR_AGENT_JOIN_TOKEN", "secret")
     monkeypatch.setenv("DAPR_API_TOKEN", "theirs")
     environment = daprd.environment(msgspec.structs.replace(LAUNCH, namespace="blue"))
@@ -54,27 +52,27 @@ def test_daprd_always_has_a_namespace_and_never_the_agents_own_variables(monkeyp
     assert "GOVERNOR_AGENT_JOIN_TOKEN" not in environment
 
 
-def test_the_last_error_says_why_and_without_one_the_last_lines() -> None:
+def test_the_last_error_is_found_or_else_the_last_lines() -> None:
     tail = [line("info", "a"), line("error", "b"), line("fatal", "c"), line("info", "d")]
     assert daprd.last_error(tail) == "c"
     assert daprd.last_error([line("info", "a"), "panic: no"]) == "a; panic: no"
 
 
-def test_errors_are_read_from_where_the_process_began_to_log(tmp_path: Path) -> None:
+def test_errors_are_read_from_the_log_offset_of_the_process(tmp_path: Path) -> None:
     log = tmp_path / "log"
     old = line("error", "old") + "\n"
     log.write_text(old + line("error", "new") + "\n" + line("info", "fine") + "\n")
     assert daprd.errors(log, len(old)) == ("new",)
 
 
-def test_a_missing_daprd_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_daprd_is_an_error_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(GovernorError, match="--daprd"):
         daprd.find_program(None)
 
 
-def test_the_kernel_knows_on_which_socket_a_process_listens() -> None:
+def test_the_listening_socket_of_a_process_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
         before = procfs.listening_socket(os.getpid(), port)
@@ -84,13 +82,13 @@ def test_the_kernel_knows_on_which_socket_a_process_listens() -> None:
         assert procfs.listening_socket(os.getpid(), port) not in (0, before)
 
 
-def test_the_kernel_knows_what_a_process_watches_and_was_given(tmp_path: Path) -> None:
+def test_a_process_without_watch_or_flag_has_neither(tmp_path: Path) -> None:
     assert not procfs.has_watch(os.getpid(), tmp_path)
     assert not procfs.has_flag(os.getpid(), tmp_path, "--resources-path")
     assert not procfs.has_watch(0, tmp_path)
 
 
-def test_sensitive_values_are_taken_out_of_texts_and_others_are_not() -> None:
+def test_only_sensitive_values_are_redacted() -> None:
     redactor = Redactor()
     metadata = [{"name": "redisPassword", "value": "hush-hush"}, {"name": "redisHost", "value": "host:1"}]
     spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
@@ -99,7 +97,7 @@ def test_sensitive_values_are_taken_out_of_texts_and_others_are_not() -> None:
     assert redactor.redact("cannot reach host:1 with hush-hush") == "cannot reach host:1 with ***"
 
 
-def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> None:
+def test_settings_list_sidecars_with_unique_app_ids(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text(
         "state-dir: /s\nsidecars:\n- {app-id: one, app-port: 80}\n- {app-id: two, argv: [--log-level=debug]}\n"
@@ -112,7 +110,7 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("ended", "external_cause"),
+    ("exited", "external_cause"),
     [
         (ChildExit(1, "", (line("fatal", "Fatal error from runtime"),)), False),
         (ChildExit(0, "", (line("info", "shutdown"),)), False),
@@ -121,16 +119,16 @@ def test_settings_name_sidecars_and_refuse_one_app_id_twice(tmp_path: Path) -> N
         (ChildExit(None, "", (line("info", "running"),)), True),
         (ChildExit(None, "", (line("fatal", "Fatal error from runtime"),)), False),
     ],
-    ids=["gave up", "left", "killed", "port taken", "found again and killed", "found again and gave up"],
+    ids=["fatal", "clean exit", "killed", "port in use", "adopted and killed", "adopted and fatal"],
 )
-def test_an_end_is_blamed_on_what_was_loaded_only_if_it_can_be(ended: ChildExit, external_cause: bool) -> None:
-    assert daprd.has_external_cause(ended) is external_cause
+def test_a_killed_daprd_or_one_without_its_port_has_an_external_cause(exited: ChildExit, external_cause: bool) -> None:
+    assert daprd.has_external_cause(exited) is external_cause
 
 
 @pytest.mark.parametrize(
     "wrong", ["{app-id: a, external: true}", "{app-id: a, external: true, http-port: 1, argv: [x]}"]
 )
-def test_an_external_sidecar_is_found_by_its_port_and_not_started(tmp_path: Path, wrong: str) -> None:
+def test_an_external_sidecar_needs_a_port_and_takes_no_argv(tmp_path: Path, wrong: str) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text(f"state-dir: {tmp_path}\nsidecars: [{wrong}]\n")
     with pytest.raises(GovernorError, match="external sidecar 'a'"):

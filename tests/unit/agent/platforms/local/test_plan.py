@@ -1,4 +1,4 @@
-"""What a delivery turns into, given what is there: files, their order, what is left alone, how sidecars take it."""
+"""Plans: files to write and remove, rejections, and the action of each sidecar."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -55,10 +55,12 @@ def on_disk(*manifests: Manifest) -> dict[str, ObservedFile]:
 
 
 def running(app_id: str, *manifests: Manifest, current: bool = False) -> ObservedSidecar:
-    """A sidecar that has shown to use these."""
+    """Return a running sidecar with proofs of these resources."""
     loaded = tuple(LoadedComponent(each["metadata"]["name"], "state.redis", "v1") for each in manifests)
-    said = SidecarStatus(healthy=True, metadata=Metadata(id=app_id, components=loaded), counters=Counters({}, {}))
-    before = Reading(NOW, Process(1, 100, "boot/1"), listener=7, status=said, load_evidence="watches it", watches=True)
+    status = SidecarStatus(healthy=True, metadata=Metadata(id=app_id, components=loaded), counters=Counters({}, {}))
+    before = Reading(
+        NOW, Process(1, 100, "boot/1"), listener=7, status=status, load_evidence="watches it", watches=True
+    )
     proof = {
         ResourceRef("Component", "default", each["metadata"]["name"]): Proof(
             loaded_digest(each), Evidence("sidecar", NOW, "seen")
@@ -74,14 +76,14 @@ def observed(*own: Manifest, foreign: dict[str, ObservedFile] | None = None, sid
     return Observed("default", {**files, **(foreign or {})}, journal, sidecars)
 
 
-def planned(wanted: Delivery, seen: Observed) -> Plan:
-    made = plan(wanted, seen)
+def planned(delivered: Delivery, before: Observed) -> Plan:
+    made = plan(delivered, before)
     assert isinstance(made, Plan)
     return made
 
 
-def way(wanted: Delivery, seen: Observed) -> SidecarAction:
-    return planned(wanted, seen).sidecars[0].action
+def action(delivered: Delivery, before: Observed) -> SidecarAction:
+    return planned(delivered, before).sidecars[0].action
 
 
 def test_secret_stores_are_written_first_and_other_kinds_last() -> None:
@@ -89,20 +91,20 @@ def test_secret_stores_are_written_first_and_other_kinds_last() -> None:
     assert [each.ref.name for each in planned(wanted, observed()).writes] == ["z", "b", "a"]
 
 
-def test_what_is_on_disk_already_is_not_written_again() -> None:
+def test_an_unchanged_file_is_not_written_again() -> None:
     made = planned(delivery(component("one"), component("two", "new")), observed(component("one"), component("two")))
     assert [each.ref.name for each in made.writes] == ["two"]
     assert made.removals == ()
 
 
-def test_what_this_agent_wrote_and_nobody_wants_is_removed_and_nothing_else() -> None:
+def test_only_files_of_this_agent_that_are_not_delivered_are_removed() -> None:
     foreign = {"resources/mine.yaml": ObservedFile("sha256:1", (component("mine"),))}
     gone = ResourceRef("Component", "default", "mine")
     made = planned(delivery(removals=(gone,)), observed(component("old"), foreign=foreign))
     assert made.removals == ("resources/component.old.yaml",)
 
 
-def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
+def test_files_of_an_interrupted_change_belong_to_the_agent() -> None:
     journal = Journal(frozenset(), Intent(6, ("resources/component.one.yaml",), ()))
     half = {"resources/component.one.yaml": ObservedFile("sha256:2", ())}
     made = planned(delivery(), Observed("default", half, journal, ()))
@@ -124,7 +126,7 @@ def test_an_unfinished_change_leaves_its_files_the_agents_own() -> None:
     ],
     ids=["foreign resource", "foreign file", "namespace", "kind", "version"],
 )
-def test_a_delivery_is_refused_as_a_whole_and_the_resource_at_fault_named(
+def test_a_delivery_is_rejected_as_a_whole_with_the_resource_named(
     manifest: Manifest, files: dict[str, ObservedFile], reason: str
 ) -> None:
     made = plan(delivery(component("good"), manifest), observed(foreign=files))
@@ -133,45 +135,45 @@ def test_a_delivery_is_refused_as_a_whole_and_the_resource_at_fault_named(
     assert reason in next(iter(made.reasons.values()))
 
 
-def test_a_foreign_resource_of_another_namespace_does_not_clash() -> None:
+def test_a_foreign_resource_in_another_namespace_is_no_conflict() -> None:
     elsewhere = {**component("one"), "metadata": {"name": "one", "namespace": "two"}}
     foreign = {"resources/mine.yaml": ObservedFile("", (elsewhere,))}
     assert len(planned(delivery(component("one")), observed(foreign=foreign)).writes) == 1
 
 
-def test_a_configuration_is_not_a_resource_of_the_directory_and_there_is_at_most_one() -> None:
+def test_one_configuration_is_written_outside_the_resources_directory_and_two_are_rejected() -> None:
     configurations = [{**resiliency(name), "kind": "Configuration"} for name in ("one", "two")]
     made = planned(delivery(configurations[0]), observed())
     assert made.config == "config/configuration.one.yaml"
     assert isinstance(plan(delivery(*configurations), observed()), Rejection)
 
 
-def test_a_sidecar_that_does_not_run_is_started_after_the_write() -> None:
-    assert way(delivery(component("one")), observed(sidecars=[ObservedSidecar("app")])) is SidecarAction.START
+def test_a_stopped_sidecar_is_started_after_the_write() -> None:
+    assert action(delivery(component("one")), observed(sidecars=[ObservedSidecar("app")])) is SidecarAction.START
 
 
-def test_a_running_sidecar_takes_a_changed_component_while_it_runs() -> None:
+def test_a_running_sidecar_reloads_a_changed_component() -> None:
     seen = observed(component("one"), component("two"), sidecars=[running("app", component("one"), component("two"))])
     made = planned(delivery(component("one", "b"), component("two")), seen).sidecars[0]
     assert made.action is SidecarAction.RELOAD
     assert [ref.name for ref in made.kept] == ["two"]
 
 
-def test_a_kind_that_needs_a_fresh_process_restarts_unless_the_policy_only_reports() -> None:
+def test_a_kind_without_live_proof_restarts_the_sidecar_unless_the_policy_is_report() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
     wanted = (component("one"), resiliency("calm"))
-    assert way(delivery(*wanted), seen) is SidecarAction.START
+    assert action(delivery(*wanted), seen) is SidecarAction.START
     reporting = planned(delivery(*wanted, unproven=Unproven.REPORT), seen).sidecars[0]
     assert reporting.action is SidecarAction.RELOAD
     assert [ref.name for ref in reporting.obstacles] == ["calm"]
 
 
-def test_nothing_is_asked_again_of_a_process_that_has_shown_everything() -> None:
+def test_a_process_with_all_proofs_is_kept() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
-    assert way(delivery(component("one")), seen) is SidecarAction.KEEP
+    assert action(delivery(component("one")), seen) is SidecarAction.KEEP
 
 
-def test_a_label_changes_the_file_and_not_what_was_proven() -> None:
+def test_a_changed_label_is_written_and_keeps_the_proofs() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
     labelled = component("one")
     labelled["metadata"] = {**labelled["metadata"], "labels": {"team": "blue"}}
@@ -179,18 +181,18 @@ def test_a_label_changes_the_file_and_not_what_was_proven() -> None:
     assert (len(made.writes), made.sidecars[0].action) == (1, SidecarAction.KEEP)
 
 
-def test_a_process_that_started_after_the_last_write_must_only_be_asked() -> None:
+def test_a_process_started_after_the_last_write_is_only_verified() -> None:
     seen = observed(component("one"), sidecars=[running("app", current=True)])
-    assert way(delivery(component("one")), seen) is SidecarAction.AWAIT
+    assert action(delivery(component("one")), seen) is SidecarAction.AWAIT
 
 
-def test_a_sidecar_that_ended_by_itself_is_waited_for_unless_something_changes() -> None:
+def test_an_exited_sidecar_is_awaited_unless_something_changes() -> None:
     ended = ObservedSidecar("app", Reading(NOW), released=True)
-    assert way(delivery(component("one")), observed(component("one"), sidecars=[ended])) is SidecarAction.AWAIT
-    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[ended])) is SidecarAction.START
+    assert action(delivery(component("one")), observed(component("one"), sidecars=[ended])) is SidecarAction.AWAIT
+    assert action(delivery(component("one", "b")), observed(component("one"), sidecars=[ended])) is SidecarAction.START
 
 
-def test_a_rolling_strategy_restarts_whom_a_change_concerns_and_nobody_else() -> None:
+def test_a_rolling_strategy_restarts_only_affected_sidecars() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
     scoped = component("two", scopes=["other"])
     made = planned(delivery(component("one"), scoped, strategy=Strategy.ROLLING), seen)
@@ -198,30 +200,30 @@ def test_a_rolling_strategy_restarts_whom_a_change_concerns_and_nobody_else() ->
 
 
 @pytest.mark.parametrize("policy", [{}, {"strategy": Strategy.ROLLING}], ids=["reload", "rolling"])
-def test_a_sidecar_of_others_is_never_restarted_but_told_to_be(policy: dict[str, Any]) -> None:
-    theirs = msgspec.structs.replace(running("app", component("one")), external=True)
+def test_an_external_sidecar_is_never_restarted_but_reported_as_restart_needed(policy: dict[str, Any]) -> None:
+    external = msgspec.structs.replace(running("app", component("one")), external=True)
     made = planned(
-        delivery(component("one"), resiliency("calm"), **policy), observed(component("one"), sidecars=[theirs])
+        delivery(component("one"), resiliency("calm"), **policy), observed(component("one"), sidecars=[external])
     )
     assert made.sidecars[0].action is SidecarAction.RELOAD
     assert [reason.split(":")[0] for reason in made.sidecars[0].obstacles.values()] == ["restart needed"]
     absent = ObservedSidecar("app", Reading(NOW), external=True)
-    assert way(delivery(component("one", "b")), observed(component("one"), sidecars=[absent])) is SidecarAction.AWAIT
+    assert action(delivery(component("one", "b")), observed(component("one"), sidecars=[absent])) is SidecarAction.AWAIT
 
 
-def test_an_unproven_resource_that_does_not_change_needs_a_fresh_process() -> None:
+def test_an_unchanged_unproven_resource_needs_a_fresh_process() -> None:
     seen = observed(component("one"), component("two"), sidecars=[running("app", component("two"))])
-    assert way(delivery(component("one"), component("two", "b")), seen) is SidecarAction.START
+    assert action(delivery(component("one"), component("two", "b")), seen) is SidecarAction.START
 
 
-def test_what_replaces_content_that_was_never_seen_in_use_needs_a_fresh_process() -> None:
-    # The reload of "b" may be counted only now, and must not be taken for that of "c".
+def test_a_change_of_unproven_content_needs_a_fresh_process() -> None:
+    # A late reload of "b" must not be counted as the one of "c".
     seen = observed(component("one", "b"), sidecars=[running("app", component("one", "a"))])
-    assert way(delivery(component("one", "c")), seen) is SidecarAction.START
-    assert way(delivery(), seen) is SidecarAction.START
+    assert action(delivery(component("one", "c")), seen) is SidecarAction.START
+    assert action(delivery(), seen) is SidecarAction.START
 
 
-def test_a_resource_that_leaves_a_sidecars_scope_must_be_gone_from_it() -> None:
+def test_a_resource_that_leaves_a_sidecars_scope_must_be_absent_there() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
     made = planned(delivery(component("one", scopes=["other"])), seen)
     assert [[each.new is None for each in sidecar.expected] for sidecar in made.sidecars] == [[True], [False]]
@@ -235,9 +237,7 @@ manifests = st.lists(
 
 
 @given(manifests, manifests)
-def test_following_a_plan_leaves_exactly_what_was_delivered(
-    old: tuple[Manifest, ...], new: tuple[Manifest, ...]
-) -> None:
+def test_a_plan_results_in_exactly_the_delivered_files(old: tuple[Manifest, ...], new: tuple[Manifest, ...]) -> None:
     seen = observed(*old)
     made = planned(delivery(*new), seen)
     left = {key: file.digest for key, file in seen.files.items() if key not in made.removals}

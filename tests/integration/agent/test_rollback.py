@@ -1,4 +1,4 @@
-"""A change that fails in its window is taken back, once, and stays back; later failures are health. Real sidecars."""
+"""Rollback on real sidecars: a change that fails in its window is rolled back; later failures are only reported."""
 
 import json
 import os
@@ -20,21 +20,29 @@ from governor.process.flowcontrol.backoff import Backoff, Retries
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
 from testbed.waiting import until
-from tests.integration.agent.bed import WINDOW_S, AgentBed, component, resource, running_agent, said_of, written
+from tests.integration.agent.bed import (
+    WINDOW_S,
+    AgentBed,
+    component,
+    fingerprint,
+    resource,
+    resource_report,
+    running_agent,
+)
 
 GOOD = component("one", "state.in-memory")
 UNKNOWN = component("one", "state.no-such-type")
-"""Daprd exits on it at once."""
+"""daprd exits on it immediately."""
 OTHER = component("other", "state.in-memory")
 
 
 def store(redis: Redis, **more: str) -> dict[str, Any]:
     made = component("statestore", "state.redis", redisHost=redis.address, redisPassword=redis.password, **more)
-    made["spec"]["initTimeout"] = "50s"  # on a busy machine 5 s are too few to find out that nobody is there
+    made["spec"]["initTimeout"] = "50s"  # on a busy machine the default of 5 s ends before the connection is refused
     return made
 
 
-def returned(report: Report) -> str:
+def rollback_evidence(report: Report) -> str:
     return report.workloads[0].evidence[-1].text
 
 
@@ -43,87 +51,89 @@ def is_failed(report: Report) -> bool:
 
 
 async def started(bed: AgentBed, number: int) -> Process | None:
-    """The process of one start, while it lives."""
+    """Return the process of a start number, if it is the current one."""
     process = bed.sidecar.process
     return process if process is not None and process.number == number else None
 
 
-async def settled(bed: AgentBed) -> None:
-    """Let the window of the newest delivery end."""
+async def end_window(bed: AgentBed) -> None:
+    """End the verification window of the newest delivery."""
 
-    async def look() -> bool:
+    async def is_settled() -> bool:
         newest = bed.inbox.newest
         return newest is not None and bed.ledger.phase(newest) is DeliveryPhase.SETTLED
 
-    bed.clock.go_on(WINDOW_S)
+    bed.clock.advance(WINDOW_S)
     bed.reconciler.add(KEY)
-    await until(look)
+    await until(is_settled)
 
 
-def mortal_daprd(directory: Path, program: Path) -> tuple[Path, Path]:
-    """A daprd that ends by itself, in good order, when a file appears; the program and the file."""
+def exiting_daprd(directory: Path, program: Path) -> tuple[Path, Path]:
+    """Return a daprd that exits gracefully when a file appears, and that file."""
     trigger = directory / "die"
-    script = directory / "mortal-daprd"
+    script = directory / "exiting-daprd"
     script.write_text(
         "#!/bin/sh\n"
-        f"wanted={shlex.quote(str(trigger))}\n"
-        '( while [ ! -e "$wanted" ]; do sleep 0.02; done; rm "$wanted"; kill -TERM $$ ) &\n'
+        f"trigger={shlex.quote(str(trigger))}\n"
+        '( while [ ! -e "$trigger" ]; do sleep 0.02; done; rm "$trigger"; kill -TERM $$ ) &\n'
         f'exec {shlex.quote(str(program))} "$@"\n'
     )
     script.chmod(0o700)
     return script, trigger
 
 
-async def test_a_change_that_ends_the_sidecar_is_taken_back_with_all_it_added_and_said_in_the_sidecars_words(
+async def test_a_change_on_which_the_sidecar_exits_is_rolled_back_with_its_error_reported(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         good = await bed.deliver(GOOD)
         report = await bed.deliver(UNKNOWN, OTHER)
 
-        assert said_of(report, "one").state is State.FAILED
-        assert "state.no-such-type" in said_of(report, "one").evidence[-1].text
-        assert said_of(report, "other").state is State.RECEIVED
+        assert resource_report(report, "one").state is State.FAILED
+        assert "state.no-such-type" in resource_report(report, "one").evidence[-1].text
+        assert resource_report(report, "other").state is State.RECEIVED
         assert [each.state for each in report.workloads] == [State.FAILED]
-        assert returned(report) == f"rolled back to bundle {good.digest} of delivery 1; verified"
+        assert rollback_evidence(report) == f"rolled back to bundle {good.digest} of delivery 1; verified"
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert (await bed.get("/v1.0/state/one/key"))[0] == 204
         assert bed.ledger.trial(bed.inbox.newest) is not None  # type: ignore[arg-type]
 
 
-async def test_without_anything_that_worked_the_return_is_to_nothing_and_the_sidecar_runs(
+async def test_without_a_verified_bundle_the_rollback_removes_everything_and_the_sidecar_runs(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(UNKNOWN, OTHER)
 
         assert overall(report) is State.FAILED
-        assert returned(report) == "rolled back to the empty bundle; verified"
+        assert rollback_evidence(report) == "rolled back to the empty bundle; verified"
         assert list(bed.resources.iterdir()) == []
         assert bed.sidecar.process is not None
 
 
-async def test_what_failed_is_not_tried_again_by_a_new_agent_and_said_again(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_a_new_agent_reports_a_quarantined_change_again_without_applying_it(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
         await first.deliver(GOOD)
         failed = await first.deliver(UNKNOWN, OTHER)
-    before = written(first.resources / "component.one.yaml")
+    before = fingerprint(first.resources / "component.one.yaml")
 
     async with running_agent(tmp_path, daprd_binary) as second:
-        again = await second.concluded(2)
+        again = await second.final_report(2)
 
         assert again.boot != failed.boot
         assert [(each.resource, each.state) for each in again.resources] == [
             (each.resource, each.state) for each in failed.resources
         ]
-        assert said_of(again, "one") == said_of(failed, "one")
-        assert returned(again) == returned(failed)
+        assert resource_report(again, "one") == resource_report(failed, "one")
+        assert rollback_evidence(again) == rollback_evidence(failed)
         assert second.sidecar.starts == 1
-        assert written(second.resources / "component.one.yaml") == before
+        assert fingerprint(second.resources / "component.one.yaml") == before
         assert (await second.get("/v1.0/state/one/key"))[0] == 204
 
 
-async def test_the_same_content_is_tried_again_only_under_a_higher_attempt(
+async def test_quarantined_content_is_applied_again_only_with_a_higher_attempt(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     one, two = await start_redis(), await start_redis()
@@ -133,8 +143,8 @@ async def test_the_same_content_is_tried_again_only_under_a_higher_attempt(
         await two.stop()
         failed = await bed.deliver(store(two))
         assert overall(failed) is State.FAILED
-        assert "connection refused" in said_of(failed, "statestore").evidence[-1].text
-        assert returned(failed).endswith("of delivery 1; verified")
+        assert "connection refused" in resource_report(failed, "statestore").evidence[-1].text
+        assert rollback_evidence(failed).endswith("of delivery 1; verified")
         await two.start()
         starts = bed.sidecar.starts
 
@@ -147,46 +157,46 @@ async def test_the_same_content_is_tried_again_only_under_a_higher_attempt(
         assert two.address in (bed.resources / "component.statestore.yaml").read_text()
 
 
-async def test_a_sidecar_that_accepts_a_change_and_then_ends_in_its_window_gets_the_old_one_back(
+async def test_a_verified_change_is_rolled_back_if_the_sidecar_exits_within_the_window(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
-    program, trigger = mortal_daprd(tmp_path, daprd_binary)
+    program, trigger = exiting_daprd(tmp_path, daprd_binary)
     async with running_agent(tmp_path, program) as bed:
         await bed.deliver(GOOD)
         assert acknowledged(await bed.deliver(GOOD, OTHER))
         trigger.touch()
 
-        report = await bed.said(lambda it: is_failed(it) and "; verified" in returned(it))
+        report = await bed.wait_for_report(lambda it: is_failed(it) and "; verified" in rollback_evidence(it))
 
-        blamed = [each for each in report.resources if each.state is State.FAILED]
-        assert blamed
-        assert all("daprd exited with code 0" in each.evidence[-1].text for each in blamed)
-        assert "of delivery 1" in returned(report)
+        failed_resources = [each for each in report.resources if each.state is State.FAILED]
+        assert failed_resources
+        assert all("daprd exited with code 0" in each.evidence[-1].text for each in failed_resources)
+        assert "of delivery 1" in rollback_evidence(report)
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
 
 
-async def test_a_sidecar_that_ends_after_the_window_is_reported_started_again_and_verified_without_a_return(
+async def test_a_sidecar_that_exits_after_the_window_is_restarted_and_verified_without_a_rollback(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     redis = await start_redis()
     async with running_agent(tmp_path, daprd_binary) as bed:
         verified = await bed.deliver(store(redis))
-        await settled(bed)
+        await end_window(bed)
         await redis.stop()
         assert bed.outbox.newest is verified
         assert bed.sidecar.process is not None
         os.kill(bed.sidecar.process.pid, signal.SIGTERM)
 
-        ill = await bed.said(lambda it: is_failed(it) and "connection refused" in repr(it))
+        failed = await bed.wait_for_report(lambda it: is_failed(it) and "connection refused" in repr(it))
         assert (bed.resources / "component.statestore.yaml").exists()
-        assert ill.sequence == 1
+        assert failed.sequence == 1
         await redis.start()
-        assert acknowledged(await bed.said(acknowledged))
+        assert acknowledged(await bed.wait_for_report(acknowledged))
         assert bed.storage.trials() == {}
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_process(
+async def test_a_change_is_verified_in_the_next_process_of_a_killed_sidecar(
     tmp_path: Path, daprd_binary: Path, times: int
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
@@ -197,30 +207,32 @@ async def test_a_sidecar_that_somebody_killed_shows_the_change_in_its_next_proce
             assert process is not None
             os.kill(process.pid, signal.SIGKILL)
 
-        report = await bed.said(lambda it: acknowledged(it) and it.n > first.n and bed.sidecar.starts == times + 1)
+        report = await bed.wait_for_report(
+            lambda it: acknowledged(it) and it.n > first.n and bed.sidecar.starts == times + 1
+        )
 
         assert bed.sidecar.starts == times + 1
         assert report.sequence == 2
         assert bed.storage.trials() == {}
 
 
-class LongestAfter(Retries):
-    """Waits that are short until the given number has passed; then the next is for who asks for it."""
+class BlockAfter(Retries):
+    """Retries with short delays up to a number of failures, then one that only an explicit start interrupts."""
 
     def __init__(self, number: int) -> None:
         super().__init__(Backoff(0.1, 600.0), random.Random())
         self._number = number
 
     def next_delay_s(self) -> float:
-        drawn_s = super().next_delay_s()
-        return drawn_s if self.failures <= self._number else 600.0
+        delay_s = super().next_delay_s()
+        return delay_s if self.failures <= self._number else 600.0
 
 
-async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken_back(
+async def test_a_change_under_which_the_sidecar_is_killed_repeatedly_is_rolled_back(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
-    # As the kernel does when memory runs out: at each start with the new component.
-    script = tmp_path / "doomed-daprd"
+    # Like the OOM killer: at each start with the new component.
+    script = tmp_path / "killed-daprd"
     script.write_text(
         "#!/bin/sh\n"
         f"[ ! -e {shlex.quote(str(tmp_path / 'resources' / 'component.other.yaml'))} ] || kill -KILL $$\n"
@@ -229,16 +241,16 @@ async def test_a_change_under_which_a_sidecar_is_killed_again_and_again_is_taken
     script.chmod(0o700)
     async with running_agent(tmp_path, script) as bed:
         await bed.deliver(GOOD)
-        bed.sidecar._retries = LongestAfter(3)
+        bed.sidecar._retries = BlockAfter(3)
 
         report = await bed.deliver(GOOD, OTHER, resource("Resiliency", "calm", {"policies": {}, "targets": {}}))
 
         assert "daprd was terminated by SIGKILL" in repr(report.resources)
-        assert returned(report).endswith("of delivery 1; verified")
+        assert rollback_evidence(report).endswith("of delivery 1; verified")
         assert bed.sidecar.starts == 1 + 4 + 1
 
 
-async def test_a_return_that_fails_too_is_said_and_heals_without_another_return(
+async def test_a_failed_rollback_is_reported_and_recovers_without_another_rollback(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     redis = await start_redis()
@@ -246,19 +258,17 @@ async def test_a_return_that_fails_too_is_said_and_heals_without_another_return(
         await bed.deliver(store(redis))
         await redis.stop()
         report = await bed.deliver(component("statestore", "state.no-such-type"))
-        assert "of delivery 1; failed: daprd exited with code 1" in returned(report)
-        before = written(bed.resources / "component.statestore.yaml")
+        assert "of delivery 1; failed: daprd exited with code 1" in rollback_evidence(report)
+        before = fingerprint(bed.resources / "component.statestore.yaml")
         await redis.start()
 
-        healed = await bed.said(lambda it: "; verified" in returned(it))
+        recovered = await bed.wait_for_report(lambda it: "; verified" in rollback_evidence(it))
 
-        assert said_of(healed, "statestore") == said_of(report, "statestore")
-        assert written(bed.resources / "component.statestore.yaml") == before
+        assert resource_report(recovered, "statestore") == resource_report(report, "statestore")
+        assert fingerprint(bed.resources / "component.statestore.yaml") == before
 
 
-async def test_a_refused_delivery_changes_nothing_and_waits_for_a_higher_attempt(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_rejected_delivery_changes_nothing_until_a_higher_attempt(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(GOOD)
         foreign = bed.resources / "mine.yaml"
@@ -267,9 +277,9 @@ async def test_a_refused_delivery_changes_nothing_and_waits_for_a_higher_attempt
 
         report = await bed.deliver(GOOD, OTHER)
 
-        assert said_of(report, "other").state is State.FAILED
-        assert returned(report).startswith("stayed at bundle")
-        assert returned(report).endswith("of delivery 1; verified")
+        assert resource_report(report, "other").state is State.FAILED
+        assert rollback_evidence(report).startswith("stayed at bundle")
+        assert rollback_evidence(report).endswith("of delivery 1; verified")
         assert [each.state for each in report.workloads] == [State.RECEIVED]
         foreign.unlink()
         assert overall(await bed.deliver(GOOD, OTHER)) is State.FAILED
@@ -278,7 +288,7 @@ async def test_a_refused_delivery_changes_nothing_and_waits_for_a_higher_attempt
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-async def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_window(
+async def test_a_wall_clock_jump_neither_ends_nor_extends_a_window(
     hours: int, tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
@@ -292,4 +302,4 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_window(
 
         report = await bed.deliver(UNKNOWN)
 
-        assert returned(report).endswith("of delivery 2; verified")
+        assert rollback_evidence(report).endswith("of delivery 2; verified")
