@@ -68,7 +68,7 @@ INVALID = [
     pytest.param({**runtime("r2"), "spec": {"platform": 3}}, "spec.platform", "Expected `str`", id="wrong-type"),
     pytest.param({**runtime("r2"), "spec": {"platform": "moon"}}, "spec.platform", "Invalid enum", id="wrong-value"),
     pytest.param({**runtime("r2"), "extra": 1}, "extra", "unknown field", id="unknown-field"),
-    pytest.param(runtime("R_2"), "metadata.name", "lower case", id="bad-name"),
+    pytest.param(runtime("R_2"), "metadata.name", "lower-case", id="bad-name"),
     pytest.param(
         profile("p", selector={"runtime": "nope"}), "spec.selector.runtime", "unknown runtime", id="unknown-runtime"
     ),
