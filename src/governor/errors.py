@@ -11,7 +11,7 @@ import msgspec
 
 
 class Kind(enum.StrEnum):
-    """The category of a failure; each edge maps every member."""
+    """The category of a failure."""
 
     INVALID = "invalid"
     NOT_FOUND = "not-found"
