@@ -46,7 +46,7 @@ class Inbox:
         self._conflict = ""
 
     def watch_failed(self, error: GovernorError) -> None:
-        """Record an identity conflict if the server rejected the watch because another agent holds it."""
+        """Record the conflict if the server rejected the watch because another agent uses this identity."""
         if error.code == "runtime-in-use":
             self._conflict = error.message
 

@@ -89,7 +89,7 @@ class Loop:
             if self._outbox.reported_state(delivery) not in STALLED:
                 self._outbox.put(delivery, found)
 
-        # No preflight for what was verified before: a store that is down now must not block the repair.
+        # No preflight for a settled delivery: a store that is down now must not block the repair.
         is_settled = self._ledger.phase(delivery) is DeliveryPhase.SETTLED
         target = _without_preflight(delivery) if is_settled else delivery
         return await self._platform.converge(target, received, applied, lambda: self._is_superseded(delivery))

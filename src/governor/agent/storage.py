@@ -81,9 +81,9 @@ class _StoredJournal(msgspec.Struct, frozen=True):
     written: str = ""
 
     def journal(self) -> Journal:
-        """Return the journal in its present form."""
-        begun = self.intent
-        intent = Intent(begun.sequence, tuple(begun.writes), begun.removals) if begun else None
+        """Return the journal in its current form."""
+        stored = self.intent
+        intent = Intent(stored.sequence, tuple(stored.writes), stored.removals) if stored else None
         return Journal(frozenset(self.owned), intent, self.written)
 
 

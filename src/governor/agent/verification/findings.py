@@ -72,11 +72,11 @@ def combine(
     when: datetime,
     *history: Evidence,
 ) -> Findings:
-    """Combine the findings by workload of each resource in its scope."""
+    """Combine what each workload found for the resources in its scope."""
     resources = []
     for ref in refs:
-        shown = [found[ref] for found in by_workload.values() if ref in found]
-        state, evidence = _fold(shown, Evidence(AGENT, when, "no sidecar is in its scope: nothing to verify"))
+        by_sidecar = [found[ref] for found in by_workload.values() if ref in found]
+        state, evidence = _fold(by_sidecar, Evidence(AGENT, when, "no sidecar is in its scope: nothing to verify"))
         resources.append(ResourceReport(resource=ref, state=state, evidence=(*history, *evidence)))
     workloads = []
     for name, found in by_workload.items():
@@ -104,10 +104,10 @@ def _received(report: ResourceReport, now: Evidence) -> ResourceReport:
     return msgspec.structs.replace(report, state=State.RECEIVED, evidence=(*report.evidence, now))
 
 
-def _fold(shown: Sequence[Finding], nothing: Evidence) -> tuple[State, tuple[Evidence, ...]]:
+def _fold(findings: Sequence[Finding], default: Evidence) -> tuple[State, tuple[Evidence, ...]]:
     """Return the worst state and all evidence, that of the worst state last."""
-    if not shown:
-        return State.VERIFIED, (nothing,)
-    state = worst(each.state for each in shown)
-    ordered = sorted(shown, key=lambda each: each.state is state)
+    if not findings:
+        return State.VERIFIED, (default,)
+    state = worst(each.state for each in findings)
+    ordered = sorted(findings, key=lambda each: each.state is state)
     return state, tuple(item for each in ordered for item in each.evidence)

@@ -119,29 +119,31 @@ def _secret_stores(tree: Tree) -> Iterator[str]:
             yield from _secret_stores(item)
 
 
-def passed(plan: PreflightPlan, seen: PreflightReading) -> bool:
+def passed(plan: PreflightPlan, reading: PreflightReading) -> bool:
     """Return whether the sidecar is healthy with everything loaded, so that waiting is over."""
-    return seen.healthy and all(_listed(ref, copy, seen) for ref, copy in plan.tried.items())
+    return reading.healthy and all(_listed(ref, copy, reading) for ref, copy in plan.tried.items())
 
 
-def judge(plan: PreflightPlan, seen: PreflightReading, why_not: str) -> Verdicts:
-    """Return the verdict on each resource; ``why_not`` is the reason for one that is not initialised in time."""
-    if seen.exit_message is not None:
-        verdicts = _exited(plan, seen.exit_message)
-    elif not seen.healthy:
-        verdicts = {ref: _verdict_while_starting(ref, copy, seen, why_not) for ref, copy in plan.tried.items()}
+def judge(plan: PreflightPlan, reading: PreflightReading, timeout_reason: str) -> Verdicts:
+    """Return the verdict on each resource; ``timeout_reason`` is for one that is not initialised in time."""
+    if reading.exit_message is not None:
+        verdicts = _exited(plan, reading.exit_message)
+    elif not reading.healthy:
+        verdicts = {
+            ref: _verdict_while_starting(ref, copy, reading, timeout_reason) for ref, copy in plan.tried.items()
+        }
     else:
-        verdicts = {ref: _verdict(ref, copy, seen, plan) for ref, copy in plan.tried.items()}
+        verdicts = {ref: _verdict(ref, copy, reading, plan) for ref, copy in plan.tried.items()}
     skipped = {ref: Verdict(State.RECEIVED, f"not tried: {reason}") for ref, reason in plan.skipped.items()}
     return {**verdicts, **skipped}
 
 
-def conclusive(plan: PreflightPlan, seen: PreflightReading) -> bool:
+def conclusive(plan: PreflightPlan, reading: PreflightReading) -> bool:
     """Return whether the reading is about the change: the sidecar runs, or its exit message names what it loaded."""
-    if seen.exit_message is None:
+    if reading.exit_message is None:
         return True
     refs = (*plan.tried, *plan.dependencies)
-    return not seen.external_cause and any(_is_about(seen.exit_message, ref) for ref in refs)
+    return not reading.external_cause and any(_is_about(reading.exit_message, ref) for ref in refs)
 
 
 def _is_about(text: str, ref: ResourceRef) -> bool:
@@ -149,35 +151,37 @@ def _is_about(text: str, ref: ResourceRef) -> bool:
 
 
 def _exited(plan: PreflightPlan, text: str) -> Verdicts:
-    """Blame what the last words name; when they name nothing that is tried, all of it."""
+    """Fail the tried resources that the exit message names; if it names none, all of them."""
     named = {ref for ref in plan.tried if _is_about(text, ref)}
     blamed = named or set(plan.tried)
-    spared = Verdict(State.RECEIVED, "not fully tried: another resource made the throw-away sidecar exit")
-    return {ref: Verdict(State.FAILED, text) if ref in blamed else spared for ref in plan.tried}
+    other = Verdict(State.RECEIVED, "not fully tried: another resource made the throw-away sidecar exit")
+    return {ref: Verdict(State.FAILED, text) if ref in blamed else other for ref in plan.tried}
 
 
-def _verdict_while_starting(ref: ResourceRef, copy: Manifest, seen: PreflightReading, why_not: str) -> Verdict:
-    if _listed(ref, copy, seen):
+def _verdict_while_starting(
+    ref: ResourceRef, copy: Manifest, reading: PreflightReading, timeout_reason: str
+) -> Verdict:
+    if _listed(ref, copy, reading):
         return Verdict(State.PREFLIGHTED, "initialised")
-    return Verdict(State.FAILED, "; ".join([*_mentioning(ref, seen.errors), why_not]))
+    return Verdict(State.FAILED, "; ".join([*_mentioning(ref, reading.errors), timeout_reason]))
 
 
-def _verdict(ref: ResourceRef, copy: Manifest, seen: PreflightReading, plan: PreflightPlan) -> Verdict:
-    errors = _mentioning(ref, seen.errors)
+def _verdict(ref: ResourceRef, copy: Manifest, reading: PreflightReading, plan: PreflightPlan) -> Verdict:
+    errors = _mentioning(ref, reading.errors)
     if ref.kind == "Component":
-        if _listed(ref, copy, seen):
+        if _listed(ref, copy, reading):
             silent = "; a component of this type does not connect at init"
             return Verdict(State.PREFLIGHTED, f"initialised{silent if ref in plan.silent else ''}")
-        missing = "the throw-away sidecar came up without it"
-        return Verdict(State.FAILED, "; ".join([missing, *(errors or _mentioning(ref, seen.warnings))]))
+        missing = "the throw-away sidecar became healthy without it"
+        return Verdict(State.FAILED, "; ".join([missing, *(errors or _mentioning(ref, reading.warnings))]))
     if errors:
         return Verdict(State.FAILED, errors[-1])
-    shown = "loaded" if _listed(ref, copy, seen) else "loaded without error; this version of daprd does not list it"
-    return Verdict(State.PREFLIGHTED, shown)
+    text = "loaded" if _listed(ref, copy, reading) else "loaded without error; this version of daprd does not list it"
+    return Verdict(State.PREFLIGHTED, text)
 
 
-def _listed(ref: ResourceRef, copy: Manifest, seen: PreflightReading) -> bool:
-    return seen.status is not None and bool(listed(ref, copy, None, seen.status.metadata))
+def _listed(ref: ResourceRef, copy: Manifest, reading: PreflightReading) -> bool:
+    return reading.status is not None and bool(listed(ref, copy, None, reading.status.metadata))
 
 
 def _mentioning(ref: ResourceRef, texts: Sequence[str]) -> list[str]:

@@ -104,18 +104,18 @@ def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, .
     return tuple(line.msg for line in map(_read, lines) if line.level in levels)
 
 
-def describe_exit(ended: ChildExit) -> str:
+def describe_exit(exited: ChildExit) -> str:
     """Return how daprd exited, with its last error."""
-    return f"daprd {ended.summary}: {last_error(ended.tail)}"
+    return f"daprd {exited.summary}: {last_error(exited.tail)}"
 
 
-def has_external_cause(ended: ChildExit) -> bool:
+def has_external_cause(exited: ChildExit) -> bool:
     """Return whether nothing that daprd loaded can be the reason: it was killed, or its port was in use.
 
     The exit status of an adopted process is unknown, but a daprd that gives up logs an error.
     """
-    has_error = any(_read(line).level in _ERROR_LEVELS for line in ended.tail)
-    return bool(ended.signal) or _PORT_IN_USE in last_error(ended.tail) or (ended.code is None and not has_error)
+    has_error = any(_read(line).level in _ERROR_LEVELS for line in exited.tail)
+    return bool(exited.signal) or _PORT_IN_USE in last_error(exited.tail) or (exited.code is None and not has_error)
 
 
 def last_error(tail: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The files that sidecars load: read, and changed under the journal. Blocking. What to change is decided by ``plan``.
+"""The files that sidecars load, read and changed under the journal. Blocking. ``plan`` decides what to change.
 
 The journal is stored before the first write and names what will be written and removed. An interrupted change is
 resumed by planning again, because the journal still names the agent's files.
@@ -24,7 +24,7 @@ _log = logging.get_logger(__name__)
 
 
 class ResourceDirectory:
-    """The resources directory and, beside it, the directory of the ``--config`` file."""
+    """The resources directory and the directory of the ``--config`` file."""
 
     def __init__(self, resources: Path, storage: Storage) -> None:
         self.resources = resources
@@ -36,7 +36,8 @@ class ResourceDirectory:
         try:
             self.resources.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            message = f"cannot create the resources directory {self.resources}: {error.strerror}"
+            reason = f"{error.strerror}; create it, or configure another"
+            message = f"cannot create the resources directory {self.resources}: {reason}"
             raise GovernorError(Kind.PRECONDITION, "directory", message) from error
 
     def sweep(self) -> None:
@@ -62,7 +63,7 @@ class ResourceDirectory:
             return {key: _observed(paths[key]) for key in files}
         except OSError as error:
             message = (
-                f"cannot read {error.filename}: {error.strerror}; sidecars cannot read it either: fix its permissions"
+                f"cannot read {error.filename}: {error.strerror}; check its permissions: sidecars must read it too"
             )
             raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
 

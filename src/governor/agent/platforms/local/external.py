@@ -61,13 +61,13 @@ class ExternalSidecar:
         self._probe.set_proofs(reading.process, proofs)
 
     async def run(self) -> None:
-        """Call ``on_change`` whenever another process is healthy, until cancelled."""
+        """Call ``on_change`` whenever a new process is healthy, until cancelled."""
         last = self.process
         while True:
             await self._clock.sleep(_POLL_S)
             reading = await self.read()
-            is_up = reading.status is not None and reading.status.healthy
-            if is_up and reading.process != last:
+            is_healthy = reading.status is not None and reading.status.healthy
+            if is_healthy and reading.process != last:
                 last = reading.process
                 self._on_change()
 

@@ -52,7 +52,7 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class SidecarAction(enum.StrEnum):
-    """How one sidecar adopts a delivery."""
+    """What is done with one sidecar for a delivery."""
 
     KEEP = "keep"
     """Do nothing: everything is proven for its current process."""
@@ -63,7 +63,7 @@ class SidecarAction(enum.StrEnum):
     START = "start"
     """Start it after the write; stop it before the write if it runs."""
     ROLL = "roll"
-    """Restart it after the write, once the sidecars before it have verified the change."""
+    """Restart it after the write, once the change is verified in the sidecars before it."""
 
 
 class SidecarPlan(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Nothing of the delivery can be applied; the reason by resource."""
+    """Why nothing of a delivery can be applied, by resource."""
 
     reasons: Mapping[ResourceRef, str]
 
@@ -134,16 +134,18 @@ def _rejection(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
         return (
             f"the sidecars of this runtime are in namespace {observed.namespace!r}: another namespace is not supported"
         )
-    own = file_key(ref)
-    if own in observed.files and own not in observed.journal.files:
-        return f"the file {own} already exists and was not written by this agent: move it elsewhere"
-    foreign = next((key for key in _foreign(observed) if _defines(observed.files[key], ref, observed.namespace)), None)
+    key = file_key(ref)
+    if key in observed.files and key not in observed.journal.files:
+        return f"the file {key} already exists and was not written by this agent: move it elsewhere"
+    foreign = next(
+        (key for key in _foreign_files(observed) if _defines(observed.files[key], ref, observed.namespace)), None
+    )
     if foreign is None:
         return ""
     return f"it is already defined in {foreign}, which this agent did not write: remove it there or from the profile"
 
 
-def _foreign(observed: Observed) -> Iterator[str]:
+def _foreign_files(observed: Observed) -> Iterator[str]:
     for key in sorted(observed.files):
         if key.startswith(f"{RESOURCES}/") and key not in observed.journal.files:
             yield key

@@ -60,10 +60,10 @@ class LocalPlatform:
         clock: Clock,
     ) -> None:
         self._namespace = namespace
-        self._throw_away = preflight
+        self._preflight = preflight
         self._directory = directory
         self._sidecars = {each.app_id: each for each in sidecars}
-        self._own = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
+        self._managed = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
         self._clock = clock
         self._redactor = Redactor()
         self._written_at: dict[str, int] = {}
@@ -78,9 +78,9 @@ class LocalPlatform:
         """Adopt the sidecars of an earlier agent and stop its orphans; call before anything else."""
         await asyncio.to_thread(self._directory.sweep)
         config = self._current_config()
-        await asyncio.gather(*(each.adopt(config) for each in self._own.values()))
-        await _end_orphans(owner, {each.process.pid for each in self._own.values() if each.process})
-        await asyncio.to_thread(self._throw_away.sweep)
+        await asyncio.gather(*(each.adopt(config) for each in self._managed.values()))
+        await _stop_orphans(owner, {each.process.pid for each in self._managed.values() if each.process})
+        await asyncio.to_thread(self._preflight.sweep)
 
     def _current_config(self) -> Path | None:
         return self._config_path(next((key for key in self._directory.journal().owned if is_config(key)), None))
@@ -98,7 +98,7 @@ class LocalPlatform:
     def start(self) -> None:
         """Start every sidecar that is held, with the files on disk."""
         config = self._current_config()
-        for each in self._own.values():
+        for each in self._managed.values():
             if not each.is_released:
                 each.release(config)
 
@@ -114,19 +114,19 @@ class LocalPlatform:
             self.start()
             return findings.rejected(planned.reasons, refs, self.workloads, self._clock.now(), received)
         try:
-            tried = await self._throw_away.check(planned, observed, delivery, self._redactor, superseded)
+            result = await self._preflight.check(planned, observed, delivery, self._redactor, superseded)
         except GovernorError:
             self.start()
             raise
-        if not tried.passed:
+        if not result.passed:
             self.start()
-            return tried.report(refs, self.workloads, received)
+            return result.report(refs, self.workloads, received)
         await self._change(planned)
         written = self._written_evidence(planned, delivery)
         if any(each.action is not SidecarAction.KEEP for each in planned.sidecars):
             progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
         found = await self._verify(planned, delivery.apply, superseded)
-        return tried.prepend_to(findings.combine(refs, found, self._clock.now(), received, written))
+        return result.prepend_to(findings.combine(refs, found, self._clock.now(), received, written))
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """Return the resources that a delivery sets or removes."""
@@ -143,14 +143,14 @@ class LocalPlatform:
 
     async def _observe_sidecar(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
         before = await self._stable_reading(sidecar)
-        own = self._own.get(sidecar.app_id)
+        managed = self._managed.get(sidecar.app_id)
         return ObservedSidecar(
             sidecar.app_id,
             before,
             current=self._is_current(sidecar.app_id, before.process, written),
             proofs=sidecar.proofs(before),
-            released=own is not None and own.is_released,
-            external=own is None,
+            released=managed is not None and managed.is_released,
+            external=managed is None,
         )
 
     def _is_current(self, app_id: str, process: Process | None, written: str) -> bool:
@@ -172,13 +172,13 @@ class LocalPlatform:
     async def _change(self, planned: Plan) -> None:
         """Write while the sidecars to restart are stopped, so that none loads a partial change."""
         journal = await asyncio.to_thread(self._directory.journal)
-        starting = [self._own[each.app_id] for each in planned.sidecars if each.action is SidecarAction.START]
+        starting = [self._managed[each.app_id] for each in planned.sidecars if each.action is SidecarAction.START]
         staged = await asyncio.to_thread(self._directory.stage, planned)
         try:
             await asyncio.gather(*(each.hold() for each in starting))
             await asyncio.to_thread(self._directory.apply, planned, staged, journal)
             if planned.writes or planned.removals:
-                self._written_at = {each.app_id: each.starts for each in self._own.values()}
+                self._written_at = {each.app_id: each.starts for each in self._managed.values()}
         finally:
             for each in starting:
                 each.release(self._config_path(planned.config))
@@ -206,7 +206,7 @@ class LocalPlatform:
             if unverified is not None or superseded():
                 found[each.app_id] = self._not_restarted(each, unverified)
                 continue
-            restarted = await self._own[each.app_id].restart(self._config_path(planned.config))
+            restarted = await self._managed[each.app_id].restart(self._config_path(planned.config))
             found[each.app_id] = await verify(each, restarted)
         return found
 
@@ -220,11 +220,11 @@ def _all_verified(found: SidecarFindings) -> bool:
     return all(each.state is State.VERIFIED for each in found.values())
 
 
-async def _end_orphans(owner: Path, adopted: Collection[int]) -> None:
+async def _stop_orphans(owner: Path, adopted: Collection[int]) -> None:
     """Stop every process that carries this agent's mark, except the process groups in ``adopted``."""
     marked = await asyncio.to_thread(lambda: list(detached.pids_with_variable(OWNER_VARIABLE, str(owner))))
     groups = {group for group in map(_process_group, marked) if group in marked and group not in adopted}
-    await asyncio.gather(*map(_end_orphan, groups))
+    await asyncio.gather(*map(_stop_orphan, groups))
 
 
 def _process_group(pid: int) -> int:
@@ -234,7 +234,7 @@ def _process_group(pid: int) -> int:
         return 0
 
 
-async def _end_orphan(pid: int) -> None:
+async def _stop_orphan(pid: int) -> None:
     orphan = detached.adopt(pid, start_time(pid), Path(os.devnull), 0)
     if orphan is not None:
         _log.warning("stopping an orphaned sidecar", pid=pid)

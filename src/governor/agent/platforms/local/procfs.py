@@ -22,12 +22,12 @@ def has_watch(pid: int, directory: Path) -> bool:
         expected = directory.stat()
     except OSError:
         return False
-    infos = _each(Path(f"/proc/{pid}/fdinfo"), Path.read_text)
+    infos = _read_entries(Path(f"/proc/{pid}/fdinfo"), Path.read_text)
     found = {(int(match["inode"], 16), int(match["device"], 16)) for info in infos for match in _WATCH.finditer(info)}
     device = os.major(expected.st_dev) << _MINOR_BITS | os.minor(expected.st_dev)
     # On file systems without a block device, stat may return another device number than fdinfo.
     anonymous = os.major(expected.st_dev) == 0
-    return any(inode == expected.st_ino and (anonymous or seen == device) for inode, seen in found)
+    return any(inode == expected.st_ino and (anonymous or found_device == device) for inode, found_device in found)
 
 
 def listening_socket(pid: int, port: int) -> int:
@@ -39,10 +39,10 @@ def listening_socket(pid: int, port: int) -> int:
         tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
     except OSError:
         return 0
-    open_files = _each(Path(f"/proc/{pid}/fd"), lambda each: str(each.readlink()))
+    open_files = _read_entries(Path(f"/proc/{pid}/fd"), lambda each: str(each.readlink()))
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
-    numbers = [row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port]
-    return next((int(number) for number in numbers if f"socket:[{number}]" in open_files), 0)
+    inodes = [row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port]
+    return next((int(inode) for inode in inodes if f"socket:[{inode}]" in open_files), 0)
 
 
 def listening_pid(port: int) -> int:
@@ -61,7 +61,7 @@ def has_flag(pid: int, directory: Path, flag: str) -> bool:
     return any(_is_same(pid, path, expected) for path in _values(arguments, flag))
 
 
-def _each(directory: Path, read: Callable[[Path], str]) -> set[str]:
+def _read_entries(directory: Path, read: Callable[[Path], str]) -> set[str]:
     """Read each entry; entries that vanish meanwhile are skipped."""
     found = set()
     with contextlib.suppress(OSError):
