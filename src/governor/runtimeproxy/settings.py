@@ -49,9 +49,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     health_listen: Annotated[
-        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 is chosen and logged.")
+        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port.")
     ] = Address("127.0.0.1", 0)
-    log_level: Annotated[Level, msgspec.Meta(description="The least important lines to log.")] = "info"
+    log_level: Annotated[Level, msgspec.Meta(description="Lowest level to log.")] = "info"
 
     def __post_init__(self) -> None:
         if self.backend_runtime_mode == "Docker":

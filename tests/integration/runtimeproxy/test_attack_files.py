@@ -77,8 +77,8 @@ async def test_files_with_any_name_register_plugins_with_printable_names(bed: Be
     failed = {each["plugin"] for each in bed.proxy.lines("plugin failed")}
     assert failed == {name.decode(errors="backslashreplace") for name in names}
     status, shown = await bed.proxy.get("/metrics")
-    asked = [line for line in shown.splitlines() if line.startswith("governor_proxy_plugin_calls_total{")]
-    assert (status, len(asked)) == (200, len(names))
+    called = [line for line in shown.splitlines() if line.startswith("governor_proxy_plugin_calls_total{")]
+    assert (status, len(called)) == (200, len(names))
     Path(os.fsdecode(directory + b"/\xff\xfe.json")).write_bytes(VALID.replace(b"}", b', "failure-policy": "Fail"}'))
 
     async def is_rejected() -> str:

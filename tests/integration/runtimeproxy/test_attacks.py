@@ -139,13 +139,13 @@ async def test_rapid_stream_resets_close_the_connection(relayed: Bed) -> None:
 
 async def test_a_client_that_reads_no_responses_is_disconnected(relayed: Bed) -> None:
     before = relayed.proxy.resident_bytes()
-    for asked in (PingFrame(0, b"12345678"), SettingsFrame(0, {INITIAL_WINDOW: 70_000})):
+    for frame in (PingFrame(0, b"12345678"), SettingsFrame(0, {INITIAL_WINDOW: 70_000})):
         async with intruding(relayed.proxy.socket) as intruder:
             await intruder.greet()
-            await intruder.send(asked.serialize() * 600_000)
+            await intruder.send(frame.serialize() * 600_000)
             await others_are_served(relayed)
             assert relayed.proxy.resident_bytes() - before < 48 * MIB
-            assert b"much is asked and no answer is read" in await intruder.last_bytes()
+            assert b"too many unread replies" in await intruder.last_bytes()
     await all_calls_end(relayed)
 
 
@@ -156,10 +156,10 @@ async def test_a_client_that_sends_only_pings_is_answered(relayed: Bed) -> None:
         for number in range(3):
             await intruder.send(PingFrame(0, b"number %d" % number))
 
-            async def is_answered(asked: int = number) -> bool:
+            async def is_answered(sent: int = number) -> bool:
                 pings = [frame for frame in intruder.received if isinstance(frame, PingFrame)]
                 return [frame.opaque_data for frame in pings if "ACK" in frame.flags] == [
-                    b"number %d" % each for each in range(asked + 1)
+                    b"number %d" % each for each in range(sent + 1)
                 ]
 
             await until(is_answered)
@@ -189,16 +189,16 @@ async def test_a_response_passes_byte_by_byte(either_bed: Bed) -> None:
     async with intruding(either_bed.proxy.socket) as intruder:
         await intruder.greet({INITIAL_WINDOW: 1})
         await intruder.send(intruder.request(1, "Version"), intruder.message(1))
-        answer, sizes = b"", Counter[int]()
+        response, sizes = b"", Counter[int]()
         async with asyncio.timeout(120):
             while (frame := await intruder.read()) is not None and "END_STREAM" not in frame.flags:
                 if isinstance(frame, DataFrame) and frame.data:
-                    answer += frame.data
+                    response += frame.data
                     sizes[len(frame.data)] += 1
                     await intruder.send(WindowUpdateFrame(1, window_increment=1))
 
-    assert b"fake" in answer
-    assert sizes == {1: len(answer)}
+    assert b"fake" in response
+    assert sizes == {1: len(response)}
     await others_are_served(either_bed)
 
 

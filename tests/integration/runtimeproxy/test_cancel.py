@@ -77,14 +77,14 @@ async def test_the_held_calls_of_a_killed_client_are_cancelled(
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
     await hooked(bed, plugin, timeout=60, failure_policy="Fail")
-    doomed = await start_cri_client(bed.proxy.socket)
+    client = await start_cri_client(bed.proxy.socket)
     request = {"config": {**POD, "annotations": {"large": "x" * 100_000}}}
-    calls = [asyncio.create_task(doomed.ask("POST", "/streams", _stream(request))) for _ in range(20)]
+    calls = [asyncio.create_task(client.ask("POST", "/streams", _stream(request))) for _ in range(20)]
     await asyncio.gather(*calls)
     await begins(plugin, 20)
     assert await bed.proxy.metric("governor_proxy_held_bytes") > 20 * 100_000
 
-    await doomed.kill()
+    await client.kill()
 
     await all_calls_end(bed, plugin, bed.runtime)
     assert await bed.runtime.received("RunPodSandbox") == []

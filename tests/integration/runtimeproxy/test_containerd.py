@@ -80,8 +80,8 @@ async def test_d16_plugins_set_cgroups_of_real_containers_in_both_cri_versions(
 
     assert (created, updated) == ("512", "1024")
     assert "PLUGIN=was here" in printed.splitlines()
-    asked = [each.method.rpartition("/")[2].removesuffix("Hook") for each in await plugin.received()]
-    assert sorted(asked) == sorted(ALL)
+    called = [each.method.rpartition("/")[2].removesuffix("Hook") for each in await plugin.received()]
+    assert sorted(called) == sorted(ALL)
 
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
@@ -139,8 +139,8 @@ async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PostStopContainer"], failure_policy="Fail")
     await proxy.knows(1)
-    behind = await start_cri_client(runtime.socket)
-    pod = await Pod.run(behind, sandbox("web", runtime.cgroup, labels={"made": "behind"}))
+    direct = await start_cri_client(runtime.socket)
+    pod = await Pod.run(direct, sandbox("web", runtime.cgroup, labels={"created": "directly"}))
     other = await pod.create(container("other"))
 
     await Pod(client, pod.id, pod.config).create(with_environment())
@@ -148,7 +148,7 @@ async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
 
     created = (await plugin.received("PreCreateContainerHook"))[-1].request
     stopped = (await plugin.received("PostStopContainerHook"))[-1].request
-    assert created["pod_labels"] == {"made": "behind"}
+    assert created["pod_labels"] == {"created": "directly"}
     assert stopped["container_meta"]["name"] == "other"
     await pod.end()
 

@@ -102,7 +102,7 @@ async def test_images_are_listed_and_errors_of_the_runtime_arrive_unchanged(benc
 
     assert "local.test/busybox" in await crictl("images")
     assert "runtimeReady" in await crictl("info") or "RuntimeReady" in await crictl("info")
-    for arguments in (["pull", "127.0.0.1:1/no/image:1"], ["inspect", "nobody's"], ["rmi", "nobody's"], ["rm", "x"]):
+    for arguments in (["pull", "127.0.0.1:1/no/image:1"], ["inspect", "unknown"], ["rmi", "unknown"], ["rm", "x"]):
         assert await _error_of(crictl, *arguments) == await _error_of(bench.runtime.crictl, *arguments)
 
 

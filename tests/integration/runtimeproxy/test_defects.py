@@ -69,7 +69,7 @@ async def test_d2_a_container_for_an_unknown_sandbox_is_rejected(
 ) -> None:
     if policy:
         await hooked(bed, await start_hook_plugin(), failure_policy=policy)
-    for request in ({"pod_sandbox_id": "nobody's", "config": {}}, {}):
+    for request in ({"pod_sandbox_id": "unknown", "config": {}}, {}):
         assert (await bed.client.call("CreateContainer", request)).code == "NOT_FOUND"
 
     assert (await bed.client.call("Version")).code == "OK"
@@ -203,7 +203,7 @@ async def test_d15_fail_lets_no_call_through_for_an_unknown_container(
 ) -> None:
     await hooked(bed, await start_hook_plugin(), name="guard", failure_policy="Fail")
     for method in ("StartContainer", "UpdateContainerResources"):
-        reply = await bed.client.call(method, {"container_id": "nobody's"})
+        reply = await bed.client.call(method, {"container_id": "unknown"})
 
         assert reply.code == "NOT_FOUND"
         assert "plugin guard could not be called" in reply.message
@@ -276,7 +276,7 @@ async def test_d20_a_plugin_whose_file_is_deleted_is_not_called(bed: Bed, start_
 async def test_d20_a_running_plugin_call_survives_the_deletion_of_its_file(
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    """The call that asks it goes on; the next one does not ask it."""
+    """The call in progress continues; the next one does not call the plugin."""
     plugin = await start_hook_plugin({"delay_s": 5})
     file = await hooked(bed, plugin, failure_policy="Fail", timeout=30, hooks=["PreRunPodSandbox"])
     other = await start_hook_plugin()

@@ -33,9 +33,9 @@ async def test_d16_a_plugin_changes_what_the_runtime_receives(
     assert config["annotations"] == {"a": "2"}
     assert config["linux"]["cgroup_parent"] == "/other"
     assert config["linux"]["resources"] == {"cpu_shares": "512"}
-    asked = (await last(plugin, "PreRunPodSandboxHook")).request
-    assert asked["pod_meta"] == POD["metadata"]
-    assert asked["cgroup_parent"] == "/pods/u-1"
+    hook_request = (await last(plugin, "PreRunPodSandboxHook")).request
+    assert hook_request["pod_meta"] == POD["metadata"]
+    assert hook_request["cgroup_parent"] == "/pods/u-1"
 
 
 async def test_each_hook_receives_the_recorded_pod_and_container(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
@@ -232,7 +232,7 @@ async def test_a_killed_proxy_loses_no_records(bed: Bed, start_hook_plugin: Star
 
     reply = await bed.client.call("StartContainer", {"container_id": container}, wait_for_ready=True)
 
-    asked = (await last(plugin, "PreStartContainerHook")).request
+    hook_request = (await last(plugin, "PreStartContainerHook")).request
     assert reply.code == "OK"
-    assert asked["pod_meta"] == POD["metadata"]
-    assert asked["container_meta"] == {"name": "main", "id": container}
+    assert hook_request["pod_meta"] == POD["metadata"]
+    assert hook_request["container_meta"] == {"name": "main", "id": container}

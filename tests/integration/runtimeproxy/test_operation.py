@@ -63,13 +63,13 @@ async def test_d14_a_socket_left_by_a_killed_proxy_is_replaced(bed: Bed) -> None
 async def test_a_live_socket_is_not_stolen(bed: Bed, start_server: StartServer) -> None:
     second = RuntimeProxy(bed.proxy.directory, bed.runtime.socket)
     second.log = bed.proxy.directory / "second.log"
-    refused = False
+    rejected = False
     try:
         await start_server(second)
     except TestbedError:
-        refused = True
+        rejected = True
 
-    assert refused
+    assert rejected
     assert "another program serves on" in second.log.read_text()
     assert (await bed.client.call("Version")).code == "OK"
 
@@ -80,25 +80,25 @@ async def test_a_file_that_is_not_a_socket_is_not_removed(
     proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
     proxy.directory.mkdir()
     proxy.socket.write_text("precious")
-    refused = False
+    rejected = False
     try:
         await start_server(proxy)
     except TestbedError:
-        refused = True
+        rejected = True
 
-    assert refused
+    assert rejected
     assert proxy.socket.read_text() == "precious"
 
 
 async def test_docker_mode_is_rejected_as_unsupported(peer_directory: MakeDirectory, start_server: StartServer) -> None:
     proxy = RuntimeProxy(peer_directory(), Path("/nowhere"), "--backend-runtime-mode=Docker")
-    refused = False
+    rejected = False
     try:
         await start_server(proxy)
     except TestbedError as error:
-        refused = "Docker is not supported yet" in str(error)
+        rejected = "Docker is not supported yet" in str(error)
 
-    assert refused
+    assert rejected
 
 
 async def test_d21_a_call_in_progress_ends_before_the_proxy_does(bed: Bed) -> None:

@@ -55,27 +55,27 @@ async def test_without_plugins_bytes_are_identical_on_both_sides(
     runtime = await start_fake_runtime()
     places = peer_directory()
     places.mkdir()
-    behind, before = Recorder(), Recorder()
-    behind.target = runtime.socket
-    async with await asyncio.start_unix_server(behind.serve, str(places / "behind")):
-        proxy = await start_proxy(places / "behind")
-        before.target = proxy.socket
-        async with await asyncio.start_unix_server(before.serve, str(places / "before")):
-            client = await start_cri_client(places / "before")
+    upstream, downstream = Recorder(), Recorder()
+    upstream.target = runtime.socket
+    async with await asyncio.start_unix_server(upstream.serve, str(places / "upstream")):
+        proxy = await start_proxy(places / "upstream")
+        downstream.target = proxy.socket
+        async with await asyncio.start_unix_server(downstream.serve, str(places / "downstream")):
+            client = await start_cri_client(places / "downstream")
             for number in range(20):
                 await client.answer("Version", {"version": str(number)})
             await client.call("/testbed.Echo/Any", raw=b"x" * MIB)
 
             async def at_rest() -> tuple[tuple[bytes, bytes], ...]:
                 """Return both recordings while no bytes are in flight; at the close one side may receive more."""
-                seen = before.conversation, behind.conversation
+                seen = downstream.conversation, upstream.conversation
                 return seen if list(map(len, seen[0])) == list(map(len, seen[1])) else ()
 
-            heard_before, heard_behind = await until(at_rest)
+            client_side, runtime_side = await until(at_rest)
             await client.stop()
             await proxy.stop()
-    assert len(heard_before[0]) > MIB
-    assert heard_before == heard_behind
+    assert len(client_side[0]) > MIB
+    assert client_side == runtime_side
 
 
 async def test_an_unknown_method_passes(either_bed: Bed) -> None:

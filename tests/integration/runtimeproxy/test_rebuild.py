@@ -77,8 +77,8 @@ async def populate(bed: Bed) -> tuple[list[str], list[str]]:
         request = {"pod_sandbox_id": pod_id, "config": container(number, name), "sandbox_config": pod(number)}
         return str((await bed.client.answer("CreateContainer", request))["container_id"])
 
-    made = await for_each(range(PODS), run)
-    return [pod_id for pod_id, _ in made], [each for _, containers in made for each in containers]
+    results = await for_each(range(PODS), run)
+    return [pod_id for pod_id, _ in results], [each for _, containers in results for each in containers]
 
 
 def key_of(request: Json) -> tuple[str, str]:
@@ -117,7 +117,7 @@ async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
     await restart(bed)
     await bed.proxy.metric_becomes('governor_proxy_records{kind="sandbox"}', len(pods))
     await bed.proxy.metric_becomes('governor_proxy_records{kind="container"}', len(containers))
-    asked = await bed.runtime.statuses()
+    queries = await bed.runtime.statuses()
     after = await hook_requests(bed, plugin, containers)
     rebuilt = bed.proxy.resident_bytes()
 
@@ -126,8 +126,8 @@ async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
 
     await for_each(pods, stop)
     stopped = [each.request for each in await plugin.received("PostStopPodSandboxHook")]
-    print(f"{PODS} pods: {full / MIB:.1f} MiB resident, {rebuilt / MIB:.1f} MiB once learnt anew")  # noqa: T201 - a fact
-    assert asked == {
+    print(f"{PODS} pods: {full / MIB:.1f} MiB resident, {rebuilt / MIB:.1f} MiB after the rebuild")  # noqa: T201 - a fact
+    assert queries == {
         "ListPodSandbox": {"OK": 1},
         "ListContainers": {"OK": 1},
         "PodSandboxStatus": {"OK": len(pods)},
@@ -173,11 +173,11 @@ async def test_after_an_update_with_unknown_outcome_the_record_is_fetched_again(
     await hooked(bed, plugin)
     pod_id = await run_pod(bed, linux={"resources": {"cpu_shares": "1"}})
     container_id = await create_container(bed, pod_id)
-    behind = await start_cri_client(bed.runtime.socket)
+    direct = await start_cri_client(bed.runtime.socket)
     update = {"container_id": container_id, "linux": {"cpu_shares": "900"}}
     pod_update = {"pod_sandbox_id": pod_id, "resources": {"cpu_shares": "800"}}
-    await behind.answer("UpdateContainerResources", update)
-    await behind.answer("UpdatePodSandboxResources", pod_update)
+    await direct.answer("UpdateContainerResources", update)
+    await direct.answer("UpdatePodSandboxResources", pod_update)
     await bed.runtime.set({"method": "UpdateContainerResources", "hang": True}, {"status": {"code": "UNKNOWN"}})
 
     async with bed.client.stream("UpdateContainerResources", update) as call:
@@ -187,7 +187,7 @@ async def test_after_an_update_with_unknown_outcome_the_record_is_fetched_again(
     await bed.runtime.set()
     await bed.client.answer("StopContainer", {"container_id": container_id})
 
-    told = (await last(plugin, "PostStopContainerHook")).request
+    hook_request = (await last(plugin, "PostStopContainerHook")).request
     assert (lost.code, failed.code) == ("CANCELLED", "UNKNOWN")
-    assert told["container_resources"]["cpu_shares"] == "900"
-    assert told["pod_resources"]["cpu_shares"] == "800"
+    assert hook_request["container_resources"]["cpu_shares"] == "900"
+    assert hook_request["pod_resources"]["cpu_shares"] == "800"

@@ -51,16 +51,16 @@ async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_en
     one = await create_container(bed, pod, linux={"resources": SENT})
     await bed.client.answer("UpdateContainerResources", {"container_id": one, "linux": {"unified": {"pids.max": "9"}}})
 
-    asked = await last(plugin, "PreCreateContainerHook")
-    assert asked.request["container_resources"] == SENT
-    assert asked.request["pod_resources"] == RECEIVED
+    sent = await last(plugin, "PreCreateContainerHook")
+    assert sent.request["container_resources"] == SENT
+    assert sent.request["pod_resources"] == RECEIVED
     pod_received = (await last(bed.runtime, "RunPodSandbox")).request["config"]["linux"]["resources"]
     received = (await last(bed.runtime, "CreateContainer")).request["config"]["linux"]["resources"]
     assert pod_received == received == RECEIVED
     # The record already has the plugin's values, so the update stays partial.
     assert (await last(bed.runtime, "UpdateContainerResources")).request["linux"] == {"unified": {"pids.max": "9"}}
-    told = (await last(plugin, "PreUpdateContainerResourcesHook")).request["container_resources"]
-    assert told == {**RECEIVED, "unified": {**RECEIVED["unified"], "pids.max": "9"}}
+    updated = (await last(plugin, "PreUpdateContainerResourcesHook")).request["container_resources"]
+    assert updated == {**RECEIVED, "unified": {**RECEIVED["unified"], "pids.max": "9"}}
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])

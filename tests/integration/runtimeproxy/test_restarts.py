@@ -65,8 +65,8 @@ async def all_are_recorded(plugin: HookPlugin, client: CriClient) -> None:
     names = {each["id"]: each["metadata"]["name"] for each in sandboxes}
     for each in containers:
         await client.answer("StopContainer", {"container_id": each["id"]})
-    told = [each.request for each in await plugin.received("PostStopContainerHook")]
-    pods = {each["container_meta"]["id"]: each["pod_meta"]["name"] for each in told}
+    sent = [each.request for each in await plugin.received("PostStopContainerHook")]
+    pods = {each["container_meta"]["id"]: each["pod_meta"]["name"] for each in sent}
     assert {each["id"]: pods.get(each["id"]) for each in containers} == {
         each["id"]: names[each["pod_sandbox_id"]] for each in containers
     }
