@@ -1,5 +1,5 @@
-"""`make bench-kube`: our Kubernetes client and reflector beside kubernetes_asyncio and lightkube, in one run.
+"""`make bench-kube`: compares our Kubernetes client and reflector with kubernetes_asyncio and lightkube.
 
-Every figure comes from a fresh process that runs one task with one library. The libraries take turns within a round, so
-that a slow moment of the machine hits all of them.
+Every figure comes from a new process that runs one task with one library. Each round runs all libraries, so that
+interference on the machine affects all of them.
 """

@@ -1,7 +1,7 @@
-"""Plays API servers from what a real one once answered: as fast as a client can read, or a thousand at once.
+"""Replays recorded responses of an API server, as fast as a client can read or for a thousand clusters at once.
 
-It answers a GET by the end of its path and repeats the recorded watch for ever. An unused connection is closed soon,
-as load balancers do.
+It responds to a GET by its path and repeats the recorded watch for ever. Idle connections are closed early, as load
+balancers do.
 """
 
 import asyncio
@@ -14,27 +14,27 @@ import msgspec
 
 from testbed.kube.pki import Authority, kubeconfig, put
 
-_IDLE_S: Final = 0.1
+_IDLE_TIMEOUT_S: Final = 0.1
 _WRITE_BYTES: Final = 256 * 1024
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What a real server answered."""
+    """Recorded responses."""
 
     config_map: bytes
     deployments: bytes
-    """A list."""
+    """The response to a list."""
     events: tuple[bytes, ...]
     """The lines of a watch."""
 
     @property
     def event_bytes(self) -> int:
-        """How large an event is on average."""
+        """The average size of an event."""
         return sum(map(len, self.events)) // len(self.events)
 
 
 class Replay:
-    """Clusters on loopback while it is open: each with a port, an authority, a certificate and a user of its own."""
+    """Replayed clusters on loopback, each with its own port, authority, certificate and user."""
 
     def __init__(self, recording: Recording, directory: Path, clusters: int) -> None:
         self._recording = recording
@@ -45,14 +45,14 @@ class Replay:
         self.kubeconfigs: tuple[Path, ...] = ()
 
     async def __aenter__(self) -> Self:
-        self.kubeconfigs = tuple([await self._begin(number) for number in range(self._clusters)])
+        self.kubeconfigs = tuple([await self._start(number) for number in range(self._clusters)])
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for server in self._servers:
             server.close()
 
-    async def _begin(self, number: int) -> Path:
+    async def _start(self, number: int) -> Path:
         authority = Authority(f"cluster-{number}")
         context = authority.server_context()
         context.load_verify_locations(cadata=authority.certificate.decode())
@@ -70,11 +70,11 @@ class Replay:
             while True:
                 async with asyncio.timeout(idle_s):
                     head = await reader.readuntil(b"\r\n\r\n")
-                await self._answer(head.split(b" ", 2)[1], writer)
-                idle_s = _IDLE_S
+                await self._respond(head.split(b" ", 2)[1], writer)
+                idle_s = _IDLE_TIMEOUT_S
         writer.close()
 
-    async def _answer(self, target: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _respond(self, target: bytes, writer: asyncio.StreamWriter) -> None:
         if b"watch=" in target:
             await self._stream(writer)
         body = self._recording.config_map if b"/configmaps/" in target else self._recording.deployments
@@ -82,7 +82,7 @@ class Replay:
         await writer.drain()
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
-        """Until the client has gone."""
+        """Repeat the events until the client disconnects."""
         writer.write(_head(b"Transfer-Encoding: chunked"))
         while True:
             for start in range(0, len(self._events), _WRITE_BYTES):
@@ -95,5 +95,5 @@ def _head(length: bytes) -> bytes:
 
 
 def _chunk(line: bytes) -> bytes:
-    """One event is one chunk, as the API server sends it."""
+    """Encode one event as one chunk, as the API server does."""
     return b"%x\r\n%s\n\r\n" % (len(line) + 1, line)

@@ -1,4 +1,4 @@
-"""From what the processes used to a table: medians, how we stand to the better of the others, which aims are met."""
+"""Turns samples into a table: medians, the comparison with the better of the others, and which goals are met."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,19 +9,19 @@ import msgspec
 from bench.kube.tasks import LIBRARIES, Usage
 
 Samples: TypeAlias = Mapping[str, Mapping[str, Sequence[Usage]]]
-"""By measure, then by library: one for each round."""
+"""By task, then by library: one per round."""
 OURS, *OTHERS = LIBRARIES
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of the table: a figure of one measure."""
+    """Definition of one table row: a figure of one task."""
 
     title: str
-    measure: str
+    task: str
     figure: Callable[[Usage], float]
     more_is_better: bool = False
     limit: float | None = None
-    """What ours must not exceed, besides being the best."""
+    """Upper limit for ours, in addition to being the best."""
 
 
 def _per_second(usage: Usage) -> float:
@@ -36,8 +36,8 @@ def _resident_kib(usage: Usage) -> float:
     return usage.resident_bytes / usage.count / 1024
 
 
-def _held_kib(usage: Usage) -> float:
-    return usage.held_bytes / usage.count / 1024
+def _trimmed_kib(usage: Usage) -> float:
+    return usage.trimmed_bytes / usage.count / 1024
 
 
 ROWS: Final = (
@@ -50,19 +50,19 @@ ROWS: Final = (
     Row("watch events/s, replayed", "replay", _per_second, more_is_better=True),
     Row("CPU µs per watch event, replayed", "replay", _cpu_us),
     Row("CPU µs per watch event, live", "watch", _cpu_us),
-    Row("KiB per object held", "hold", _resident_kib, limit=4.0),
+    Row("KiB per object held", "cache", _resident_kib, limit=4.0),
     Row("KiB per idle cluster client", "connect", _resident_kib, limit=25.0),
-    Row("the same without what the allocator keeps", "connect", _held_kib),
+    Row("the same without what the allocator keeps", "connect", _trimmed_kib),
 )
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a row says: a figure for each library, and the judgement."""
+    """Result of one row: a figure per library, and the comparison."""
 
     title: str
     figures: tuple[float, ...]
     advantages: tuple[float, ...]
-    """How many times better than the better of the others ours was in each round."""
+    """Per round: how many times better ours is than the better of the others."""
     limit: float | None
 
     @property
@@ -72,9 +72,9 @@ class Line(msgspec.Struct, frozen=True):
         return is_best and (self.limit is None or self.figures[0] <= self.limit)
 
 
-def judge(row: Row, samples: Samples) -> Line:
-    """Medians over all rounds; who is better is judged within each round, for a round shares its noise."""
-    rounds = {library: [row.figure(usage) for usage in usages] for library, usages in samples[row.measure].items()}
+def evaluate(row: Row, samples: Samples) -> Line:
+    """Return medians over all rounds; libraries are compared within a round, which shares its noise."""
+    rounds = {library: [row.figure(usage) for usage in usages] for library, usages in samples[row.task].items()}
     advantages = tuple(_advantage(row, each) for each in zip(*(rounds[each] for each in LIBRARIES), strict=True))
     figures = tuple(statistics.median(rounds[each]) for each in LIBRARIES)
     return Line(row.title, figures, advantages, row.limit)
@@ -86,19 +86,19 @@ def _advantage(row: Row, figures: Sequence[float]) -> float:
 
 
 def table(samples: Samples) -> Iterator[str]:
-    """The lines of a table in Markdown."""
+    """Yield the lines of a Markdown table."""
     yield f"| | {' | '.join(LIBRARIES)} | times better than the next | aim |"
     yield f"|---|{'---|' * (len(LIBRARIES) + 2)}"
     for row in ROWS:
-        line = judge(row, samples)
-        figures = " | ".join(map(_shown, line.figures))
+        line = evaluate(row, samples)
+        figures = " | ".join(map(_format, line.figures))
         yield f"| {line.title} | {figures} | {_times(line.advantages)} | {_aim(line)} |"
-    left = ", ".join(f"{each} {max(usage.open_sockets for usage in samples['connect'][each])}" for each in LIBRARIES)
+    sockets = ", ".join(f"{each} {max(usage.open_sockets for usage in samples['connect'][each])}" for each in LIBRARIES)
     yield ""
-    yield f"Connections that the idle clients had not let go of: {left}."
+    yield f"Connections that the idle clients had not closed: {sockets}."
 
 
-def _shown(figure: float) -> str:
+def _format(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 
@@ -107,5 +107,5 @@ def _times(advantages: Sequence[float]) -> str:
 
 
 def _aim(line: Line) -> str:
-    wanted = "best" if line.limit is None else f"best, ≤ {line.limit:g}"
-    return f"{wanted}: {'met' if line.is_met else 'missed'}"
+    goal = "best" if line.limit is None else f"best, ≤ {line.limit:g}"
+    return f"{goal}: {'met' if line.is_met else 'missed'}"

@@ -1,24 +1,24 @@
-"""The objects that are written, watched and held, and how they differ from each other."""
+"""The objects of the benchmark."""
 
 from typing import Any, Final
 
 MANAGER: Final = "bench"
 APPLIED: Final = "applied"
 WATCHED: Final = "watched"
-HELD: Final = "held"
-"""The namespaces, by what is done with their objects."""
-PAGE: Final = 500
+CACHED: Final = "cached"
+"""The namespaces, by the operation on their objects."""
+PAGE_SIZE: Final = 500
 CONFIG_MAPS: Final = 100
-"""How many are applied and read in turn."""
+"""Number of distinct ConfigMaps that apply and get use."""
 
 
 def config_map_name(number: int) -> str:
-    """The name of the one that a numbered act is about."""
+    """Return the name of the ConfigMap for the given operation."""
     return f"settings-{number % CONFIG_MAPS}"
 
 
 def config_map(namespace: str, number: int, text: str) -> dict[str, Any]:
-    """About 1 kB of settings; another text is a change."""
+    """Return a ConfigMap of about 1 kB; another ``text`` changes it."""
     settings = {f"setting-{key}": f"{key:03} of the settings of one application" for key in range(15)}
     return {
         "apiVersion": "v1",
@@ -29,7 +29,7 @@ def config_map(namespace: str, number: int, text: str) -> dict[str, Any]:
 
 
 def deployment(namespace: str, name: str, revision: int = 1, *, sidecar: bool = False) -> dict[str, Any]:
-    """What one team might have written, 4 kB with what the server adds or 5 kB; another revision is a change."""
+    """Return a Deployment of 4 kB, or 5 kB with a sidecar, as stored; another ``revision`` changes it."""
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "shop", "team": "orders"}
     containers = [_container("application", name, revision, 8080)]
     if sidecar:
@@ -55,7 +55,7 @@ def deployment(namespace: str, name: str, revision: int = 1, *, sidecar: bool = 
 
 
 def deployment_status(revision: int = 1) -> dict[str, Any]:
-    """What its controller would write once all replicas run."""
+    """Return the status that its controller writes once all replicas run."""
     replicas = 1 + revision % 5
     moment = "2026-01-01T00:00:00Z"
     conditions = [

@@ -1,33 +1,33 @@
-"""What one fresh process is asked to do with a library, and what that took."""
+"""The input and output of a worker process: a task, and the resources it used."""
 
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 LIBRARIES: Final = ("governor", "kubernetes_asyncio", "lightkube")
-Act: TypeAlias = Literal["apply", "get", "watch", "hold", "connect"]
+Operation: TypeAlias = Literal["apply", "get", "watch", "cache", "connect"]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One act, ``count`` times, ``at_once`` of them side by side."""
+    """One operation, ``count`` times, at most ``concurrency`` at a time."""
 
-    act: Act
+    operation: Operation
     kubeconfigs: tuple[str, ...]
-    """Their files: of the one cluster, or to ``connect`` of all of them."""
+    """Kubeconfig files: of one cluster, or for ``connect`` of all clusters."""
     namespace: str
     count: int
-    at_once: int = 1
+    concurrency: int = 1
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What ``count`` acts took of the process; preparation and the first acts are not in it."""
+    """Resources used by ``count`` operations, without preparation and warm-up."""
 
     count: int
     seconds: float
     cpu_seconds: float
     resident_bytes: int = 0
-    """Memory of the process, without garbage."""
-    held_bytes: int = 0
-    """Also without what the C library's allocator keeps for later."""
+    """Resident memory after garbage collection."""
+    trimmed_bytes: int = 0
+    """Resident memory after the C allocator has returned free memory too."""
     open_sockets: int = 0
-    """Connections that the library has not let go of."""
+    """Connections that the library has not closed."""

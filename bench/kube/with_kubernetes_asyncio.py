@@ -1,4 +1,4 @@
-"""The acts with kubernetes_asyncio: generated API classes, its Watch, models in memory."""
+"""The operations with kubernetes_asyncio: generated API classes, Watch, and model objects."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +8,9 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, AppsV1Api, CoreV1Api
 from kubernetes_asyncio.watch import Watch
 
-from bench.kube.sample import MANAGER, PAGE
+from bench.kube.sample import MANAGER, PAGE_SIZE
 
-APPLY = "application/apply-patch+yaml"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class Session:
@@ -21,7 +21,7 @@ class Session:
         self._apps = AppsV1Api(api)
 
     async def apply(self, manifest: dict[str, Any]) -> None:
-        """A patch with the content type of server-side apply."""
+        """Server-side apply: a patch with its content type."""
         metadata = manifest["metadata"]
         await self._core.patch_namespaced_config_map(
             metadata["name"],
@@ -29,33 +29,33 @@ class Session:
             manifest,
             field_manager=MANAGER,
             force=True,
-            _content_type=APPLY,
+            _content_type=APPLY_PATCH,
         )
 
     async def get(self, namespace: str, name: str) -> None:
-        """Read a ConfigMap."""
+        """Get a ConfigMap."""
         await self._core.read_namespaced_config_map(name, namespace)
 
-    async def watch(self, namespace: str, enough: Callable[[], bool]) -> None:
-        """Its Watch over the list function, from the version of a list."""
+    async def watch(self, namespace: str, is_last: Callable[[], bool]) -> None:
+        """Watch from the resourceVersion of a list."""
         listed = await self._apps.list_namespaced_deployment(namespace)
         version = listed.metadata.resource_version
         async with Watch() as watch:
             async for _ in watch.stream(self._apps.list_namespaced_deployment, namespace, resource_version=version):
-                if enough():
+                if is_last():
                     return
 
-    async def hold(self, namespace: str) -> object:
-        """The models of a paged list."""
-        held: dict[str, object] = {}
-        more = None
-        while more != "":
+    async def cache(self, namespace: str) -> object:
+        """Return the models of a paged list."""
+        cached: dict[str, object] = {}
+        token = None
+        while token != "":
             page = await self._apps.list_namespaced_deployment(
-                namespace, limit=PAGE, **({"_continue": more} if more else {})
+                namespace, limit=PAGE_SIZE, **({"_continue": token} if token else {})
             )
-            held |= {item.metadata.name: item for item in page.items}
-            more = page.metadata._continue or ""  # noqa: SLF001
-        return held
+            cached |= {item.metadata.name: item for item in page.items}
+            token = page.metadata._continue or ""  # noqa: SLF001
+        return cached
 
 
 class Library:
@@ -65,7 +65,7 @@ class Library:
         self._clients: list[ApiClient] = []
 
     async def open(self, kubeconfig: Path) -> Session:
-        """Load the kubeconfig."""
+        """Return a client from a kubeconfig."""
         api = await config.new_client_from_config(config_file=str(kubeconfig))
         self._clients.append(api)
         return Session(api)

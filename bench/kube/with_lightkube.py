@@ -1,4 +1,4 @@
-"""The acts with lightkube: its AsyncClient, resources as msgspec structs."""
+"""The operations with lightkube: AsyncClient, and resources as msgspec structs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import ConfigMap
 from lightkube.types import PatchType
 
-from bench.kube.sample import MANAGER, PAGE
+from bench.kube.sample import MANAGER, PAGE_SIZE
 
 
 class Session:
@@ -19,7 +19,7 @@ class Session:
         self._client = client
 
     async def apply(self, manifest: dict[str, Any]) -> None:
-        """A patch of the type for server-side apply: the only one that takes the manifest as it is."""
+        """Server-side apply: the only patch type that accepts the manifest unchanged."""
         metadata = manifest["metadata"]
         await self._client.patch(
             ConfigMap,
@@ -32,21 +32,21 @@ class Session:
         )
 
     async def get(self, namespace: str, name: str) -> None:
-        """Read a ConfigMap."""
+        """Get a ConfigMap."""
         await self._client.get(ConfigMap, name, namespace=namespace)
 
-    async def watch(self, namespace: str, enough: Callable[[], bool]) -> None:
-        """Its watch, from the version of a list."""
+    async def watch(self, namespace: str, is_last: Callable[[], bool]) -> None:
+        """Watch from the resourceVersion of a list."""
         listed = self._client.list(Deployment, namespace=namespace)
         async for _ in listed:
             pass
         async for _ in self._client.watch(Deployment, namespace=namespace, resource_version=listed.resourceVersion):
-            if enough():
+            if is_last():
                 return
 
-    async def hold(self, namespace: str) -> object:
-        """The resources of a paged list."""
-        listed = self._client.list(Deployment, namespace=namespace, chunk_size=PAGE)
+    async def cache(self, namespace: str) -> object:
+        """Return the resources of a paged list."""
+        listed = self._client.list(Deployment, namespace=namespace, chunk_size=PAGE_SIZE)
         return {item.metadata.name: item async for item in listed}
 
 
@@ -57,7 +57,7 @@ class Library:
         self._clients: list[AsyncClient] = []
 
     async def open(self, kubeconfig: Path) -> Session:
-        """Load the kubeconfig."""
+        """Return a client from a kubeconfig."""
         client = AsyncClient(KubeConfig.from_file(kubeconfig))
         self._clients.append(client)
         return Session(client)

@@ -1,4 +1,4 @@
-"""The fresh process: runs one task with one library and prints what that took.
+"""The worker process: runs one task with one library and prints the resources used.
 
 python -m bench.kube.worker LIBRARY < TASK > USAGE, both JSON
 """
@@ -9,79 +9,105 @@ import gc
 import resource
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import uvloop
 
-from bench.kube.library import Library, Session
+from bench.concurrency import run_bounded
 from bench.kube.sample import APPLIED, config_map, config_map_name
 from bench.kube.tasks import Task, Usage
-from bench.turns import in_turn
 
 MODULES: Final = {
-    "governor": "bench.kube.ours",
+    "governor": "bench.kube.with_governor",
     "kubernetes_asyncio": "bench.kube.with_kubernetes_asyncio",
     "lightkube": "bench.kube.with_lightkube",
 }
-WARM_UP_SHARE: Final = 10
-"""One act in so many is done before the clock starts: connections, code and caches are warm then."""
+WARM_UP_FRACTION: Final = 10
+"""One tenth of the operations runs before measuring, to warm up connections, code and caches."""
 SETTLE_S: Final = 20.0
-"""How long clients are left alone after their use: aiohttp forgets closed connections every 15 s."""
+"""Idle time before measuring clients: aiohttp cleans up closed connections every 15 s."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """What the process has used so far."""
+class Session(Protocol):
+    """A client of one cluster."""
 
-    clock_s: float
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        """Server-side apply a ConfigMap with force, and decode the response."""
+
+    async def get(self, namespace: str, name: str) -> None:
+        """Get a ConfigMap."""
+
+    async def watch(self, namespace: str, is_last: Callable[[], bool]) -> None:
+        """Watch the Deployments of a namespace and call ``is_last`` for each event, until it returns True."""
+
+    async def cache(self, namespace: str) -> object:
+        """Return all Deployments of a namespace, by name."""
+
+
+class Library(Protocol):
+    """One library in one process."""
+
+    async def open(self, kubeconfig: Path) -> Session:
+        """Return a client from a kubeconfig."""
+
+    async def close(self) -> None:
+        """Close all clients."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Resources that the process has used so far."""
+
+    time_s: float
     cpu_s: float
     resident: int
 
     @classmethod
-    def now(cls) -> "Mark":
-        """Read the clocks."""
+    def now(cls) -> "Snapshot":
+        """Take a snapshot."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return cls(time.perf_counter(), used.ru_utime + used.ru_stime, pages * resource.getpagesize())
 
-    def usage(self, until: "Mark", count: int) -> Usage:
-        """What was used since."""
-        return Usage(count, until.clock_s - self.clock_s, until.cpu_s - self.cpu_s)
+    def usage(self, until: "Snapshot", count: int) -> Usage:
+        """Return the resources used between two snapshots."""
+        return Usage(count, until.time_s - self.time_s, until.cpu_s - self.cpu_s)
 
     def memory(self, count: int) -> Usage:
-        """What was used since, and what memory is still taken when all garbage is gone."""
+        """Return the resources used since, including memory after garbage collection."""
         gc.collect()
-        now = Mark.now()
+        now = Snapshot.now()
         return msgspec.structs.replace(
             self.usage(now, count),
             resident_bytes=now.resident - self.resident,
-            held_bytes=trimmed().resident - self.resident,
+            trimmed_bytes=trimmed().resident - self.resident,
         )
 
 
-class Enough:
-    """Counts events: the first ones warm up, then come those that count."""
+class EventCounter:
+    """Counts events up to the last one, and takes snapshots after the warm-up and at the end."""
 
     def __init__(self, count: int) -> None:
-        self._warm_up = max(1, count // WARM_UP_SHARE)
+        self._warm_up = max(1, count // WARM_UP_FRACTION)
         self._last = self._warm_up + count
         self._seen = 0
-        self.begun = self.ended = Mark.now()
+        self.started = self.ended = Snapshot.now()
 
     def __call__(self) -> bool:
-        """Count one; whether it was the last."""
+        """Count one event; return whether it was the last."""
         self._seen += 1
         if self._seen == self._warm_up:
-            self.begun = Mark.now()
+            self.started = Snapshot.now()
         elif self._seen == self._last:
-            self.ended = Mark.now()
+            self.ended = Snapshot.now()
         return self._seen >= self._last
 
 
-async def request(session: Session, task: Task) -> Usage:
-    """Applies or gets."""
+async def measure_requests(session: Session, task: Task) -> Usage:
+    """Measure applies or gets."""
     run = time.time_ns()
 
     async def apply(number: int) -> None:
@@ -90,36 +116,36 @@ async def request(session: Session, task: Task) -> Usage:
     async def get(number: int) -> None:
         await session.get(task.namespace, config_map_name(number))
 
-    act = apply if task.act == "apply" else get
-    warm_up = max(task.at_once, task.count // WARM_UP_SHARE)
-    await in_turn(act, range(warm_up), task.at_once)
-    begun = Mark.now()
-    await in_turn(act, range(warm_up, warm_up + task.count), task.at_once)
-    return begun.usage(Mark.now(), task.count)
+    call = apply if task.operation == "apply" else get
+    warm_up = max(task.concurrency, task.count // WARM_UP_FRACTION)
+    await run_bounded(call, range(warm_up), task.concurrency)
+    started = Snapshot.now()
+    await run_bounded(call, range(warm_up, warm_up + task.count), task.concurrency)
+    return started.usage(Snapshot.now(), task.count)
 
 
-async def watch(session: Session, task: Task) -> Usage:
-    """Events."""
-    enough = Enough(task.count)
-    await session.watch(task.namespace, enough)
-    return enough.begun.usage(enough.ended, task.count)
+async def measure_watch(session: Session, task: Task) -> Usage:
+    """Measure watch events."""
+    counter = EventCounter(task.count)
+    await session.watch(task.namespace, counter)
+    return counter.started.usage(counter.ended, task.count)
 
 
-async def hold(session: Session, task: Task) -> Usage:
-    """Objects in memory."""
+async def measure_cache(session: Session, task: Task) -> Usage:
+    """Measure objects in memory."""
     await session.get(APPLIED, config_map_name(0))
-    begun = trimmed()
-    held = await session.hold(task.namespace)
-    usage = begun.memory(task.count)
-    del held
+    before = trimmed()
+    cached = await session.cache(task.namespace)
+    usage = before.memory(task.count)
+    del cached
     return usage
 
 
-async def connect(library: Library, first: Session, task: Task) -> Usage:
-    """Clients that were used once and left alone, their connections closed by the server."""
+async def measure_idle_clients(library: Library, first: Session, task: Task) -> Usage:
+    """Measure clients that sent one request and whose connection the server has closed."""
     await first.get(task.namespace, config_map_name(0))
     others = task.kubeconfigs[1:]
-    begun, sockets = trimmed(), open_sockets()
+    before, sockets = trimmed(), open_sockets()
     sessions: list[Session] = []
 
     async def use(number: int) -> None:
@@ -127,38 +153,43 @@ async def connect(library: Library, first: Session, task: Task) -> Usage:
         sessions.append(session)
         await session.get(task.namespace, config_map_name(number))
 
-    await in_turn(use, range(len(others)), task.at_once)
+    await run_bounded(use, range(len(others)), task.concurrency)
     await asyncio.sleep(SETTLE_S)
-    return msgspec.structs.replace(begun.memory(len(sessions)), open_sockets=max(0, open_sockets() - sockets))
+    return msgspec.structs.replace(before.memory(len(sessions)), open_sockets=max(0, open_sockets() - sockets))
 
 
-def trimmed() -> Mark:
-    """What is used when all garbage is gone and the allocator has returned what it holds for later."""
+def trimmed() -> Snapshot:
+    """Take a snapshot after garbage collection and after the allocator has returned free memory."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    return Mark.now()
+    return Snapshot.now()
 
 
 def open_sockets() -> int:
-    """How many sockets this process has."""
+    """Return the number of open sockets of this process."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return sum(str(link.readlink()).startswith("socket:") for link in links)
 
 
 async def run(library: Library, task: Task) -> Usage:
-    """Do the task with a client of the first kubeconfig."""
+    """Run the task with a client of the first kubeconfig."""
     session = await library.open(Path(task.kubeconfigs[0]))
     try:
-        if task.act == "connect":
-            return await connect(library, session, task)
-        acts = {"apply": request, "get": request, "watch": watch, "hold": hold}
-        return await acts[task.act](session, task)
+        if task.operation == "connect":
+            return await measure_idle_clients(library, session, task)
+        operations = {
+            "apply": measure_requests,
+            "get": measure_requests,
+            "watch": measure_watch,
+            "cache": measure_cache,
+        }
+        return await operations[task.operation](session, task)
     finally:
         await library.close()
 
 
 def main() -> None:
-    """Read the task, do it, print what it took."""
+    """Read the task, run it, and print its usage."""
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
     library: Library = import_module(MODULES[sys.argv[1]]).Library()
     usage = uvloop.run(run(library, task))

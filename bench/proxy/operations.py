@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from bench.concurrency import run_bounded
 from bench.proxy.requests import LISTED_CONTAINERS, pod, workload
-from bench.turns import in_turn
 from testbed.cri.client import CriClient, Repetition
 from testbed.cri.control import Json
 from testbed.cri.pods import Pod
@@ -100,7 +100,7 @@ class PodLifecycle:
         async def run_pod(_: int) -> None:
             took.append(await self._run_pod(client))
 
-        await in_turn(run_pod, range(count), at_once)
+        await run_bounded(run_pod, range(count), at_once)
         took.sort()
         return Latency(took[len(took) // 2], took[-1])
 

@@ -1,4 +1,4 @@
-"""The server that plays recorded clusters answers as the recorded one did, with an authority for each cluster."""
+"""The replay server sends the recorded responses, with one authority per cluster."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.kube.ours import CONFIG_MAP, DEPLOYMENT
 from bench.kube.replay import Recording, Replay
+from bench.kube.with_governor import CONFIG_MAP, DEPLOYMENT
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport
 from governor.kube.config.kubeconfig import load
@@ -30,7 +30,7 @@ async def transport() -> AsyncIterator[Transport]:
         yield transport
 
 
-async def test_it_answers_with_what_was_recorded(replay: Replay, transport: Transport) -> None:
+async def test_it_sends_the_recorded_responses(replay: Replay, transport: Transport) -> None:
     client = Client(transport, load(replay.kubeconfigs[0]))
 
     assert await client.get(CONFIG_MAP, "any", "any") == {"kind": "ConfigMap", "metadata": {}}
@@ -48,7 +48,7 @@ async def test_it_repeats_the_recorded_events(replay: Replay, transport: Transpo
         )
 
 
-async def test_a_cluster_is_not_trusted_with_the_authority_of_another(replay: Replay, transport: Transport) -> None:
+async def test_a_cluster_is_not_trusted_by_the_authority_of_another(replay: Replay, transport: Transport) -> None:
     first, second = map(load, replay.kubeconfigs)
     mixed = Client(transport, msgspec.structs.replace(first, server=second.server))
 

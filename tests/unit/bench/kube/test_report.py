@@ -1,8 +1,8 @@
-"""The figures behind `make bench-kube` become a table, and an aim is called met only if it is."""
+"""The table of `make bench-kube`."""
 
 import pytest
 
-from bench.kube.report import ROWS, Row, judge, table
+from bench.kube.report import ROWS, Row, evaluate, table
 from bench.kube.tasks import LIBRARIES, Usage
 
 SPEED = next(row for row in ROWS if row.title == "applies/s, one at a time")
@@ -18,19 +18,19 @@ def kib(*each: float) -> list[Usage]:
 
 
 def samples(row: Row, ours: list[Usage], second: list[Usage], third: list[Usage]) -> dict[str, dict[str, list[Usage]]]:
-    return {row.measure: dict(zip(LIBRARIES, (ours, second, third), strict=True))}
+    return {row.task: dict(zip(LIBRARIES, (ours, second, third), strict=True))}
 
 
-def test_figures_are_medians_and_compared_with_the_better_of_the_others() -> None:
-    line = judge(SPEED, samples(SPEED, seconds(1, 1, 50), seconds(4, 4, 4), seconds(2, 2, 2)))
+def test_figures_are_medians_compared_with_the_better_of_the_others() -> None:
+    line = evaluate(SPEED, samples(SPEED, seconds(1, 1, 50), seconds(4, 4, 4), seconds(2, 2, 2)))
 
     assert line.figures == (100.0, 25.0, 50.0)
     assert line.advantages == (2.0, 2.0, 0.04)
     assert line.is_met
 
 
-def test_a_slow_round_of_the_machine_does_not_decide_who_is_better() -> None:
-    line = judge(SPEED, samples(SPEED, seconds(2, 20, 200), seconds(1, 10, 100), seconds(4, 40, 400)))
+def test_libraries_are_compared_within_a_round() -> None:
+    line = evaluate(SPEED, samples(SPEED, seconds(2, 20, 200), seconds(1, 10, 100), seconds(4, 40, 400)))
 
     assert line.advantages == (0.5, 0.5, 0.5)
     assert not line.is_met
@@ -41,13 +41,13 @@ def test_a_slow_round_of_the_machine_does_not_decide_who_is_better() -> None:
     [(3.0, 9.0, True), (4.0, 9.0, True), (4.5, 9.0, False), (3.0, 2.0, False)],
     ids=["small", "at the limit", "above the limit", "not the smallest"],
 )
-def test_an_aim_with_a_limit_is_met_by_the_smallest_within_it(ours: float, second: float, is_met: bool) -> None:
-    assert judge(OBJECTS, samples(OBJECTS, kib(ours), kib(second), kib(10.0))).is_met is is_met
+def test_a_goal_with_a_limit_needs_the_smallest_figure_within_it(ours: float, second: float, is_met: bool) -> None:
+    assert evaluate(OBJECTS, samples(OBJECTS, kib(ours), kib(second), kib(10.0))).is_met is is_met
 
 
-def test_the_table_has_every_row_and_says_which_aims_are_missed() -> None:
+def test_the_table_has_every_row_and_marks_missed_goals() -> None:
     usages = {each: [Usage(10, 1.0, 1.0, 30 * 10 * 1024, 30 * 10 * 1024, open_sockets=2)] for each in LIBRARIES}
-    lines = list(table({row.measure: usages for row in ROWS}))
+    lines = list(table({row.task: usages for row in ROWS}))
 
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2 : 2 + len(ROWS)]] == [row.title for row in ROWS]
     assert [row.title for row, line in zip(ROWS, lines[2:], strict=False) if "missed" in line] == [

@@ -1,10 +1,10 @@
-"""The order in which `make bench-kube` takes its rounds."""
+"""The order of libraries in the rounds of `make bench-kube`."""
 
 from bench.kube.__main__ import order
 from bench.kube.tasks import LIBRARIES
 
 
-def test_every_library_begins_as_often_as_the_others_and_runs_once_in_a_round() -> None:
+def test_each_library_runs_once_per_round_and_comes_first_equally_often() -> None:
     orders = [order(number) for number in range(len(LIBRARIES))]
 
     assert [sorted(each) for each in orders] == [sorted(LIBRARIES)] * len(LIBRARIES)

@@ -1,4 +1,4 @@
-"""The acts with governor.kube: its client, its reflector with a view of what readiness is decided by."""
+"""The operations with governor.kube: its client, and its reflector with a view of the readiness fields."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,7 +23,7 @@ UNLIMITED: Final = Limits(rate=Rate(per_s=1e6, burst=1_000_000))
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
-    """What the controller says about itself."""
+    """One condition of the status."""
 
     type: str
     status: str
@@ -32,13 +32,13 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False):
-    """What is wanted."""
+    """The desired state."""
 
     replicas: int = 1
 
 
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What is there."""
+    """The observed state."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -49,14 +49,14 @@ class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class DeploymentMetadata(Metadata, frozen=True, gc=False):
-    """Which object, with what selects it."""
+    """Identity, generation and labels."""
 
     generation: int = 0
     labels: Mapping[str, str] = {}
 
 
 class Deployment(View, frozen=True, gc=False):
-    """Enough to say whether one is ready, and whose it is."""
+    """The fields that readiness and ownership need."""
 
     metadata: DeploymentMetadata
     spec: Spec = Spec()
@@ -64,7 +64,7 @@ class Deployment(View, frozen=True, gc=False):
 
 
 class Session:
-    """One client."""
+    """A client of one cluster."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -74,25 +74,25 @@ class Session:
         await self._client.apply(CONFIG_MAP, manifest, manager=MANAGER, force=True)
 
     async def get(self, namespace: str, name: str) -> None:
-        """Read a ConfigMap."""
+        """Get a ConfigMap."""
         await self._client.get(CONFIG_MAP, name, namespace)
 
-    async def watch(self, namespace: str, enough: Callable[[], bool]) -> None:
-        """A reflector: it lists, watches, and keeps its store as well."""
+    async def watch(self, namespace: str, is_last: Callable[[], bool]) -> None:
+        """Watch with a reflector, which also maintains its store."""
         done = asyncio.Event()
 
         def on_event(_: Event[Deployment]) -> None:
-            if reflector.is_synced and enough():
+            if reflector.is_synced and is_last():
                 done.set()
 
         reflector = self._reflector(namespace, on_event)
-        async with _followed(reflector):
+        async with _running(reflector):
             await done.wait()
 
-    async def hold(self, namespace: str) -> object:
-        """The store of a reflector."""
+    async def cache(self, namespace: str) -> object:
+        """Return the store of a synced reflector."""
         reflector = self._reflector(namespace, lambda _: None)
-        async with _followed(reflector):
+        async with _running(reflector):
             await reflector.synced()
         return reflector.store
 
@@ -103,13 +103,13 @@ class Session:
 
 
 class Library:
-    """Clients of one transport."""
+    """Clients that share one transport."""
 
     def __init__(self) -> None:
         self._transport = Transport()
 
     async def open(self, kubeconfig: Path) -> Session:
-        """Load the kubeconfig."""
+        """Return a client from a kubeconfig."""
         return Session(Client(self._transport, load(kubeconfig), UNLIMITED))
 
     async def close(self) -> None:
@@ -118,8 +118,8 @@ class Library:
 
 
 @asynccontextmanager
-async def _followed(reflector: Reflector[Deployment]) -> AsyncIterator[None]:
+async def _running(reflector: Reflector[Deployment]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(reflector.run())
+        task = group.create_task(reflector.run())
         yield
-        following.cancel()
+        task.cancel()
