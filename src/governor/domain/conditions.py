@@ -57,25 +57,13 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 _REASONS: dict[State, tuple[Status, str, Actor, str]] = {
-    State.RECEIVED: (
-        Status.FALSE,
-        "Received",
-        Actor.NOBODY,
-        "the agent has received the delivery and not applied it yet",
-    ),
-    State.PREFLIGHTED: (
-        Status.FALSE,
-        "Preflighted",
-        Actor.NOBODY,
-        "the change passed preflight and is not applied yet",
-    ),
-    State.APPLIED: (Status.FALSE, "Applied", Actor.NOBODY, "the change is applied and not verified yet"),
+    State.RECEIVED: (Status.FALSE, "Received", Actor.NOBODY, "the agent has received the delivery"),
+    State.PREFLIGHTED: (Status.FALSE, "Preflighted", Actor.NOBODY, "the change has passed preflight"),
+    State.APPLIED: (Status.FALSE, "Applied", Actor.NOBODY, "the change is applied but not verified yet"),
     State.VERIFIED: (Status.TRUE, "Verified", Actor.NOBODY, "every resource and workload is verified"),
     State.FAILED: (Status.FALSE, "Failed", Actor.EDITOR, "the runtime could not apply the change"),
     State.UNPROVEN: (Status.UNKNOWN, "Unproven", Actor.OPERATOR, "applied, but nothing proves that it is in use"),
 }
-
-
 STALLED_REASONS: Final = frozenset(_REASONS[state][1] for state in STALLED)
 """Reasons of the condition ``Verified`` that only a user or a new change can resolve."""
 

@@ -91,7 +91,7 @@ class RuntimeSpec(_Part, frozen=True):
 
 
 class Selector(_Part, frozen=True):
-    """Selects runtimes: all of them, one by name, or those with matching labels."""
+    """A selector of runtimes: all of them, one by name, or those with matching labels."""
 
     runtime: Name | None = None
     match_labels: dict[str, str] = {}

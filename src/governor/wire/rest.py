@@ -22,7 +22,7 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     """Base of response bodies. Unknown fields are ignored: the client may be older than the server."""
 
 
-class _Request(_Response, frozen=True, forbid_unknown_fields=True):
+class _Request(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Base of request bodies. Unknown fields are rejected: an ignored one would look as if it took effect."""
 
 
@@ -37,7 +37,7 @@ class DocumentView(_Response, frozen=True):
 
 
 class Rollback(_Request, frozen=True, omit_defaults=True):
-    """Restores all documents, or some, to a revision; the default is the one before the newest."""
+    """A rollback of all documents, or some, to a revision; the default is the one before the newest."""
 
     revision: int | None = None
     documents: tuple[DocumentRef, ...] = ()

@@ -88,7 +88,7 @@ def check_server(server: str, reply: ServerReply) -> Iterator[CheckResult]:
         yield CheckResult("runtimes", _ok("Runtimes", "AllWell", text))
 
 
-def failure(server: str, error: GovernorError) -> CheckResult:
+def failed_check(server: str, error: GovernorError) -> CheckResult:
     """Return the result of a check that failed."""
     subject, kind = (server, "Reachable")
     if error.code == "tls-untrusted":

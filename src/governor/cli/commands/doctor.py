@@ -18,7 +18,7 @@ from governor.cli.commands.diagnosis import (
     check_server,
     diagnose,
     diagnosis_text,
-    failure,
+    failed_check,
 )
 from governor.cli.connection import call_server, is_local, server_url
 from governor.cli.options import connection_options
@@ -59,7 +59,7 @@ def _check_server() -> list[CheckResult]:
     try:
         return list(check_server(server, call_server(_fetch)))
     except GovernorError as error:
-        return [failure(server, error)]
+        return [failed_check(server, error)]
 
 
 async def _fetch(client: "Client") -> ServerReply:
@@ -78,7 +78,7 @@ def _check_data_directory(given: Path | None) -> Iterator[CheckResult]:
         yield from check_directory(_read_directory(path))
     except OSError as error:
         message = f"cannot read {path}: {error.strerror or error}"
-        yield failure(str(path), invalid("data-dir", message))
+        yield failed_check(str(path), invalid("data-dir", message))
 
 
 def _read_directory(path: Path) -> DataDirectory:

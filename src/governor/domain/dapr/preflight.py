@@ -15,7 +15,7 @@ _CONSUMES_MESSAGES: Final = "an input binding would consume messages"
 _UNKNOWN: Final = "the start-up behaviour of this component category is unknown"
 _BY_SCHEMA: Final = "a Subscription is checked only against its schema"
 
-_TRIED_CATEGORIES: Final = frozenset(
+_LOADED_CATEGORIES: Final = frozenset(
     {"state", "pubsub", "secretstores", "configuration", "lock", "crypto", "conversation", "middleware"}
 )
 _OUTPUT_ONLY: Final = frozenset(
@@ -136,7 +136,7 @@ def _skip(kind: str, metadata: Iterable[Mapping[str, Any]]) -> str:
     category = kind.partition(".")[0]
     if category == "bindings":
         return "" if kind in _OUTPUT_ONLY or _is_output(metadata) else _CONSUMES_MESSAGES
-    return "" if category in _TRIED_CATEGORIES else _UNKNOWN
+    return "" if category in _LOADED_CATEGORIES else _UNKNOWN
 
 
 def _is_output(metadata: Iterable[Mapping[str, Any]]) -> bool:

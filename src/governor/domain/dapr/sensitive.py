@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from governor.domain.dapr.kinds import Schema, kind_of, schema_of, sensitive_names
 from governor.values.trees import Manifest, Tree
 
-Place: TypeAlias = tuple[str | int, ...]
+Path: TypeAlias = tuple[str | int, ...]
 
 # Field names are compared in lower case without separators.
 _SEPARATORS: Final = re.compile(r"[-_. ]")
@@ -35,7 +35,7 @@ _CREDENTIAL: Final = re.compile(
 _BOOLEANS: Final = frozenset({"", "true", "false"})
 
 
-def sensitive_paths(manifest: Manifest) -> list[Place]:
+def sensitive_paths(manifest: Manifest) -> list[Path]:
     """Return the paths of the inline values that must be sealed, in a whole Dapr manifest or in one layer of it."""
     kind = kind_of(manifest)
     if kind is None:
@@ -54,7 +54,7 @@ def _marked_names(manifest: Manifest) -> frozenset[str]:
     return sensitive_names().get(str(spec["type"]).lower(), frozenset())
 
 
-def _in_schema(tree: Tree, schema: Schema, marked: frozenset[str], path: Place, label: str) -> Iterator[Place]:
+def _in_schema(tree: Tree, schema: Schema, marked: frozenset[str], path: Path, label: str) -> Iterator[Path]:
     """Yield the sensitive values below a place that a schema describes; ``label`` is the nearest key above it."""
     if isinstance(tree, dict) and {"value", "secretKeyRef"} <= schema.get("properties", {}).keys():
         name = str(tree.get("name") or label)
@@ -82,7 +82,7 @@ def _schema_of_key(schema: Schema, key: str) -> Schema | None:
     return inner if isinstance(inner, dict) else None
 
 
-def _in_free_form(tree: Tree, path: Place, *, sealed: bool) -> Iterator[Place]:
+def _in_free_form(tree: Tree, path: Path, *, sealed: bool) -> Iterator[Path]:
     """Yield the sensitive values below a place that no schema describes; only names and values decide."""
     if isinstance(tree, dict):
         for key, value in tree.items():

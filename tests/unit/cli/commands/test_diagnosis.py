@@ -15,7 +15,7 @@ from governor.cli.commands.diagnosis import (
     check_server,
     diagnose,
     diagnosis_text,
-    failure,
+    failed_check,
 )
 from governor.domain.conditions import Actor, Condition, Status, connected, summarise
 from governor.domain.roles import Role
@@ -105,7 +105,7 @@ def test_skewed_clocks_other_versions_and_an_unready_server_are_problems() -> No
 def test_a_failed_call_becomes_a_problem_with_its_reason(
     error: GovernorError, subject: str, type_: str, reason: str
 ) -> None:
-    found = failure(SERVER, error)
+    found = failed_check(SERVER, error)
     assert (found.subject, found.condition.type, found.condition.reason) == (subject, type_, reason)
     assert found.next
     assert diagnose([found]).summary.actor is Actor.OPERATOR
