@@ -8,11 +8,11 @@ def processes_below(directory: Path) -> list[str]:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_bytes().split(b"\0")
+            arguments = file.read_bytes().split(b"\0")
         except OSError:
             continue
-        if any(str(directory).encode() in word for word in words):
-            found.append(b" ".join(words).decode(errors="replace"))
+        if any(str(directory).encode() in argument for argument in arguments):
+            found.append(b" ".join(arguments).decode(errors="replace"))
     return found
 
 

@@ -125,12 +125,12 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gove
         yield server
 
 
-async def run(server: GovernorServer, *words: str) -> tuple[int, str, str]:
+async def run(server: GovernorServer, *arguments: str) -> tuple[int, str, str]:
     """Run a ``governor`` command; return exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "governor.cli.main"),
         *(f"--server={server.url}", f"--token-file={server.admin_token_file}"),
-        *words,
+        *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

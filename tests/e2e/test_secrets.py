@@ -48,17 +48,17 @@ def processes_that_show(secret: str) -> list[str]:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_bytes()
+            command_line = file.read_bytes()
         except OSError:
             continue
-        if secret.encode() in words:
-            found.append(words.decode(errors="replace"))
+        if secret.encode() in command_line:
+            found.append(command_line.decode(errors="replace"))
     return found
 
 
-async def command(world: World, *words: str) -> str:
+async def command(world: World, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "governor.cli.main", *words),
+        *(sys.executable, "-m", "governor.cli.main", *arguments),
         *("--server", world.server.url, "--token-file", str(world.server.admin_token_file)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -86,7 +86,7 @@ async def test_secrets_are_only_in_private_files_of_the_runtimes_that_use_them(
         scenario = Scenario(world)
         for step in STEPS:
             printed += await step.run(scenario)
-        printed += [await command(world, *words) for words in READ_COMMANDS]
+        printed += [await command(world, *arguments) for arguments in READ_COMMANDS]
         back_up(world)
         (tmp_path / "printed.txt").write_text("\n".join(printed))
         first, second = (store.redis.password for store in world.stores)

@@ -133,7 +133,7 @@ def recording_daprd(directory: Path, program: Path, before: str = "") -> tuple[P
         f"record={shlex.quote(str(records))}/$$\n"
         'for word in "$@"; do case "$word" in --resources-path=*) directory=$(dirname "${word#*=}");; esac; done\n'
         'echo "$NAMESPACE" > "$record.namespace"\n'
-        'printf "%s\\n" "$@" > "$record.words"\n'
+        'printf "%s\\n" "$@" > "$record.argv"\n'
         'find "$directory" -printf "%m %P\\n" | sort > "$record.files"\n'
         f"{before}\n"
         ";; esac\n"
@@ -196,7 +196,7 @@ async def test_a_dead_host_is_rejected_without_a_failed_request(
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("bad", "error"),
     [
         (component("bad", "state.no-such-type"), "couldn't find state store state.no-such-type"),
         (
@@ -213,7 +213,7 @@ async def test_a_dead_host_is_rejected_without_a_failed_request(
     ids=["unknown-type", "resiliency", "configuration", "mcp-server", "secret-store-missing"],
 )
 async def test_a_resource_that_daprd_cannot_load_is_rejected_with_its_error(
-    tmp_path: Path, daprd_binary: Path, bad: dict[str, Any], words: str
+    tmp_path: Path, daprd_binary: Path, bad: dict[str, Any], error: str
 ) -> None:
     async with preflight_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(component("good", "state.in-memory"))
@@ -221,7 +221,7 @@ async def test_a_resource_that_daprd_cannot_load_is_rejected_with_its_error(
         report = await bed.deliver(component("good", "state.in-memory"), bad)
 
         assert resource_report(report, "bad").state is State.FAILED
-        assert words in preflight_evidence(report, "bad")
+        assert error in preflight_evidence(report, "bad")
         assert bed.sidecar.starts == 1
         assert [path.name for path in bed.resources.iterdir()] == ["component.good.yaml"]
         assert leftover_files(tmp_path) == []
@@ -308,8 +308,8 @@ async def test_a_throw_away_sidecar_is_isolated_and_consumes_no_messages(
             "700 config",
             "700 resources",
         ]
-        words = recorded(records, "words")
-        assert not any(word.startswith(("--app-port", "--placement", "--scheduler")) for word in words)
+        argv = recorded(records, "argv")
+        assert not any(word.startswith(("--app-port", "--placement", "--scheduler")) for word in argv)
         assert recorded(records, "namespace") == ["default"]
         assert await redis.ask("XLEN", "orders") == 1
         assert "preflight" not in repr(await redis.ask("XINFO", "GROUPS", "orders"))
@@ -389,7 +389,7 @@ async def test_a_killed_throw_away_sidecar_is_not_a_verdict(tmp_path: Path, dapr
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert len(list(records.glob("*.words"))) == 2
+        assert len(list(records.glob("*.argv"))) == 2
 
 
 async def test_preflight_evidence_stays_in_the_report_after_a_sidecar_restart(

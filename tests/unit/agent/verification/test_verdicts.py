@@ -123,10 +123,10 @@ def test_a_counted_failure_is_reported_with_the_logged_error() -> None:
 
 
 def test_a_removal_is_proven_by_a_watching_sidecar_that_no_longer_lists_the_component() -> None:
-    gone = changed(None, component("a"))
-    assert judge_live([gone], BEFORE, reading(status(counters=counted(1))))[gone.ref].state is State.VERIFIED
-    assert judge_live([gone], BEFORE, BEFORE)[gone.ref].state is State.UNPROVEN
-    assert judge_live([gone], BEFORE, reading(status(), watches=False))[gone.ref].state is State.UNPROVEN
+    removed = changed(None, component("a"))
+    assert judge_live([removed], BEFORE, reading(status(counters=counted(1))))[removed.ref].state is State.VERIFIED
+    assert judge_live([removed], BEFORE, BEFORE)[removed.ref].state is State.UNPROVEN
+    assert judge_live([removed], BEFORE, reading(status(), watches=False))[removed.ref].state is State.UNPROVEN
 
 
 def test_an_exit_fails_the_resources_that_its_message_names() -> None:
@@ -170,11 +170,11 @@ def test_a_fresh_process_proves_what_it_lists_and_the_removal_of_what_it_does_no
     new, listed = FRESH_CASES[case]
     showing = reading(SidecarStatus(healthy=True, metadata=Metadata(id="app", **listed), counters=None), NEW)
     empty = reading(status(), NEW)
-    used, gone = changed(new, None), changed(None, new)
+    used, removed = changed(new, None), changed(None, new)
     assert judge_fresh([used], 1, showing)[used.ref].state is State.VERIFIED
     assert judge_fresh([used], 1, empty)[used.ref].state is State.UNPROVEN
-    assert judge_fresh([gone], 1, empty)[gone.ref].state is State.VERIFIED
-    assert judge_fresh([gone], 1, showing)[gone.ref].state is State.UNPROVEN
+    assert judge_fresh([removed], 1, empty)[removed.ref].state is State.VERIFIED
+    assert judge_fresh([removed], 1, showing)[removed.ref].state is State.UNPROVEN
 
 
 @pytest.mark.parametrize("case", FRESH_CASES)
@@ -290,8 +290,8 @@ def test_a_kind_that_a_version_never_lists_is_settled_as_unproven() -> None:
 
 
 def test_a_proof_by_a_version_with_a_known_issue_mentions_it() -> None:
-    gone = Expected(ref("Component"), None, None)
-    verdict = judge_fresh([gone], 0, reading(of_version(status(), "1.18.1"), NEW))[gone.ref]
+    removed = Expected(ref("Component"), None, None)
+    verdict = judge_fresh([removed], 0, reading(of_version(status(), "1.18.1"), NEW))[removed.ref]
     assert verdict.state is State.VERIFIED
     assert "use 1.18.2 or newer" in verdict.text
 

@@ -87,8 +87,8 @@ def action(delivered: Delivery, before: Observed) -> SidecarAction:
 
 
 def test_secret_stores_are_written_first_and_other_kinds_last() -> None:
-    wanted = delivery(resiliency("a"), component("b"), component("z", kind="secretstores.local.file"))
-    assert [each.ref.name for each in planned(wanted, observed()).writes] == ["z", "b", "a"]
+    delivered = delivery(resiliency("a"), component("b"), component("z", kind="secretstores.local.file"))
+    assert [each.ref.name for each in planned(delivered, observed()).writes] == ["z", "b", "a"]
 
 
 def test_an_unchanged_file_is_not_written_again() -> None:
@@ -99,8 +99,8 @@ def test_an_unchanged_file_is_not_written_again() -> None:
 
 def test_only_files_of_this_agent_that_are_not_delivered_are_removed() -> None:
     foreign = {"resources/mine.yaml": ObservedFile("sha256:1", (component("mine"),))}
-    gone = ResourceRef("Component", "default", "mine")
-    made = planned(delivery(removals=(gone,)), observed(component("old"), foreign=foreign))
+    removed = ResourceRef("Component", "default", "mine")
+    made = planned(delivery(removals=(removed,)), observed(component("old"), foreign=foreign))
     assert made.removals == ("resources/component.old.yaml",)
 
 
@@ -161,9 +161,9 @@ def test_a_running_sidecar_reloads_a_changed_component() -> None:
 
 def test_a_kind_without_live_proof_restarts_the_sidecar_unless_the_policy_is_report() -> None:
     seen = observed(component("one"), sidecars=[running("app", component("one"))])
-    wanted = (component("one"), resiliency("calm"))
-    assert action(delivery(*wanted), seen) is SidecarAction.START
-    reporting = planned(delivery(*wanted, unproven=Unproven.REPORT), seen).sidecars[0]
+    resources = (component("one"), resiliency("calm"))
+    assert action(delivery(*resources), seen) is SidecarAction.START
+    reporting = planned(delivery(*resources, unproven=Unproven.REPORT), seen).sidecars[0]
     assert reporting.action is SidecarAction.RELOAD
     assert [ref.name for ref in reporting.obstacles] == ["calm"]
 
