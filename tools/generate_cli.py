@@ -9,7 +9,7 @@ import click
 
 from governor.cli.main import PROGRAM, cli
 from governor.errors import Kind
-from governor.process.exit_codes import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE
+from governor.process.exit_codes import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS, USAGE
 
 _MEANING: Final = {
     Kind.INVALID: "The input is invalid: not YAML, an unknown kind, a wrong value. Correct it.",
@@ -84,9 +84,9 @@ def _exit_codes() -> Iterator[str]:
     yield _NOTE
     yield "Scripts may rely on these numbers. No error exits with 1, so `diff` can be used in conditions."
     rows = [
-        (DONE, "done", "Success. For `apply`: every runtime with an agent has verified the change."),
+        (SUCCESS, "done", "Success. For `apply`: every runtime with an agent has verified the change."),
         (
-            NO,
+            NEGATIVE,
             "no",
             "`diff` found differences, `doctor` or `lint` found problems, or a runtime failed or is unproven.",
         ),

@@ -15,7 +15,7 @@ import governor
 from governor.cli.groups import Entry, LazyGroup
 from governor.cli.options import connection_options, next_step
 from governor.errors import GovernorError, Kind
-from governor.process.exit_codes import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, USAGE, describe
+from governor.process.exit_codes import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, SUCCESS, USAGE, describe
 
 PROGRAM: Final = "governor"
 COMPLETION: Final = "_GOVERNOR_COMPLETE"
@@ -120,7 +120,7 @@ def _run_command(arguments: Sequence[str]) -> int:
             raise
         _print_error(traceback.format_exc(), "error: this is a bug in governor; please report it with the lines above")
         return EXIT_CODE[Kind.INTERNAL]
-    return result if isinstance(result, int) else DONE
+    return result if isinstance(result, int) else SUCCESS
 
 
 def _print_error(*lines: str) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from governor.errors import GovernorError, Kind
 from governor.values.printing import printable
 
-DONE: Final = 0
-NO: Final = 1
+SUCCESS: Final = 0
+NEGATIVE: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from governor.process.child.exec import exec_module
-from governor.process.exit_codes import DONE, NO
+from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
 from governor.values.printing import Format, machine_text
@@ -73,7 +73,7 @@ def lint(settings: Settings, directory: Path | None, strict: bool, request_timeo
 
     report = run_lint(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
     click.echo(report_text(report) if output == "table" else machine_text(report, output))
-    return NO if report.errors or (strict and report.warnings) else DONE
+    return NEGATIVE if report.errors or (strict and report.warnings) else SUCCESS
 
 
 @runtime_proxy.command("explain", cls=_Command, short_help="Show a pod's settings, its plugins and their changes.")

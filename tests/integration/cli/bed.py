@@ -21,7 +21,7 @@ from governor.client import Client
 from governor.domain.bundles import Delivery, refs
 from governor.domain.documents import API_VERSION
 from governor.domain.reports import Evidence, Report, ResourceReport, State
-from governor.process.exit_codes import DONE
+from governor.process.exit_codes import SUCCESS
 from governor.values.secret import Secret
 from governor.wire.credentials import encode_public_key, mint, read_join_token
 from governor.wire.rest import EnrolRequest, TokenRequest
@@ -156,7 +156,7 @@ async def governed(governor: CommandLine, name: str) -> ScriptedAgent:
     """Create a runtime with the command line and enrol an agent for it; the agent reports nothing yet."""
     governor.write(f"{name}.runtime.yaml", runtime(name))
     created = await governor.run("apply", "-f", f"{name}.runtime.yaml", "--no-wait")
-    assert created.code == DONE, created.err
+    assert created.code == SUCCESS, created.err
     agent = ScriptedAgent(governor.server, name)
     await agent.enrol()
     return agent

@@ -9,7 +9,7 @@ import pytest_asyncio
 from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.errors import Kind
-from governor.process.exit_codes import DONE, EXIT_CODE, INTERRUPTED, NO
+from governor.process.exit_codes import EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,7 +35,7 @@ async def test_a_change_is_followed_until_every_runtime_has_verified_it(governor
     states = State.RECEIVED, State.APPLIED, State.VERIFIED
     async with first.reporting(*states), second.reporting(*states):
         done = await governor.run("apply", "-f", "all", "-m", "first")
-    assert (done.code, done.err) == (DONE, "")
+    assert (done.code, done.err) == (SUCCESS, "")
     assert done.lines[:2] == ["Profile/follow-1: created (version 1)", "Profile/follow-2: created (version 1)"]
     assert {"follow-1: Verified", "follow-2: Verified"} <= {line.rpartition(":")[0] for line in done.lines}
     assert done.lines[-1].startswith("revision ")
@@ -46,14 +46,14 @@ async def test_applying_the_same_again_changes_nothing(governor: CommandLine) ->
     governor.write("r.yaml", runtime("same"))
     await governor.run("apply", "-f", "r.yaml", "--no-wait")
     done = await governor.run("apply", "-f", "r.yaml")
-    assert (done.code, done.lines) == (DONE, ["no changes: every document is up to date"])
+    assert (done.code, done.lines) == (SUCCESS, ["no changes: every document is up to date"])
     assert "revision" in (await governor.run("history", "Runtime/same")).out
 
 
 async def test_a_runtime_without_an_agent_is_reported_and_not_waited_for(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("alone"), profile("alone", "alone"))
     done = await governor.run("apply", "-f", "all.yaml")
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert done.lines[-1].endswith("verified on 0/1 runtimes")
     assert "governor token join alone" in done.err
 
@@ -63,7 +63,7 @@ async def test_a_failed_runtime_exits_with_one_and_names_the_next_command(govern
     governor.write("p.yaml", profile("fails", "fails"))
     async with agent.reporting(State.FAILED):
         done = await governor.run("apply", "-f", "p.yaml")
-    assert done.code == NO
+    assert done.code == NEGATIVE
     assert done.lines[-1].endswith("verified on 0/1 runtimes")
     assert "seen as failed" in done.err
     assert "the change stays accepted; see `governor describe runtime fails`" in done.err
@@ -92,7 +92,7 @@ async def test_an_interrupted_wait_states_that_the_change_stays_accepted(governo
     assert done.lines[-1].startswith("interrupted: revision ")
     assert "stays accepted" in done.err
     assert "Traceback" not in done.err
-    assert (await governor.run("get", "profile", "stop")).code == DONE
+    assert (await governor.run("get", "profile", "stop")).code == SUCCESS
 
 
 async def test_quiet_prints_errors_only(governor: CommandLine) -> None:
@@ -100,13 +100,13 @@ async def test_quiet_prints_errors_only(governor: CommandLine) -> None:
     governor.write("p.yaml", profile("quiet", "quiet"))
     async with agent.reporting(State.VERIFIED):
         done = await governor.run("apply", "-q", "-f", "p.yaml")
-    assert (done.code, done.out, done.err) == (DONE, "", "")
+    assert (done.code, done.out, done.err) == (SUCCESS, "", "")
 
 
 async def test_a_dry_run_shows_the_change_without_making_it(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("dry"), profile("dry", "dry"))
     done = await governor.run("apply", "--dry-run", "-f", "all.yaml")
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert "runtime dry: resources change" in done.lines
     assert done.lines[-1] == "dry run: nothing was changed"
     assert (await governor.run("get", "runtimes", "dry")).code == EXIT_CODE[Kind.NOT_FOUND]
@@ -114,13 +114,13 @@ async def test_a_dry_run_shows_the_change_without_making_it(governor: CommandLin
 
 async def test_diff_exits_with_one_if_something_differs(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("diff"), profile("diff", "diff"))
-    assert (await governor.run("diff", "-f", "all.yaml")).code == NO
+    assert (await governor.run("diff", "-f", "all.yaml")).code == NEGATIVE
     await governor.run("apply", "-f", "all.yaml", "--no-wait")
     equal = await governor.run("diff", "-f", "all.yaml")
-    assert (equal.code, equal.out) == (DONE, "")
+    assert (equal.code, equal.out) == (SUCCESS, "")
     governor.write("all.yaml", runtime("diff"), profile("diff", "diff", "two"))
     changed = await governor.run("diff", "-f", "all.yaml")
-    assert changed.code == NO
+    assert changed.code == NEGATIVE
     assert any('"one" -> "two"' in line for line in changed.lines)
     (governor.directory / "all.yaml").write_text("a: [")
     assert (await governor.run("diff", "-f", "all.yaml")).code == EXIT_CODE[Kind.INVALID]
@@ -170,7 +170,7 @@ async def test_documents_are_deleted_by_name_as_one_change(governor: CommandLine
     assert rejected.code == EXIT_CODE[Kind.PRECONDITION]
     assert "--allow-deletions" in rejected.err
     done = await governor.run("delete", "--allow-deletions", "runtime/gone", "profile/gone")
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert set(done.lines[:2]) == {"Runtime/gone: deleted (was version 1)", "Profile/gone: deleted (was version 1)"}
     assert (await governor.run("get", "profile", "gone")).code == EXIT_CODE[Kind.NOT_FOUND]
 
@@ -187,7 +187,7 @@ async def test_waiting_survives_a_restart_of_the_server(governor: CommandLine, t
         await own.start()
         async with agent.reporting(State.VERIFIED):
             done = await waiting.ended()
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert " verified on 1/1 runtimes in " in done.lines[-1]
 
 
@@ -196,6 +196,6 @@ async def test_on_a_terminal_the_progress_is_a_table(governor: CommandLine) -> N
     governor.write("p.yaml", profile("screen", "screen"))
     async with agent.reporting(State.VERIFIED):
         code, shown = await governor.run_on_terminal("apply", "-f", "p.yaml")
-    assert code == DONE
+    assert code == SUCCESS
     assert "RUNTIME" in shown
     assert " verified on 1/1 runtimes in " in shown

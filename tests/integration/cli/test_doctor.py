@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from demo.programs import GovernorServer
 from governor.domain.reports import State
-from governor.process.exit_codes import DONE, NO
+from governor.process.exit_codes import NEGATIVE, SUCCESS
 from testbed.commands import Outcome
 from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
 
@@ -42,7 +42,7 @@ async def test_each_runtime_with_a_problem_is_named_with_its_next_command(govern
         await governor.run("apply", "-f", "all.yaml")
         done = await governor.run("doctor", "-o", "json")
         text = await governor.run("doctor")
-        assert (done.code, reasons(done)) == (NO, {"runtime ill": "Failed", "runtime new": "NotEnrolled"})
+        assert (done.code, reasons(done)) == (NEGATIVE, {"runtime ill": "Failed", "runtime new": "NotEnrolled"})
     assert text.lines[-1] == "2 problems found"
     assert any(line.startswith("next: runtime new: governor token join new") for line in text.lines)
     await governor.run("delete", "--allow-deletions", "Profile/ill", "Runtime/ill", "Runtime/new", "--no-wait")
@@ -50,7 +50,7 @@ async def test_each_runtime_with_a_problem_is_named_with_its_next_command(govern
 
 async def test_an_installation_without_problems_exits_with_zero(governor: CommandLine) -> None:
     done = await governor.run("doctor", "--data-dir", str(governor.server.data_dir))
-    assert (done.code, done.lines[-1]) == (DONE, "no problems found"), done.out
+    assert (done.code, done.lines[-1]) == (SUCCESS, "no problems found"), done.out
 
 
 async def test_an_unreachable_server_a_bad_token_and_an_exposed_directory_are_problems(
@@ -63,7 +63,7 @@ async def test_an_unreachable_server_a_bad_token_and_an_exposed_directory_are_pr
     governor.server.data_dir.chmod(0o755)
     exposed = await governor.run("doctor", "-o", "json", "--data-dir", str(governor.server.data_dir))
     governor.server.data_dir.chmod(0o700)
-    assert {each.code for each in (missing, rejected, absent, exposed)} == {NO}
+    assert {each.code for each in (missing, rejected, absent, exposed)} == {NEGATIVE}
     assert set(reasons(missing).values()) == {"Unreachable"}
     assert (reasons(rejected), reasons(absent)) == ({"token": "TokenRefused"}, {"token": "TokenFile"})
     assert reasons(exposed) == {str(governor.server.data_dir): "Exposed"}
@@ -72,4 +72,4 @@ async def test_an_unreachable_server_a_bad_token_and_an_exposed_directory_are_pr
 
 async def test_a_missing_data_directory_is_a_problem(governor: CommandLine) -> None:
     done = await governor.run("doctor", "-o", "json", "--data-dir", "nowhere")
-    assert (done.code, reasons(done)) == (NO, {"nowhere": "DataDir"})
+    assert (done.code, reasons(done)) == (NEGATIVE, {"nowhere": "DataDir"})

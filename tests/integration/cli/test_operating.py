@@ -9,7 +9,7 @@ import pytest_asyncio
 from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.errors import Kind
-from governor.process.exit_codes import DONE, EXIT_CODE, NO, USAGE
+from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,11 +33,11 @@ async def test_a_retry_is_followed_on_its_runtime_only(governor: CommandLine) ->
     governor.write("all.yaml", profile("retry-1", "retry-1"), profile("retry-2", "retry-2"))
     async with first.reporting(State.FAILED), second.reporting(State.FAILED):
         failed = await governor.run("apply", "-f", "all.yaml")
-    assert failed.code == NO
+    assert failed.code == NEGATIVE
     assert "`governor runtime retry retry-1`" in failed.err
     async with first.reporting(State.APPLIED, State.VERIFIED, after=1):
         done = await governor.run("runtime", "retry", "retry-1")
-    assert (done.code, done.err) == (DONE, "")
+    assert (done.code, done.err) == (SUCCESS, "")
     assert done.lines[0].startswith("retry-1: delivery 2, attempt 2 at revision ")
     assert " verified on 1/1 runtimes in " in done.lines[-1]
     assert not any("retry-2" in line for line in done.lines)
@@ -49,7 +49,7 @@ async def test_a_retry_that_fails_again_exits_with_one(governor: CommandLine) ->
     async with agent.reporting(State.FAILED):
         await governor.run("apply", "-f", "p.yaml")
         done = await governor.run("runtime", "retry", "fails")
-    assert done.code == NO
+    assert done.code == NEGATIVE
     assert "seen as failed" in done.err
 
 
@@ -73,7 +73,7 @@ async def test_a_rollback_is_previewed_and_followed(governor: CommandLine) -> No
         done = await governor.run("rollback", revision, "Profile/back")
     assert any('"two" -> "one"' in line for line in shown.lines)
     assert shown.lines[-1] == "dry run: nothing was changed"
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert done.lines[0] == "Profile/back: changed (version 2 -> 3)"
     assert " verified on 1/1 runtimes in " in done.lines[-1]
     assert f"rollback to revision {revision}" in (await governor.run("history", "Profile/back")).out
@@ -89,7 +89,7 @@ async def test_a_rollback_to_an_unknown_revision_is_rejected(governor: CommandLi
 async def test_a_revoked_runtime_is_shown_with_the_next_step(governor: CommandLine) -> None:
     await governed(governor, "revoked")
     done = await governor.run("runtime", "revoke", "revoked")
-    assert (done.code, done.lines) == (DONE, ["revoked: agent key revoked"])
+    assert (done.code, done.lines) == (SUCCESS, ["revoked: agent key revoked"])
     assert "governor token join revoked" in done.err
     assert "Revoked" in (await governor.run("describe", "runtime", "revoked")).out
     again = await governor.run("runtime", "revoke", "revoked")
@@ -105,7 +105,7 @@ async def test_an_explanation_has_a_line_for_each_field(governor: CommandLine) -
     assert ["spec.metadata[note].value", "one", "Profile/why version 1, priority 3"] in lines
     assert ["preflight", "off", "Profile/why version 1, priority 3"] in lines
     assert ["strategy", "reload", "default"] in lines
-    assert (one.code, '"apply": []' in one.out) == (DONE, True)
+    assert (one.code, '"apply": []' in one.out) == (SUCCESS, True)
     missing = await governor.run("explain", "why", "Component/other")
     assert missing.code == EXIT_CODE[Kind.NOT_FOUND]
     assert "Component/default/store" in missing.err
@@ -117,7 +117,7 @@ async def test_the_file_of_the_proof_of_concept_is_imported_as_one_change(govern
     governor.write("poc.yaml", {"runtimes": entries})
     done = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
     again = await governor.run("import", "--poc", "poc.yaml", "--no-wait")
-    assert done.code == DONE
+    assert done.code == SUCCESS
     assert "runtime 'old-1': component 'store' has no spec.version; v1 is assumed" in done.err
     created = {f"Profile/poc-old-{n}: created (version 1)" for n in (1, 2)}
     assert created | {f"Runtime/old-{n}: created (version 1)" for n in (1, 2)} == set(done.lines[:4])

@@ -12,7 +12,7 @@ from governor import yamltext
 from governor.domain.changes import Revision
 from governor.domain.reports import State
 from governor.errors import Kind
-from governor.process.exit_codes import DONE, EXIT_CODE
+from governor.process.exit_codes import EXIT_CODE, SUCCESS
 from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
 from governor.wire.rest import RuntimeView, TokenView
@@ -52,16 +52,16 @@ async def test_a_printed_profile_can_be_applied_again(governor: CommandLine) -> 
     document = await governor.run("get", "profile", "again", "-o", "yaml")
     governor.directory.joinpath("read.yaml").write_text(document.out)
     assert yamltext.load(document.out, "out")[0].value == profile("again", "again")
-    assert (await governor.run("diff", "-f", "read.yaml")).code == DONE
+    assert (await governor.run("diff", "-f", "read.yaml")).code == SUCCESS
 
 
 async def test_a_described_runtime_shows_the_evidence(governor: CommandLine) -> None:
     agent = await governed(governor, "shown")
     governor.write("p.yaml", profile("shown", "shown"))
     async with agent.reporting(State.VERIFIED):
-        assert (await governor.run("apply", "-f", "p.yaml")).code == DONE
+        assert (await governor.run("apply", "-f", "p.yaml")).code == SUCCESS
         described = await governor.run("describe", "runtime", "shown")
-    assert described.code == DONE
+    assert described.code == SUCCESS
     assert any(line.startswith("  Verified: True for ") for line in described.lines)
     assert any(line.startswith("  Connected: True for ") for line in described.lines)
     assert "  Component/default/store: verified" in described.lines
@@ -119,14 +119,14 @@ async def test_a_token_permits_what_its_role_allows_until_it_is_revoked(governor
     reader = CommandLine(governor.server, governor.directory)
     reader.token_file = governor.directory / "reader.token"
     reader.token_file.write_text(created.out)
-    assert (await reader.run("get", "runtimes")).code == DONE
+    assert (await reader.run("get", "runtimes")).code == SUCCESS
     reader.write("r.yaml", runtime("denied"))
     rejected = await reader.run("apply", "-f", "r.yaml")
     assert rejected.code == EXIT_CODE[Kind.DENIED]
     assert "nothing was changed" in rejected.err
     listed = msgspec.json.decode((await governor.run("token", "list", "-o", "json")).out, type=list[TokenView])
     (token,) = [each for each in listed if each.name == "reader"]
-    assert (await governor.run("token", "revoke", token.id)).code == DONE
+    assert (await governor.run("token", "revoke", token.id)).code == SUCCESS
     ended = await reader.run("get", "runtimes")
     assert ended.code == EXIT_CODE[Kind.UNAUTHENTICATED]
     assert created.out.strip() not in ended.err
@@ -149,7 +149,7 @@ async def test_a_missing_token_names_the_next_step(governor: CommandLine) -> Non
 
 async def test_the_admin_token_in_the_default_directory_is_found(governor: CommandLine) -> None:
     (governor.directory / "governor-data").symlink_to(governor.server.data_dir)
-    assert (await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")).code == DONE
+    assert (await governor.run("get", "runtimes", GOVERNOR_TOKEN_FILE="")).code == SUCCESS
 
 
 async def test_an_unreachable_server_is_named(governor: CommandLine) -> None:

@@ -19,7 +19,7 @@ from governor.client import Client
 from governor.errors import GovernorError, Kind
 from governor.process.address import Address
 from governor.process.clock import VirtualClock
-from governor.process.exit_codes import DONE, EXIT_CODE
+from governor.process.exit_codes import EXIT_CODE, SUCCESS
 from governor.process.tls import client_context, fingerprint_of
 from governor.server.identity.authority import VALID_FOR, open_authority, read_authority
 from governor.server.identity.certificates import RELOAD_EVERY_S, RENEW_EVERY_S, Certificate, open_certificate
@@ -90,7 +90,7 @@ async def test_a_server_creates_its_own_ca_for_users_to_copy_and_agents_to_pin(
         await governor.run("server", "admin-token", **environment),
         await governor.run("server", "authority", **environment),
     )
-    assert (token.code, ca.code) == (DONE, DONE), token.err + ca.err
+    assert (token.code, ca.code) == (SUCCESS, SUCCESS), token.err + ca.err
     (tmp_path / "ca.crt").write_text(ca.out)
 
     governor.write("r1.yaml", runtime("r1"))
@@ -100,7 +100,7 @@ async def test_a_server_creates_its_own_ca_for_users_to_copy_and_agents_to_pin(
 
     assert token.out == server.admin_token_file.read_text()
     assert "PRIVATE" not in ca.out
-    assert (applied.code, untrusted.code) == (DONE, EXIT_CODE[Kind.UNAUTHENTICATED]), applied.err + untrusted.err
+    assert (applied.code, untrusted.code) == (SUCCESS, EXIT_CODE[Kind.UNAUTHENTICATED]), applied.err + untrusted.err
     assert read_join_token(Secret(join.out.strip())).ca == fingerprint_of(tmp_path / "ca.crt")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in server.data_dir.glob("*.pem")}
     assert modes == {"authority.pem": 0o600, "certificate.pem": 0o600}

@@ -1,5 +1,5 @@
 from governor.errors import Detail, Kind, invalid
-from governor.process.exit_codes import BROKEN_PIPE, DONE, EXIT_CODE, INTERRUPTED, NO, USAGE, describe
+from governor.process.exit_codes import BROKEN_PIPE, EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS, USAGE, describe
 
 
 def test_every_kind_of_error_has_its_own_exit_code() -> None:
@@ -8,7 +8,7 @@ def test_every_kind_of_error_has_its_own_exit_code() -> None:
 
 
 def test_the_exit_codes_of_errors_are_distinct_from_all_others() -> None:
-    assert not set(EXIT_CODE.values()) & {DONE, NO, USAGE, INTERRUPTED, BROKEN_PIPE}
+    assert not set(EXIT_CODE.values()) & {SUCCESS, NEGATIVE, USAGE, INTERRUPTED, BROKEN_PIPE}
     assert all(0 < code < 126 for code in EXIT_CODE.values())
 
 

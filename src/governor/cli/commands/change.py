@@ -20,7 +20,7 @@ from governor.cli.param_types import DocumentName
 from governor.domain.changes import Change
 from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
-from governor.process.exit_codes import DONE, NO
+from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.wire.rest import ChangeRequest, Rollback
 from governor.yamltext import Parsed
 
@@ -138,7 +138,7 @@ def diff(sources: Sequence[str], allow_deletions: bool) -> int:
     change = _send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
     print_lines(change_lines(change))
     warn(change.warnings)
-    return NO if change.documents else DONE
+    return NEGATIVE if change.documents else SUCCESS
 
 
 def submit(request: ChangeRequest, parsed: Sequence[Parsed], options: ChangeOptions) -> int:
@@ -153,13 +153,13 @@ def submit(request: ChangeRequest, parsed: Sequence[Parsed], options: ChangeOpti
     warn(change.warnings)
     if options.dry_run:
         print_lines([*change_lines(change), "dry run: nothing was changed"])
-        return DONE
+        return SUCCESS
     if not options.quiet:
         print_lines(map(document_title, change.documents))
     if change.revision is None:
-        return print_result(CommandResult(DONE, "no changes: every document is up to date"), options)
+        return print_result(CommandResult(SUCCESS, "no changes: every document is up to date"), options)
     if not options.wait:
-        return print_result(CommandResult(DONE, f"revision {change.revision} accepted"), options)
+        return print_result(CommandResult(SUCCESS, f"revision {change.revision} accepted"), options)
     return print_result(follow(change.revision, options), options)
 
 

@@ -23,7 +23,7 @@ from governor.cli.commands.diagnosis import (
 from governor.cli.connection import call_server, is_local, server_url
 from governor.cli.options import connection_options
 from governor.errors import GovernorError, invalid
-from governor.process.exit_codes import DONE, NO
+from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.process.options import output_option
 from governor.values.printing import Format, machine_text
 
@@ -51,7 +51,7 @@ def doctor(data_dir: Path | None, output: Format) -> int:
 
 
 def _exit_code(diagnosis: Diagnosis) -> int:
-    return NO if any(each.is_problem for each in diagnosis.findings) else DONE
+    return NEGATIVE if any(each.is_problem for each in diagnosis.findings) else SUCCESS
 
 
 def _check_server() -> list[CheckResult]:

@@ -8,7 +8,7 @@ from governor.cli.commands.follow import WaitOptions, follow, print_lines, print
 from governor.cli.connection import call_server
 from governor.cli.options import connection_options
 from governor.cli.output.progress import CommandResult
-from governor.process.exit_codes import DONE
+from governor.process.exit_codes import SUCCESS
 
 
 @click.group()
@@ -31,7 +31,7 @@ def retry(name: str, **options: Any) -> int:
     if not wait.quiet:
         print_lines([f"{name}: delivery {runtime.sequence}, attempt {runtime.attempt} at revision {runtime.revision}"])
     if not wait.wait:
-        return print_result(CommandResult(DONE, f"revision {runtime.revision}: retry accepted"), wait)
+        return print_result(CommandResult(SUCCESS, f"revision {runtime.revision}: retry accepted"), wait)
     return print_result(follow(runtime.revision, wait, only=name), wait)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from governor.domain.conditions import STALLED_REASONS
 from governor.errors import Kind
-from governor.process.exit_codes import DONE, EXIT_CODE, NO
+from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
 from governor.values.printing import one_line
 from governor.wire.rest import RevisionProgress, RuntimeProgress
 
@@ -71,7 +71,7 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
         summary = f"revision {revision} accepted, but its progress was unavailable for {timeout_s:g} s"
         return CommandResult(EXIT_CODE[Kind.UNAVAILABLE], summary, (STILL_ACCEPTED,))
     if not status.progress.runtimes:
-        return CommandResult(DONE, f"revision {revision} accepted; it changes no runtime")
+        return CommandResult(SUCCESS, f"revision {revision} accepted; it changes no runtime")
     verified, stalled, pending = (status.in_phase(each) for each in (Phase.VERIFIED, Phase.STALLED, Phase.PENDING))
     summary = f"revision {revision} verified on {len(verified)}/{len(status.progress.runtimes)} runtimes"
     if stalled:
@@ -80,12 +80,12 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
             f"the change stays accepted; see `governor describe runtime {name}`, then correct the change, "
             f"or retry it with `governor runtime retry {name}`"
         )
-        return CommandResult(NO, summary, (*map(runtime_line, (*stalled, *pending)), advice))
+        return CommandResult(NEGATIVE, summary, (*map(runtime_line, (*stalled, *pending)), advice))
     if pending:
         notes = (*map(runtime_line, pending), STILL_ACCEPTED)
         return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary} after {timeout_s:g} s", notes)
     took = f" in {max(each.seconds for each in verified):.2f} s" if verified else ""
-    return CommandResult(DONE, summary + took, tuple(map(_join_hint, status.in_phase(Phase.WITHOUT_AGENT))))
+    return CommandResult(SUCCESS, summary + took, tuple(map(_join_hint, status.in_phase(Phase.WITHOUT_AGENT))))
 
 
 def _join_hint(runtime: RuntimeProgress) -> str:

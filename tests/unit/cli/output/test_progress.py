@@ -5,7 +5,7 @@ import pytest
 from governor.cli.output.display import LineDisplay, open_display, progress_table
 from governor.cli.output.progress import CommandResult, RevisionStatus, follow_result, step_lines
 from governor.errors import Kind
-from governor.process.exit_codes import DONE, EXIT_CODE, NO
+from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
 from governor.wire.rest import RuntimeProgress
 from tests.unit.cli.revisions import revision, runtime
 
@@ -13,20 +13,20 @@ from tests.unit.cli.revisions import revision, runtime
 @pytest.mark.parametrize(
     ("runtimes", "without_agent", "expected"),
     [
-        ((), (), CommandResult(DONE, "revision 7 accepted; it changes no runtime")),
+        ((), (), CommandResult(SUCCESS, "revision 7 accepted; it changes no runtime")),
         (
             (
                 runtime("r1", "Verified", done=True, seconds=0.2),
                 runtime("r2", "Verified", done=True, seconds=0.314),
             ),
             (),
-            CommandResult(DONE, "revision 7 verified on 2/2 runtimes in 0.31 s"),
+            CommandResult(SUCCESS, "revision 7 verified on 2/2 runtimes in 0.31 s"),
         ),
         (
             (runtime("r1", "Verified", done=True), runtime("r2", "Pending")),
             ("r2",),
             CommandResult(
-                DONE,
+                SUCCESS,
                 "revision 7 verified on 1/2 runtimes in 0.50 s",
                 ("r2: no agent is enrolled; create a join token with `governor token join r2`",),
             ),
@@ -42,7 +42,7 @@ def test_a_successful_wait_has_a_one_line_summary(
 def test_a_failed_runtime_is_named_with_the_next_command() -> None:
     status = RevisionStatus(revision(runtime("r1", "Verified", done=True), runtime("r2", "Failed")))
     result = follow_result(7, status, 60)
-    assert (result.exit_code, result.summary) == (NO, "revision 7 verified on 1/2 runtimes")
+    assert (result.exit_code, result.summary) == (NEGATIVE, "revision 7 verified on 1/2 runtimes")
     assert result.notes[0] == "r2: Failed: it is Failed"
     assert "stays accepted" in result.notes[-1]
     assert "governor describe runtime r2" in result.notes[-1]
