@@ -28,10 +28,10 @@ def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
-        def with_settings(**given: Any) -> Any:
-            config = given.pop(_CONFIG)
-            flags = {each.key: given.pop(_parameter(each)) for each in settings}
-            return command(settings=load(cls, program, flags=flags, config=config), **given)
+        def with_settings(**arguments: Any) -> Any:
+            config = arguments.pop(_CONFIG)
+            flags = {each.key: arguments.pop(_parameter(each)) for each in settings}
+            return command(settings=load(cls, program, flags=flags, config=config), **arguments)
 
         wrapped: Any = with_settings
         for setting in reversed(settings):

@@ -4,8 +4,8 @@ The struct's fields give names, types, defaults and help (``Annotated[..., msgsp
 names are errors. A field ``health_listen`` is the flag ``--health-listen``, the variable
 ``GOVERNOR_<PROGRAM>_HEALTH_LISTEN`` and the key ``health-listen`` of the file. A Secret field ``token`` is read from a
 file that ``--token-file``, ``..._TOKEN_FILE`` or ``token-file`` names, or from the variable ``..._TOKEN``. Lists,
-tables and structs come from the file only. Command-line flags are generated in ``options``. Decision 0013 says why it
-is not a library.
+tables and structs come from the file only. Command-line flags are generated in ``options``. Decision 0013 gives the
+reasons for not using a library.
 """
 
 import difflib
@@ -76,7 +76,7 @@ def load(
     return _Loader(cls, program).load(flags or {}, variables, config)
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _RawValue(msgspec.Struct, frozen=True):
     """A raw value and its source, for error messages."""
 
     value: object
@@ -100,37 +100,37 @@ class _Loader(Generic[S]):
     def load(self, flags: Mapping[str, object], variables: Mapping[str, str], config: Path | None) -> S:
         named = variables.get(prefix(self._program) + _CONFIG)
         path = config or (Path(named) if named else None)
-        given = self._from_file(path) | self._from_environment(variables) | self._from_flags(flags)
-        values = {each.field.name: self._value(each, given.get(each.key)) for each in self._settings}
+        raw = self._from_file(path) | self._from_environment(variables) | self._from_flags(flags)
+        values = {each.field.name: self._value(each, raw.get(each.key)) for each in self._settings}
         if self._problems:
             raise invalid("settings", f"the settings of {self._program} are invalid", self._problems)
         return self._cls(**{name: value for name, value in values.items() if value is not msgspec.UNSET})
 
-    def _from_flags(self, flags: Mapping[str, object]) -> dict[str, _Given]:
-        return {key: _Given(value, f"flag --{key}") for key, value in flags.items() if value is not None}
+    def _from_flags(self, flags: Mapping[str, object]) -> dict[str, _RawValue]:
+        return {key: _RawValue(value, f"flag --{key}") for key, value in flags.items() if value is not None}
 
-    def _from_environment(self, variables: Mapping[str, str]) -> dict[str, _Given]:
+    def _from_environment(self, variables: Mapping[str, str]) -> dict[str, _RawValue]:
         known = {each.variable: each for each in self._settings if each.simple}
         secrets = {each.secret_variable: each for each in self._settings if each.secret}
         names = [*known, *secrets, prefix(self._program) + _CONFIG]
-        found: dict[str, _Given] = {}
+        found: dict[str, _RawValue] = {}
         for name, text in sorted(variables.items()):
-            given = _Given(text, f"environment {name}", is_secret=name in secrets)
+            raw = _RawValue(text, f"environment {name}", is_secret=name in secrets)
             setting = known.get(name) or secrets.get(name)
             if setting is None:
-                self._check_unknown_variable(given, name, names)
+                self._check_unknown_variable(raw, name, names)
             elif setting.key in found:
-                self._problems.append(given.problem(f"{setting.secret_variable} is set too: unset one of the two"))
+                self._problems.append(raw.problem(f"{setting.secret_variable} is set too: unset one of the two"))
             else:
-                found[setting.key] = given
+                found[setting.key] = raw
         return found
 
-    def _check_unknown_variable(self, given: _Given, name: str, names: list[str]) -> None:
+    def _check_unknown_variable(self, raw: _RawValue, name: str, names: list[str]) -> None:
         common = prefix(self._program)
         if name not in names and not _SERVICE_LINK.fullmatch(name.removeprefix(common)):
-            self._problems.append(given.problem(_unknown(name, names, common)))
+            self._problems.append(raw.problem(_unknown(name, names, common)))
 
-    def _from_file(self, path: Path | None) -> dict[str, _Given]:
+    def _from_file(self, path: Path | None) -> dict[str, _RawValue]:
         if path is None:
             return {}
         names = [each.key for each in self._settings]
@@ -139,18 +139,18 @@ class _Loader(Generic[S]):
             self._problems.append(found[key].problem(_unknown(key, names)))
         return found
 
-    def _value(self, setting: Setting, given: _Given | None) -> object:
+    def _value(self, setting: Setting, raw: _RawValue | None) -> object:
         """Return the converted value, or UNSET for the default or after a problem."""
-        if given is None:
+        if raw is None:
             if setting.field.required:
                 self._problems.append(Detail(_missing(setting)))
             return msgspec.UNSET
         try:
-            return _convert(setting, given)
+            return _convert(setting, raw)
         except msgspec.ValidationError as error:
-            self._problems.append(given.problem(f"{setting.key}: {error}"))
+            self._problems.append(raw.problem(f"{setting.key}: {error}"))
         except GovernorError as error:
-            self._problems.append(given.problem(f"{setting.key}: {error.message}"))
+            self._problems.append(raw.problem(f"{setting.key}: {error.message}"))
         return msgspec.UNSET
 
 
@@ -166,7 +166,7 @@ def _kind_and_help(annotated: Any) -> tuple[Any, str]:
     return annotated, description
 
 
-def _keys_of(path: Path) -> dict[str, _Given]:
+def _keys_of(path: Path) -> dict[str, _RawValue]:
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -179,7 +179,7 @@ def _keys_of(path: Path) -> dict[str, _Given]:
         detail = Detail(file=str(path), line=documents[-1].line, reason=reason)
         raise invalid("settings", f"the settings file {path} cannot be used", [detail])
     only, table = documents[0], documents[0].value
-    return {key: _Given(value, str(path), only.line_of((key,))) for key, value in table.items()}
+    return {key: _RawValue(value, str(path), only.line_of((key,))) for key, value in table.items()}
 
 
 def _unknown(name: str, names: Iterable[str], common: str = "") -> str:
@@ -194,26 +194,26 @@ def _missing(setting: Setting) -> str:
     return f"setting {setting.key!r} is required: set {flag}{setting.key!r} in the file"
 
 
-def _convert(setting: Setting, given: _Given) -> object:
+def _convert(setting: Setting, raw: _RawValue) -> object:
     if setting.secret:
-        return _read_secret(given)
-    if setting.kind is Address and isinstance(given.value, str):
-        return Address.parse(given.value)
-    return msgspec.convert(given.value, setting.field.type, strict=given.line > 0, dec_hook=_decode)
+        return _read_secret(raw)
+    if setting.kind is Address and isinstance(raw.value, str):
+        return Address.parse(raw.value)
+    return msgspec.convert(raw.value, setting.field.type, strict=raw.line > 0, dec_hook=_decode)
 
 
-def _read_secret(given: _Given) -> Secret:
-    if given.is_secret:
-        return Secret(str(given.value))
-    if not isinstance(given.value, str):
+def _read_secret(raw: _RawValue) -> Secret:
+    if raw.is_secret:
+        return Secret(str(raw.value))
+    if not isinstance(raw.value, str):
         raise invalid("settings", "must be the path of a file")
     try:
-        text = Path(given.value).read_text().strip("\r\n")
+        text = Path(raw.value).read_text().strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise invalid("settings", f"cannot read {given.value}: {reason}") from error
+        raise invalid("settings", f"cannot read {raw.value}: {reason}") from error
     if not text:
-        raise invalid("settings", f"{given.value} is empty")
+        raise invalid("settings", f"{raw.value} is empty")
     return Secret(text)
 
 

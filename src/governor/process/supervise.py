@@ -117,7 +117,7 @@ class _Run:
         try:
             await component.run()
         except asyncio.CancelledError:
-            if self.stop_requested.is_set() or _cancelling():
+            if self.stop_requested.is_set() or being_cancelled():
                 raise
             self._failed("component was cancelled unexpectedly", component)
         except GovernorError as error:
@@ -134,7 +134,8 @@ class _Run:
         self.stop_requested.set()
 
 
-def _cancelling() -> bool:
+def being_cancelled() -> bool:
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -2,7 +2,7 @@
 
 ``load`` supports the core schema of YAML 1.2 (hence JSON too), anchors and merge keys. Every failure is a GovernorError
 that names file, line and path but never a value, which may be a password. No file is read or written here. Decision
-0014 says why this is built on PyYAML's C parser.
+0014 gives the reasons for building on PyYAML's C parser.
 """
 
 from governor.yamltext.reader import Limits, Parsed, load, path_text

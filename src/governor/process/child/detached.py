@@ -56,7 +56,7 @@ def adopt(pid: int, started: str, log_file: Path, log_begin: int) -> "Detached |
 
 def pids_with_variable(name: str, value: str) -> Iterator[int]:
     """Yield the pids of all readable processes that were started with this environment variable. Blocking."""
-    wanted = f"{name}={value}".encode()
+    variable = f"{name}={value}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -64,7 +64,7 @@ def pids_with_variable(name: str, value: str) -> Iterator[int]:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted in variables:
+        if variable in variables:
             yield int(entry.name)
 
 

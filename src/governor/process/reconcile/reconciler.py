@@ -17,6 +17,7 @@ from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.fair_queue import Priority
 from governor.process.reconcile.workqueue import QueueMetrics, QueueShutDownError, Workqueue
+from governor.process.supervise import being_cancelled
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
@@ -184,7 +185,7 @@ class Reconciler(Generic[K]):
         except GovernorError as error:
             return OUTCOME_OF_KIND[error.kind](error)
         except asyncio.CancelledError as error:
-            if _cancelling():
+            if being_cancelled():
                 raise
             # Propagated, it would end this worker silently.
             _log.error("reconcile awaited a cancelled task", key=str(key), exc_info=error)
@@ -211,8 +212,3 @@ class Reconciler(Generic[K]):
         self._runs[result].inc()
         if result == "error":
             self._errors.inc()
-
-
-def _cancelling() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

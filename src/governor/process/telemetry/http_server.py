@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for health, metrics and control sockets: GET and HEAD only, every request bounded.
 
 Not a web framework: one handler maps a request target to a response, with a body or a stream of parts. Paths and
-content are up to the handler. Decision 0015 says why it is not a library.
+content are up to the handler. Decision 0015 gives the reasons for not using a library.
 """
 
 import asyncio

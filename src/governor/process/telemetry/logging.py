@@ -78,17 +78,17 @@ class _Lines:
     debug = info = warning = error = critical = _write
 
 
-def masked(value: object) -> object:
+def _mask(value: object) -> object:
     """Return ``value`` with every Secret in it, at any depth, replaced by the mask."""
     match value:
         case Secret() | Sealed():
             return MASK
         case msgspec.Struct():
-            return {name: masked(getattr(value, name)) for name in value.__struct_fields__}
+            return {name: _mask(getattr(value, name)) for name in value.__struct_fields__}
         case Mapping():
-            return {masked(key): masked(each) for key, each in value.items()}
+            return {_mask(key): _mask(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [masked(each) for each in value]
+            return [_mask(each) for each in value]
         case _:
             return value
 
@@ -105,7 +105,7 @@ def _describe(program: str) -> structlog.typing.Processor:
         for name, value in event.items():
             # exc_info is rendered by a later step, without local variables.
             if type(value) not in _SCALARS and not name.startswith("_") and name != "exc_info":
-                line[name] = masked(value)
+                line[name] = _mask(value)
         return line
 
     return process

@@ -14,7 +14,7 @@ CHANGE, RETRY, RESYNC = Priority.CHANGE, Priority.RETRY, Priority.RESYNC
 
 
 def group_of(key: str) -> str:
-    """Keys look like ``group/name``."""
+    """Return the group of a key ``group/name``."""
     return key.partition("/")[0]
 
 

@@ -79,7 +79,7 @@ def test_a_secret_is_masked_at_any_depth(make_stream: type[io.StringIO]) -> None
     )
     stdlib_logging.getLogger("uvicorn.error").warning("login %s with %s", "admin", secret)
     stdlib_logging.getLogger("aiohttp.server").warning("account %(a)s", {"a": account})
-    log.error("refused", exc_info=ValueError(f"not accepted: {secret}"))
+    log.error("rejected", exc_info=ValueError(f"not accepted: {secret}"))
     text = stream.getvalue()
     assert PASSWORD not in text
     assert text.count("***") >= 8
