@@ -45,7 +45,7 @@ async def test_sigterm_closes_streams_and_exits_cleanly(start_server: StartServe
             process = server._process
             assert process is not None
             process.send_signal(signal.SIGTERM)
-            with pytest.raises(GovernorError, match="ended the stream"):
+            with pytest.raises(GovernorError, match="closed the stream"):
                 await anext(progress)
     async with asyncio.timeout(10):
         assert await process.wait() == 0
