@@ -41,6 +41,6 @@ def workload(name: str) -> Json:
 def hook_response(number: int) -> bytes:
     """Return a response that changes the CPU shares and adds an annotation."""
     return ContainerResourceHookResponse(
-        container_annotations={ANNOTATION.format(number): "asked"},
+        container_annotations={ANNOTATION.format(number): "called"},
         container_resources=LinuxContainerResources(cpu_shares=256),
     ).SerializeToString()

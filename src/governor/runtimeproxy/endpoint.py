@@ -25,7 +25,7 @@ class Endpoint:
         self.listener = listener
         self._identity: tuple[int, int] | None = _identity(path)
 
-    def lost(self) -> str:
+    def unreachable(self) -> str:
         """Return why clients cannot reach the socket by its path, or "" if they can or we removed it."""
         try:
             is_ours = self._identity in (None, _identity(self.path))

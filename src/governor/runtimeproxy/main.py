@@ -89,7 +89,7 @@ async def _components(
     await directory.poll()
     checks = Checks()
     watchdog = Watchdog(ServiceManager(os.environ), lambda: probe(endpoint), clock)
-    checks.alive("socket", lambda: endpoint.lost() or watchdog.failing())
+    checks.alive("socket", lambda: endpoint.unreachable() or watchdog.failing())
     checks.ready("lifecycle", lifecycle.not_ready)
     for peer in _paths(settings):
         checks.ready(peer.name.lower(), lambda peer=peer: upstreams.unreachable(peer))  # type: ignore[misc]

@@ -61,7 +61,7 @@ class Hooks(Protocol):
     def hooked(self, path: bytes) -> bool:
         """Whether calls of this method are held."""
 
-    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> HeldCallHandler:
+    def handler_for(self, relay: Relay, spawn: Spawn, pump: Pump) -> HeldCallHandler:
         """Return a handler for one relay; it calls ``pump`` after each command to the relay outside ``handle``."""
 
 
@@ -186,7 +186,7 @@ class Session:
             total_held=lambda: (splice.held_bytes(), splice.count(copied=False)),
         )
         self.engine = relay
-        self._handler = splice.hooks.attend(relay, splice.spawn, self.pump_soon)
+        self._handler = splice.hooks.handler_for(relay, splice.spawn, self.pump_soon)
         if self._closed:
             self._handler.close()
         self.pump()

@@ -233,7 +233,7 @@ class _ClientConnection(asyncio.Protocol):
             self._start(self._queue.popleft())
         if self._draining:
             for call in self._queue:
-                call.fail(_ConnectionLostError("the server goes away"))
+                call.fail(_ConnectionLostError("the server sent GOAWAY"))
         data = self._http2.writer.data_to_send()
         if self._transport is not None:
             if data:
@@ -317,7 +317,7 @@ class _ClientConnection(asyncio.Protocol):
         self._draining = True
         for stream_id, call in self._calls.items():
             if stream_id > last_stream_id:
-                call.fail(_ConnectionLostError("the server goes away"))
+                call.fail(_ConnectionLostError("the server sent GOAWAY"))
 
     def _fail_all(self, error: Exception) -> None:
         for call in [*self._queue, *self._calls.values()]:

@@ -60,7 +60,7 @@ class PluginHooks:
         """Return whether a call is held, for its hooks or for the records."""
         return path in _PATHS and self.has_plugins
 
-    def attend(self, relay: Relay, spawn: Spawn, pump: Pump) -> "ConnectionHooks":
+    def handler_for(self, relay: Relay, spawn: Spawn, pump: Pump) -> "ConnectionHooks":
         """Return the handler of a relayed connection's held calls."""
         tap = ConnectionTap(self._tap, self._records)
         connection = ConnectionHooks(

@@ -156,7 +156,7 @@ class ExchangeTable:
     def respond(
         self, exchange: Exchange, status: int, message: str, details: bytes = b"", *, code: int = ErrorCode.CANCEL
     ) -> None:
-        """End the response with a gRPC status of ours, after what was already forwarded, and reset the upstream."""
+        """End the response with our own gRPC status, after what was already forwarded, and reset the upstream."""
         client = exchange.client
         exchange.outcome = Outcome.REFUSED
         exchange.grpc_status = b"%d" % status

@@ -89,7 +89,7 @@ class Watchdog:
 
 async def probe(endpoint: Endpoint) -> str:
     """Return why a new client would not be served, or ``""``."""
-    if reason := endpoint.lost():
+    if reason := endpoint.unreachable():
         return reason
     try:
         async with asyncio.timeout(_TIMEOUT_S):

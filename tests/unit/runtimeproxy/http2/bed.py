@@ -124,13 +124,13 @@ class Endpoint:
         """Send one frame; return True if the windows are exhausted."""
         pad = self.rng.randrange(255) if self.padded else None
         extra = 0 if pad is None else pad + 1
-        most = min(
+        limit = min(
             self.connection.local_flow_control_window(message.stream_id) - extra,
             self.connection.max_outbound_frame_size - extra,
         )
-        if most <= 0:
+        if limit <= 0:
             return True
-        size = most if len(message.unsent) > 4 * most else self.rng.randint(1, most)
+        size = limit if len(message.unsent) > 4 * limit else self.rng.randint(1, limit)
         part, message.unsent = message.unsent[:size], message.unsent[size:]
         last = not message.unsent and message.sends_end and message.sends_trailers is None
         message.sent_end = last

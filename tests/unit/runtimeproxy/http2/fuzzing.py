@@ -41,13 +41,13 @@ class FuzzPeer:
     def preface(self) -> bytes:
         return (frames.PREFACE if self.client else b"") + self._settings(0) + frames.SETTINGS_ACK
 
-    def frame(self, known: list[int]) -> bytes:
+    def frame(self, open_streams: list[int]) -> bytes:
         """Return a random frame that this peer may send."""
         on_stream = (self._headers, self._headers, self._data, self._data, self._end)
         at_any_time = (self._settings, self._control)
-        if not known:
+        if not open_streams:
             return self.rng.choice((self._headers, *at_any_time) if self.client else at_any_time)(0)
-        return self.rng.choice((*on_stream, *on_stream, *at_any_time))(self.rng.choice(known))
+        return self.rng.choice((*on_stream, *on_stream, *at_any_time))(self.rng.choice(open_streams))
 
     def _settings(self, _stream: int) -> bytes:
         rng = self.rng

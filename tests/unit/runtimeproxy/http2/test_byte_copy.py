@@ -14,7 +14,7 @@ from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, PLAIN, Endpoint, Messa
 
 
 class CopyBed:
-    """A caller and a runtime; each ``move`` copies up to ``most`` bytes from each, splitting frames anywhere."""
+    """A caller and a runtime; each ``move`` copies up to ``limit`` bytes from each, splitting frames anywhere."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.copy = ByteCopy()
@@ -34,12 +34,12 @@ class CopyBed:
         while self.move():
             pass
 
-    def move(self, most: int | None = None) -> bool:
+    def move(self, limit: int | None = None) -> bool:
         """Copy once in each direction; return whether anything moved."""
         moved = False
         for peer, endpoint in self.endpoints.items():
             self._waiting[peer] += endpoint.connection.data_to_send()
-            size = most or (self._rng.randint(1, 3000) if self._rng else len(self._waiting[peer]))
+            size = limit or (self._rng.randint(1, 3000) if self._rng else len(self._waiting[peer]))
             data, self._waiting[peer] = self._waiting[peer][:size], self._waiting[peer][size:]
             if data:
                 moved = True

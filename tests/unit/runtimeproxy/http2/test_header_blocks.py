@@ -46,14 +46,14 @@ def test_cached_fields_are_encoded_alike_except_in_a_connections_first_block() -
 
 
 def test_fields_valid_in_a_response_are_checked_again_as_trailers() -> None:
-    reader, rules = HeaderDecoder(1000), FieldValidator()
+    reader, validator = HeaderDecoder(1000), FieldValidator()
     reader.decode(b"\x88")
     known = reader.decode(b"\x88")
-    assert rules.check_response(known) == rules.check_response(known) == b"200"
-    for check in (rules.check_trailers, rules.check_request, rules.check_trailers):
+    assert validator.check_response(known) == validator.check_response(known) == b"200"
+    for check in (validator.check_trailers, validator.check_request, validator.check_trailers):
         with pytest.raises(Http2StreamError):
             check(known)
-    assert rules.check_response(known) == b"200"
+    assert validator.check_response(known) == b"200"
 
 
 names = st.one_of(
@@ -112,10 +112,10 @@ def test_caches_are_bounded() -> None:
     for number in range(5000):
         writer.encode([(b"grpc-timeout", b"%dm" % number), (b"big", bytes(1000))])
     assert len(writer._cache) <= 512
-    rules = FieldValidator()
+    validator = FieldValidator()
     for number in range(5000):
-        rules.check_trailers([(b"grpc-timeout", b"%dm" % number)])
-    assert len(rules._valid) <= 512
+        validator.check_trailers([(b"grpc-timeout", b"%dm" % number)])
+    assert len(validator._valid) <= 512
 
 
 def test_static_table_entries_are_encoded_in_one_byte() -> None:
@@ -151,11 +151,11 @@ def test_a_small_block_that_repeats_a_large_field_is_a_connection_error() -> Non
 
 
 def test_valid_fields_return_path_length_and_status() -> None:
-    rules = FieldValidator()
-    assert rules.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == (b"/a/B", None)
-    assert rules.check_request(request_fields(b"/a/B", (b"content-length", b"12"))) == (b"/a/B", 12)
-    assert rules.check_response(ANSWER) == b"200"
-    rules.check_trailers(OK)
+    validator = FieldValidator()
+    assert validator.check_request(request_fields(b"/a/B", (b"x-odd", b" kept \xff "))) == (b"/a/B", None)
+    assert validator.check_request(request_fields(b"/a/B", (b"content-length", b"12"))) == (b"/a/B", 12)
+    assert validator.check_response(ANSWER) == b"200"
+    validator.check_trailers(OK)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_valid_fields_return_path_length_and_status() -> None:
     ],
 )
 def test_a_malformed_request_is_a_stream_error(wrong: Fields) -> None:
-    rules = FieldValidator()
+    validator = FieldValidator()
     for _ in range(2):
         with pytest.raises(Http2StreamError) as caught:
-            rules.check_request(wrong)
+            validator.check_request(wrong)
         assert caught.value.code is ErrorCode.PROTOCOL_ERROR
 
 
