@@ -107,8 +107,7 @@ def _entries(values: Mapping[str, Any]) -> str:
 def _called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
     for hook in hooks:
         for number, each in enumerate((own for own in hook.plugins if own.asked), 1):
-            note = f"circuit open: {each.why}" if each.why else ""
-            yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, note
+            yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, each.why
 
 
 def _not_called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, str]]:

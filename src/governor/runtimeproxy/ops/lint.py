@@ -21,7 +21,7 @@ from governor.runtimeproxy.hooks.dispatch import RESPONSE_RESERVE_S, RUNTIME_RES
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.ops.control import HookExplanation, PluginEntry
 from governor.runtimeproxy.ops.explain import requirement
-from governor.runtimeproxy.plugins.directory import contents_of, printable, stamps_in
+from governor.runtimeproxy.plugins.directory import contents_of, display_name, stamps_in
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations, reload
 from governor.values.printing import one_line, table
@@ -54,9 +54,9 @@ def run_lint(directory: Path, plugin_timeout_s: float, request_timeout_s: float)
         registrations = reload(Registrations(), contents_of(directory, stamps_in(directory)))
     except OSError as error:
         unreadable = Problem(
-            Detail(f"cannot be read: {error.strerror or error}", file=printable(directory)), is_error=True
+            Detail(f"cannot be read: {error.strerror or error}", file=display_name(directory)), is_error=True
         )
-        return LintReport(printable(directory), (unreadable,), ())
+        return LintReport(display_name(directory), (unreadable,), ())
     found = [
         *registrations.problems,
         *_directory_problems(directory),
@@ -66,7 +66,7 @@ def run_lint(directory: Path, plugin_timeout_s: float, request_timeout_s: float)
     ]
     problems = sorted(found, key=lambda each: (not each.is_error, each.detail.file, each.detail.path))
     hooks = tuple(_hook_explanation(hook, registrations, plugin_timeout_s) for hook in Hook)
-    return LintReport(printable(directory), tuple(problems), hooks)
+    return LintReport(display_name(directory), tuple(problems), hooks)
 
 
 def report_text(report: LintReport) -> str:
@@ -140,9 +140,9 @@ def excessive_timeouts(
 
 def _directory_problems(directory: Path) -> Iterator[Problem]:
     if not directory.is_dir():
-        yield _warning(printable(directory), "", "is not a directory, so there are no plugins")
+        yield _warning(display_name(directory), "", "is not a directory, so there are no plugins")
     elif reason := writable_by_others(directory):
-        yield _warning(printable(directory), "", reason)
+        yield _warning(display_name(directory), "", reason)
 
 
 def _plugin_problems(directory: Path, name: str, registration: Registration) -> Iterator[Problem]:

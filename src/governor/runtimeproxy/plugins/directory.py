@@ -69,10 +69,10 @@ def stamps_in(directory: Path) -> dict[str, Stamp]:
 
 def contents_of(directory: Path, names: Iterable[str]) -> Contents:
     """Return the content of each file, or the error of reading it; files that have been deleted are left out."""
-    return {printable(name): content for name in names if (content := _read(directory / name)) is not None}
+    return {display_name(name): content for name in names if (content := _read(directory / name)) is not None}
 
 
-def printable(name: str | Path) -> str:
+def display_name(name: str | Path) -> str:
     """Return a file name as valid Unicode, for logs, metrics and statuses."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
