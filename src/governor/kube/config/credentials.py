@@ -44,7 +44,7 @@ class Credentials:
         return self._cached if self._clock.monotonic() < self._expires_s else None
 
     async def get(self, rejected: Credential | None = None) -> Credential:
-        """Return the credential, renewed if it has expired or equals the ``rejected`` one and can be renewed."""
+        """Return the credential, renewed if it has expired or is the ``rejected`` one and renewable."""
         async with self._lock:
             cached = self.cached()
             if cached is not None and (cached is not rejected or not self._may_renew()):

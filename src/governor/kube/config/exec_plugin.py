@@ -22,8 +22,8 @@ GROUP: Final = "client.authentication.k8s.io"
 VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 TIMEOUT_S: Final = 60.0
 _GRACE_S: Final = 2.0
-_MAX_BYTES: Final = 1024 * 1024
-_SHOWN_LINES: Final = 5
+_MAX_STDOUT_BYTES: Final = 1024 * 1024
+_MAX_STDERR_LINES: Final = 5
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,12 +51,12 @@ async def run(plugin: ExecPlugin, access: Access, ca: bytes) -> tuple[Credential
 def parse_output(plugin: ExecPlugin, ca: bytes, output: bytes) -> tuple[Credential, datetime.datetime | None]:
     """Return the credential in the plugin's output, and when it expires; an error names a field, never a value."""
     try:
-        output_credential = msgspec.json.decode(output, type=_ExecCredential)
+        result = msgspec.json.decode(output, type=_ExecCredential)
     except msgspec.MsgspecError as error:
         raise _failed(plugin, f"did not write an ExecCredential to its standard output: {error}") from error
-    if output_credential.kind != "ExecCredential" or output_credential.api_version != plugin.api_version:
+    if result.kind != "ExecCredential" or result.api_version != plugin.api_version:
         raise _failed(plugin, f"did not write an ExecCredential of {plugin.api_version}, the version in the kubeconfig")
-    status = output_credential.status or _Status()
+    status = result.status or _Status()
     certificate, key = status.client_certificate_data, status.client_key_data
     if bool(certificate) != bool(key):
         raise _failed(plugin, "returned only one of clientCertificateData and clientKeyData")
@@ -81,9 +81,9 @@ async def _run(plugin: ExecPlugin, environment: Mapping[str, str]) -> bytes:
         finally:
             await process.stop(_GRACE_S)
         if ended.code != 0:
-            reason = "\n  ".join([ended.summary, *ended.tail[-_SHOWN_LINES:]])
+            reason = "\n  ".join([ended.summary, *ended.tail[-_MAX_STDERR_LINES:]])
             raise _failed(plugin, reason, Kind.UNAUTHENTICATED)
-        return os.pread(file, _MAX_BYTES, 0)
+        return os.pread(file, _MAX_STDOUT_BYTES, 0)
     finally:
         os.close(file)
 

@@ -29,7 +29,7 @@ from governor.kube.config.access import (
 from governor.kube.config.kubeconfig_format import Cluster, Config, Context, Exec, User, parse, read_file
 from governor.values.secret import Secret
 
-_SOURCE: Final = "the kubeconfig in the Secret"
+_UNTRUSTED_SOURCE: Final = "the kubeconfig in the Secret"
 _EXTENSION: Final = f"{exec_plugin.GROUP}/exec"
 
 
@@ -41,8 +41,8 @@ def load(file: Path | None = None, context: str = "", environ: Mapping[str, str]
     return _access(_select(_user_config(file, environ), context))
 
 
-def from_secret(data: bytes, context: str = "", source: str = _SOURCE) -> Access:
-    """Load an untrusted kubeconfig; references to files or programs are DENIED."""
+def from_secret(data: bytes, context: str = "", source: str = _UNTRUSTED_SOURCE) -> Access:
+    """Load an untrusted kubeconfig; files, programs and insecure connections are DENIED."""
     selected = _select(parse(data, source), context)
     _reject_external_references(selected)
     return _access(selected)
@@ -79,8 +79,8 @@ def _user_config(file: Path | None, environ: Mapping[str, str]) -> Config:
     return functools.reduce(Config.merged_with, map(read_file, present))
 
 
-def _select(config: Config, wanted: str) -> _Selected:
-    name = wanted or config.current_context
+def _select(config: Config, context_name: str) -> _Selected:
+    name = context_name or config.current_context
     known = ", ".join(sorted(config.contexts)) or "none"
     if not name:
         raise _error(config.source, "current-context", f"it is not set; specify a context, one of: {known}")

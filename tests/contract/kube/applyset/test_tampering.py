@@ -7,7 +7,7 @@ import pytest
 
 from governor.errors import Kind
 from governor.kube.applyset import Entry, Outcome, PruneOutcome
-from governor.kube.applyset.inventory import Inventory
+from governor.kube.applyset.inventory import FORMAT, Inventory, checksum
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ApiResource, ObjectRef, ref_of
@@ -257,3 +257,54 @@ async def test_a_namespace_whose_contents_cannot_be_listed_stays(
     assert prune_outcomes(report) == {inner: "held"}
     assert "its contents cannot be listed" in report.results[0].reason
     assert await exists(client, NAMESPACES, inner)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace: str, *, labelled: bool) -> None:
+    """It would pass as an object in an allowed namespace, but refer to a cluster-scoped one."""
+    victim = namespace_of(f"{namespace}-victim")
+    victim["metadata"]["labels"] = {"guard": "on"} | ({LABEL: namespace} if labelled else {})
+    await client.apply(NAMESPACES, victim, manager=MANAGER)
+    objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
+    await objects.apply([config_map("a")])
+    name = victim["metadata"]["name"]
+    await inject(
+        client,
+        namespace,
+        Entry(ObjectRef("", "Namespace", namespace, name)),
+        Entry(ObjectRef("", "ConfigMap", "", "a")),
+    )
+    report = await objects.prune([config_map("a")])
+    assert prune_outcomes(report) == {name: "refused", "a": "refused"}
+    live = await client.get(NAMESPACES, name)
+    assert live["metadata"]["labels"]["guard"] == "on"
+    assert "deletionTimestamp" not in live["metadata"]
+    assert await exists(client, CONFIG_MAPS, "a", namespace)
+
+
+@pytest.mark.parametrize("missing", ["entries", "chunks"])
+async def test_a_sealed_inventory_with_a_missing_part_is_damaged(client: Client, namespace: str, missing: str) -> None:
+    objects = make_set(client, namespace)
+    await objects.apply([config_map("a")])
+    head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
+    data = {key: value for key, value in head["data"].items() if key not in (missing, "digest")}
+    head["data"] = data | {"digest": checksum(data)}
+    await client.replace(CONFIG_MAPS, head, manager="intruder")
+    error = await error_of(objects.prune([config_map("b")]))
+    assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
+    assert await exists(client, CONFIG_MAPS, "a", namespace)
+
+
+async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = RecordingClient(transport, admin_of(api))
+    parts = ",".join(f'["{INVENTORY}.x{number}","{number}"]' for number in range(1000))
+    data = {"format": FORMAT, "owner": namespace, "entries": "[]", "chunks": f"[{parts}]"}
+    await client.create(
+        CONFIG_MAPS, config_map(INVENTORY, namespace, **data, digest=checksum(data)), manager="intruder"
+    )
+    client.sent.clear()
+    error = await error_of(make_set(client, namespace).inventory())
+    assert error.code == "inventory-damaged"
+    assert len(client.sent) < 10

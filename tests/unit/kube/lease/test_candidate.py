@@ -1,10 +1,12 @@
 """Decisions of a candidate."""
 
 import datetime
+from typing import Any
 
 import msgspec
 import pytest
 
+from governor.errors import GovernorError
 from governor.kube.lease.candidate import RELEASED_DURATION_S, Candidate, Lease, LeaseSpec, Moment, Step, Timing
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -156,3 +158,23 @@ def test_other_fields_of_a_lease_are_kept() -> None:
         "metadata": manifest["metadata"],
         "spec": {"leaseDurationSeconds": 1, "strategy": "OldestEmulationVersion"},
     }
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": "x"}}]
+)
+def test_a_malformed_lease_is_an_error_that_elections_survive(manifest: dict[str, Any]) -> None:
+    with pytest.raises(GovernorError, match="Lease"):
+        Lease.from_manifest(manifest)
+
+
+def test_the_maximum_of_lease_transitions_leaves_room_for_the_next_leader() -> None:
+    now = _at(100.0)
+    seen = Candidate("me").observed(Lease("1", LeaseSpec("other", 15, lease_transitions=2**31 - 1), {}), now)
+    claim = seen.acquire_spec(now)
+    assert claim.lease_transitions is not None
+    assert 0 < claim.lease_transitions < 2**31
+    leading = seen.sending(claim).written(Lease("2", claim, {}), now)
+    assert leading.term is not None
+    assert leading.term.epoch == claim.lease_transitions
+    assert leading.lost().acquire_spec(now).lease_transitions == claim.lease_transitions + 1

@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from governor.kube.client import Transport
 from governor.kube.client.discovery import MISS_TTL_S, Discovery
 from governor.kube.client.transport import Request, Response
 from governor.kube.errors import MAX_RETRY_AFTER_S, ApiError, Cause, Status, StatusDetails, parse_status, retry_after_s
-from governor.kube.lease.candidate import Candidate, Lease, LeaseSpec, Moment
 from governor.kube.objects import ApiResource
 from governor.kube.reflector import Reflector, View
 from governor.kube.reflector.list_watch import ListWatch
@@ -203,26 +201,6 @@ class RecordingClock(SystemClock):
             await asyncio.Event().wait()
         self.waits_s.append(seconds)
         await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize(
-    "manifest", [{}, {"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": "x"}}]
-)
-def test_a_malformed_lease_is_an_error_that_elections_survive(manifest: dict[str, Any]) -> None:
-    with pytest.raises(GovernorError, match="Lease"):
-        Lease.from_manifest(manifest)
-
-
-def test_the_maximum_of_lease_transitions_leaves_room_for_the_next_leader() -> None:
-    now = Moment(100.0, NOW)
-    seen = Candidate("me").observed(Lease("1", LeaseSpec("other", 15, lease_transitions=2**31 - 1), {}), now)
-    claim = seen.acquire_spec(now)
-    assert claim.lease_transitions is not None
-    assert 0 < claim.lease_transitions < 2**31
-    leading = seen.sending(claim).written(Lease("2", claim, {}), now)
-    assert leading.term is not None
-    assert leading.term.epoch == claim.lease_transitions
-    assert leading.lost().acquire_spec(now).lease_transitions == claim.lease_transitions + 1
 
 
 async def test_a_request_cancelled_at_any_point_leaves_no_connection() -> None:
