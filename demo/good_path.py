@@ -13,7 +13,7 @@ async def start_stores(scenario: Scenario) -> list[str]:
     lines = []
     for number in (1, 2):
         store = await scenario.world.start_store()
-        expect(f"Redis {number} answers PING", await store.redis.ask("PING"), "PONG")
+        expect(f"Redis {number} answers PING", await store.redis.execute("PING"), "PONG")
         lines.append(f"Redis {number} at {store.redis.address}, its order desk at {store.desk.url}")
     return lines
 

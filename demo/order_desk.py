@@ -10,7 +10,7 @@ import os
 
 from aiohttp import web
 
-from testbed.redis import ask
+from testbed.redis import execute
 
 KEY = "order-desk"
 
@@ -19,11 +19,11 @@ def application(redis_port: int, password: str) -> web.Application:
     """Return the web application with ``GET /order`` and ``POST /order``."""
 
     async def get(_: web.Request) -> web.Response:
-        order = await ask(redis_port, password, "GET", KEY)
+        order = await execute(redis_port, password, "GET", KEY)
         return web.Response(text=str(order or "null"), content_type="application/json")
 
     async def post(request: web.Request) -> web.Response:
-        await ask(redis_port, password, "SET", KEY, await request.text())
+        await execute(redis_port, password, "SET", KEY, await request.text())
         return web.Response(status=204)
 
     app = web.Application()

@@ -85,16 +85,16 @@ class Redis(Server):
     async def is_ready(self) -> bool:
         """Whether it answers to its own password, which no other server on that port would."""
         try:
-            return await self.ask("PING") == "PONG"
+            return await self.execute("PING") == "PONG"
         except (OSError, asyncio.IncompleteReadError, RedisError):
             return False
 
-    async def ask(self, *command: str) -> Reply:
+    async def execute(self, *command: str) -> Reply:
         """The reply to one command."""
-        return await ask(self.port, self.password, *command)
+        return await execute(self.port, self.password, *command)
 
 
-async def ask(port: int, password: str, *command: str, host: str = "127.0.0.1") -> Reply:
+async def execute(port: int, password: str, *command: str, host: str = "127.0.0.1") -> Reply:
     """The reply of a Redis to one command, on a connection of its own."""
     async with asyncio.timeout(_ANSWER_WITHIN_S):
         reader, writer = await asyncio.open_connection(host, port)

@@ -1,6 +1,6 @@
-"""One whole real cluster on this machine: a control plane, and a node that runs pods.
+"""A complete real cluster on this machine: a control plane, and a node that runs pods.
 
-``cluster`` is how tests and people use it. It waits for the machine-wide lock (``turn``) and starts ``guard``, a
-process outside that clears up; that one starts ``inside``, which runs the servers in namespaces of their own. Only
-``dapr`` and ``workloads`` know Dapr.
+Tests and the command line use ``cluster``. It acquires the machine-wide lock (``machine_lock``) and starts ``guard``,
+which cleans up at the end; the guard starts ``servers``, which runs the servers in their own namespaces. Only
+``dapr`` and ``workloads`` depend on Dapr.
 """

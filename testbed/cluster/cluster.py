@@ -1,4 +1,4 @@
-"""The cluster as tests and people use it."""
+"""Start, stop and use the cluster from tests and from the command line."""
 
 import asyncio
 import json
@@ -11,48 +11,48 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from testbed.cluster import turn
-from testbed.cluster.turn import Holder, Say
+from testbed.cluster import machine_lock
+from testbed.cluster.machine_lock import Holder, Notify
 from testbed.cri.containerd import NAMESPACE
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
 from toolchain.wheels import REPOSITORY
 
-TURN_WITHIN_S = 600.0
+LOCK_TIMEOUT_S = 600.0
 _READY_WITHIN_S = 240.0
 _ENDED_WITHIN_S = 90.0
-PATIENCE_S = 240
-"""How long something in the cluster may take that takes seconds on a machine with nothing else to do."""
-_ANSWER_WITHIN_S = PATIENCE_S + 60.0
+ROLLOUT_TIMEOUT_S = 240
+"""Allows for a busy machine: rollouts take seconds on an idle one."""
+_COMMAND_TIMEOUT_S = ROLLOUT_TIMEOUT_S + 60.0
 
 
 class Cluster:
-    """A real node with its control plane; one at a time on a machine, others wait for their turn."""
+    """A real node with its control plane. The machine-wide lock allows one at a time."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory = directory
         self.name = name
-        """Who wants it, for those who wait for their turn."""
+        """The owner, as shown to users that wait for the lock."""
         self.log = directory / "cluster.log"
         self.state = directory / "state"
-        """All files of the running cluster; they end with it."""
+        """All files of the running cluster; removed with it."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._imported: set[tuple[Path, int]] = set()
 
     async def start(
-        self, programs: Mapping[str, Path], images: Sequence[Path], *, say: Say = print, lasting: bool = False
+        self, programs: Mapping[str, Path], images: Sequence[Path], *, notify: Notify = print, detached: bool = False
     ) -> None:
-        """Wait for its turn and start; it ends with this process unless it is to last."""
-        with await turn.wait(say, TURN_WITHIN_S) as lock:
-            shutil.rmtree(self.state, ignore_errors=True)  # of one that ended with the machine itself
+        """Wait for the lock and start; the cluster ends with this process unless it is detached."""
+        with await machine_lock.acquire(notify, LOCK_TIMEOUT_S) as lock:
+            shutil.rmtree(self.state, ignore_errors=True)  # left if the machine went down
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._guard = self._spawn(lock, programs, images, lasting=lasting)
+            self._guard = self._spawn(lock, programs, images, detached=detached)
         try:
             await until(self._is_settled, within_s=_READY_WITHIN_S)
         except TimeoutError as error:
-            ends = "\n".join(f"{log}\n{tail(log)}" for log in self.logs)
+            tails = "\n".join(f"{log}\n{tail(log)}" for log in self.logs)
             await self.stop()
-            raise TestbedError(f"the cluster was not ready within {_READY_WITHIN_S:.0f} s\n{ends}") from error
+            raise TestbedError(f"the cluster was not ready within {_READY_WITHIN_S:.0f} s\n{tails}") from error
         except BaseException:
             await self.stop()
             raise
@@ -60,16 +60,16 @@ class Cluster:
             raise TestbedError(f"the cluster did not start; its log is {self.log}\n{tail(self.log)}")
 
     def _spawn(
-        self, lock: IO[str], programs: Mapping[str, Path], images: Sequence[Path], *, lasting: bool
+        self, lock: IO[str], programs: Mapping[str, Path], images: Sequence[Path], *, detached: bool
     ) -> "subprocess.Popen[bytes]":
         argv = [
-            *([] if lasting else ["setpriv", "--pdeathsig", "TERM", "--"]),
+            *([] if detached else ["setpriv", "--pdeathsig", "TERM", "--"]),
             *(sys.executable, "-m", "testbed.cluster.guard", f"--lock={lock.fileno()}", f"--name={self.name}"),
-            *(f"--directory={self.state}", *([] if lasting else [f"--starter={os.getpid()}"]), "--"),
+            *(f"--directory={self.state}", *([] if detached else [f"--starter={os.getpid()}"]), "--"),
             *(f"--binary={name}={path}" for name, path in programs.items()),
             *(f"--image={image}" for image in images),
         ]
-        surroundings = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 argv,
@@ -77,7 +77,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=surroundings,
+                env=environment,
                 pass_fds=[lock.fileno()],
                 start_new_session=True,
             )
@@ -86,7 +86,7 @@ class Cluster:
         return self.is_up or self._guard is None or self._guard.poll() is not None
 
     async def stop(self) -> None:
-        """End it, whoever has started it, and return when nothing of it is left."""
+        """End the cluster, even if another process started it, and return when everything is removed."""
         if holder := self._holder():
             os.kill(holder.guard, signal.SIGTERM)
         elif self._guard:
@@ -94,7 +94,9 @@ class Cluster:
         try:
             await until(self._has_ended, within_s=_ENDED_WITHIN_S)
         except TimeoutError as error:
-            raise TestbedError(f"the cluster does not end; its log is {self.log}\n{tail(self.log)}") from error
+            raise TestbedError(
+                f"the cluster did not end within {_ENDED_WITHIN_S:.0f} s; its log is {self.log}\n{tail(self.log)}"
+            ) from error
         self._guard = None
 
     async def _has_ended(self) -> bool:
@@ -102,63 +104,62 @@ class Cluster:
 
     @property
     def is_up(self) -> bool:
-        """Whether everything of it runs."""
+        """Whether all servers are running."""
         return self._holder() is not None and (self.state / "ready").exists()
 
     def _holder(self) -> Holder | None:
-        """Its guard as it describes itself."""
-        holder = turn.holder()
+        """Return the current holder of the lock if it is this cluster."""
+        holder = machine_lock.current_holder()
         return holder if holder and holder.directory == str(self.state) else None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the cluster says about itself: its URL, addresses, files."""
+        """The running cluster's URL, addresses and files."""
         described: dict[str, Any] = json.loads((self.state / "ready").read_text(encoding="utf-8"))
         return described
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return Path(self.facts["kubeconfig"])
 
     @property
     def logs(self) -> list[Path]:
-        """The logs of all its servers."""
+        """The logs of all servers."""
         return [self.log, *sorted(self.state.glob("*/*.log"))]
 
     def pod_logs(self, namespace: str) -> list[Path]:
-        """The logs of all containers of a namespace."""
+        """Return the logs of all containers in a namespace."""
         return sorted((self.state / "kubelet" / "pod-logs").glob(f"{namespace}_*/*/*.log"))
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl prints to the administrator."""
-        surroundings = {"HOME": str(self.state)}  # where it keeps what it has learnt about servers
-        return await run([self.facts["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments], stdin, surroundings)
+        """Run kubectl as the administrator and return its output."""
+        environment = {"HOME": str(self.state)}  # for its discovery cache
+        return await run([self.facts["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments], stdin, environment)
 
     async def import_image(self, archive: Path) -> None:
-        """Make an image known to the node."""
-        if (known := _written(archive)) not in self._imported:
+        """Import an image archive into the node's containerd, unless this version of it was imported before."""
+        if (version := _version(archive)) not in self._imported:
             ctr = [self.facts["ctr"], f"--address={self.facts['socket']}", f"--namespace={NAMESPACE}"]
             await run([*ctr, "images", "import", str(archive)])
-            self._imported.add(known)
+            self._imported.add(version)
 
 
-def _written(file: Path) -> tuple[Path, int]:
-    """A file as it was written last."""
+def _version(file: Path) -> tuple[Path, int]:
     return file, file.stat().st_mtime_ns
 
 
 async def run(argv: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
-    """What a program prints; its failure is an error with its complaints."""
+    """Run a program and return its standard output; raise with its standard error if it fails."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
     try:
-        async with asyncio.timeout(_ANSWER_WITHIN_S):
-            printed, complaints = await process.communicate(stdin.encode())
+        async with asyncio.timeout(_COMMAND_TIMEOUT_S):
+            stdout, stderr = await process.communicate(stdin.encode())
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise TestbedError(f"{' '.join(argv)} failed: {complaints.decode()}")
-    return printed.decode()
+        raise TestbedError(f"{' '.join(argv)} failed: {stderr.decode()}")
+    return stdout.decode()

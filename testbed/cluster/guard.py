@@ -1,8 +1,9 @@
-"""``python -m testbed.cluster.guard``: hold the one cluster that a machine can have, and leave nothing of it behind.
+"""``python -m testbed.cluster.guard``: hold this machine's one cluster, and remove everything of it at the end.
 
-It inherits the machine-wide lock, starts ``inside`` in namespaces of its own, and when it is told to end, or its own
-starter has gone, it ends them and removes what is not theirs. If it is itself killed, the kernel ends the namespaces
-with all processes, mounts and devices in them, and the next guard or ``make testbed-down`` removes the rest.
+The guard inherits the machine-wide lock and starts ``servers`` in new namespaces. On a termination signal, or when its
+starter exits, it kills them and removes what lies outside of the namespaces. If the guard itself is killed, the kernel
+removes the namespaces with their processes, mounts and devices; the next guard or ``make testbed-down`` removes the
+rest.
 """
 
 import argparse
@@ -16,37 +17,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from testbed.cluster import turn
-from testbed.cluster.leftovers import make_cgroups, sweep
+from testbed.cluster import machine_lock
+from testbed.cluster.cleanup import create_cgroups, sweep
+from testbed.cluster.host import PRIVATE
+from testbed.cluster.machine_lock import Holder
 from testbed.cluster.network import choose
-from testbed.cluster.places import PRIVATE
-from testbed.cluster.turn import Holder
 from toolchain.errors import TestbedError
 
 _NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
-# A shell as the first process takes the orphans that shims leave; a last command alone it would replace itself with.
-_FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
+# The shell reaps the orphans of shims as process 1. `exit` keeps it from replacing itself with the command.
+_INIT = ("sh", "-c", '"$@"; exit $?', "sh")
 
 
 def main() -> int:
-    """Hold the cluster until told to end."""
+    """Hold the cluster until a termination signal."""
     parser = argparse.ArgumentParser(prog="python -m testbed.cluster.guard")
     parser.add_argument("--lock", type=int, required=True, help="descriptor of the machine-wide lock")
-    parser.add_argument("--name", required=True, help="who wants the cluster, for those who wait for it")
+    parser.add_argument("--name", required=True, help="owner of the cluster, shown to users that wait for it")
     parser.add_argument("--directory", type=Path, required=True, help="all files of the cluster; removed at the end")
-    parser.add_argument("--starter", type=int, help="the process with which it ends; without, it lasts")
-    parser.add_argument("inside", nargs="*", help="further arguments of what is started in the namespaces")
+    parser.add_argument("--starter", type=int, help="process with which the cluster ends; without, it is detached")
+    parser.add_argument("servers", nargs="*", help="further arguments of testbed.cluster.servers")
     given = parser.parse_args()
-    told = _told_to_end()
-    if given.starter and os.getppid() != given.starter:  # it went before its end could be noticed
+    termination = _termination()
+    if given.starter and os.getppid() != given.starter:  # it exited before the death signal was set
         return 0
     with os.fdopen(given.lock, "r+", encoding="utf-8") as lock:
         sweep(lock)
-        made = tuple(place for place in PRIVATE if not Path(place).exists())
-        holder = Holder(given.name, os.getpid(), str(given.directory), made, lasting=given.starter is None)
-        turn.write(lock, holder)
+        created = tuple(directory for directory in PRIVATE if not Path(directory).exists())
+        holder = Holder(given.name, os.getpid(), str(given.directory), created, detached=given.starter is None)
+        machine_lock.write_holder(lock, holder)
         try:
-            _hold(holder, lock, told, given.inside)
+            _hold(holder, lock, termination, given.servers)
         except TestbedError as error:
             print(error, file=sys.stderr)
             return 1
@@ -55,37 +56,37 @@ def main() -> int:
     return 0
 
 
-def _told_to_end() -> socket.socket:
-    """What can be read as soon as somebody tells this process to end; nothing is interrupted by it."""
-    told, telling = socket.socketpair()
-    telling.setblocking(False)
-    signal.set_wakeup_fd(telling.detach(), warn_on_full_buffer=False)
+def _termination() -> socket.socket:
+    """Return a socket that becomes readable on a termination signal, which then interrupts nothing."""
+    readable, writable = socket.socketpair()
+    writable.setblocking(False)
+    signal.set_wakeup_fd(writable.detach(), warn_on_full_buffer=False)
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, lambda *_: None)
-    return told
+    return readable
 
 
-def _hold(holder: Holder, lock: IO[str], told: socket.socket, inside: Sequence[str]) -> None:
-    """Run the namespaces until told to end them; as long as anything in them lives, they hold the lock too."""
+def _hold(holder: Holder, lock: IO[str], termination: socket.socket, servers: Sequence[str]) -> None:
+    """Run the servers until termination. Every process in the namespaces inherits the lock and holds it too."""
     Path(holder.directory).mkdir()
-    make_cgroups()
+    create_cgroups()
     machine_network = os.open("/proc/self/ns/net", os.O_RDONLY)
     argv = [
-        *("setpriv", "--pdeathsig", "KILL", "--", "unshare", *_NAMESPACES, *_FIRST_PROCESS),
-        *(sys.executable, "-m", "testbed.cluster.inside", f"--directory={holder.directory}"),
-        *(f"--network={choose().pods}", f"--machine-network={machine_network}", *inside),
+        *("setpriv", "--pdeathsig", "KILL", "--", "unshare", *_NAMESPACES, *_INIT),
+        *(sys.executable, "-m", "testbed.cluster.servers", f"--directory={holder.directory}"),
+        *(f"--network={choose().pods}", f"--machine-network={machine_network}", *servers),
     ]
     inherited = (machine_network, lock.fileno())
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=inherited, start_new_session=True)
-    select.select([told.fileno(), os.pidfd_open(process.pid)], [], [])
+    select.select([termination.fileno(), os.pidfd_open(process.pid)], [], [])
     if process.poll() is None:
-        _end(process)
+        _kill(process)
     else:
-        raise TestbedError("the cluster has ended by itself")
+        raise TestbedError("a server of the cluster exited")
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the first process of the namespaces: it has ended when all others have, and then its parent ends too."""
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the namespaces' process 1. The kernel reaps it after all others in them; then its parent exits too."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
     for pid in map(int, children) if children else [process.pid]:
         os.kill(pid, signal.SIGKILL)

@@ -1,24 +1,23 @@
-"""What makes a machine a node: kubelet and kube-proxy."""
+"""The servers of a node: kubelet, kube-proxy and CoreDNS."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from testbed.cluster.host import CGROUP, PATH
 from testbed.cluster.network import Network
-from testbed.cluster.places import CGROUP
 from testbed.kube.control_plane import ControlPlane, probe
 from testbed.kube.pki import kubeconfig, put
 from testbed.server import Server
 
 NAME = "node"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEVER = "0%"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a node's programs work: which control plane, network and runtime."""
+class NodeContext:
+    """The control plane, network and container runtime of a node."""
 
     control_plane: ControlPlane
     network: Network
@@ -26,18 +25,18 @@ class Place:
 
 
 class Kubelet(Server):
-    """kubelet for one node that never evicts: the machine belongs to others too."""
+    """kubelet for one node that never evicts pods, since the host runs other programs too."""
 
     ready_within_s: ClassVar[float] = 120.0
 
-    def __init__(self, binary: Path, directory: Path, place: Place) -> None:
+    def __init__(self, binary: Path, directory: Path, context: NodeContext) -> None:
         super().__init__("kubelet", directory, ["healthz"])
         self._binary = binary
-        self._place = place
+        self._context = context
 
     def command(self) -> list[str]:
-        """kubelet with its settings and its own certificate in files."""
-        plane = self._place.control_plane
+        """Write configuration and kubeconfig, and return the command line."""
+        plane = self._context.control_plane
         user = plane.authority.issue(f"system:node:{NAME}", groups=["system:nodes"])
         files = {
             "config": put(self.directory / "kubelet.json", json.dumps(self._settings(), indent=1).encode()),
@@ -48,20 +47,20 @@ class Kubelet(Server):
             "root-dir": self.directory / "root",
             "cert-dir": self.directory / "certificates",
             "hostname-override": NAME,
-            "node-ip": self._place.network.node,
+            "node-ip": self._context.network.node,
         }
         return [str(self._binary), *(f"--{name}={value}" for name, value in flags.items())]
 
     def environment(self) -> dict[str, str]:
-        """It mounts volumes with the system's programs."""
-        return {**super().environment(), "PATH": _PATH}
+        """Add the system's programs, with which kubelet mounts volumes."""
+        return {**super().environment(), "PATH": PATH}
 
     async def is_ready(self) -> bool:
-        """Whether it says so itself; the node is Ready a little later."""
+        """Return whether kubelet is healthy; the node becomes Ready a little later."""
         return await probe(f"http://127.0.0.1:{self.ports['healthz']}/healthz")
 
     def _settings(self) -> dict[str, object]:
-        plane, node = self._place.control_plane, self._place.network.node
+        plane, node = self._context.control_plane, self._context.network.node
         certificate, key = plane.authority.issue(NAME, hosts=[NAME, node]).put(self.directory, "serving")
         resolv = put(self.directory / "resolv.conf", f"nameserver {node}\n".encode())
         return {
@@ -77,13 +76,13 @@ class Kubelet(Server):
                 "x509": {"clientCAFile": str(plane.api.authority)},
             },
             "authorization": {"mode": "Webhook"},
-            "containerRuntimeEndpoint": f"unix://{self._place.runtime_socket}",
+            "containerRuntimeEndpoint": f"unix://{self._context.runtime_socket}",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{CGROUP}",
             "failCgroupV1": False,
             "failSwapOn": False,
             "enforceNodeAllocatable": ["none"],
-            "oomScoreAdj": 0,  # a lower one is not ours to take
+            "oomScoreAdj": 0,  # lowering it may not be permitted
             "makeIPTablesUtilChains": False,
             "evictionHard": {
                 "memory.available": _NEVER,
@@ -104,20 +103,20 @@ class Kubelet(Server):
 
 
 class KubeProxy(Server):
-    """kube-proxy with nftables, which live and end with the network namespace."""
+    """kube-proxy with nftables rules, which are removed with the network namespace."""
 
-    def __init__(self, binary: Path, directory: Path, place: Place) -> None:
+    def __init__(self, binary: Path, directory: Path, context: NodeContext) -> None:
         super().__init__("kube-proxy", directory, ["healthz", "metrics"])
         self._binary = binary
-        self._place = place
+        self._context = context
 
     def command(self) -> list[str]:
-        """It leaves the machine's own connection tracking as it is."""
+        """Return the command line; connection tracking settings of the host stay unchanged."""
         flags = {
-            "kubeconfig": self._place.control_plane.kubeconfig,
+            "kubeconfig": self._context.control_plane.kubeconfig,
             "proxy-mode": "nftables",
             "hostname-override": NAME,
-            "cluster-cidr": self._place.network.pods,
+            "cluster-cidr": self._context.network.pods,
             "conntrack-max-per-core": 0,
             "conntrack-tcp-timeout-established": 0,
             "conntrack-tcp-timeout-close-wait": 0,
@@ -127,9 +126,46 @@ class KubeProxy(Server):
         return [str(self._binary), *(f"--{name}={value}" for name, value in flags.items())]
 
     def environment(self) -> dict[str, str]:
-        """It calls the system's nft."""
-        return {**super().environment(), "PATH": _PATH}
+        """Add the system's programs: kube-proxy calls nft."""
+        return {**super().environment(), "PATH": PATH}
 
     async def is_ready(self) -> bool:
-        """Whether it has written its rules lately."""
+        """Return whether kube-proxy has synchronized its rules recently."""
         return await probe(f"http://127.0.0.1:{self.ports['healthz']}/healthz")
+
+
+class CoreDns(Server):
+    """CoreDNS for the names of the cluster's Services and pods, without forwarding."""
+
+    def __init__(self, binary: Path, directory: Path, context: NodeContext) -> None:
+        super().__init__("coredns", directory, ["health"])
+        self._binary = binary
+        self._context = context
+
+    def command(self) -> list[str]:
+        """Write the Corefile, and return the command line."""
+        corefile = _COREFILE.format(
+            address=self._context.network.node,
+            health=self.ports["health"],
+            kubeconfig=self._context.control_plane.kubeconfig,
+        )
+        file = put(self.directory / "Corefile", corefile.encode())
+        return [str(self._binary), "-conf", str(file)]
+
+    async def is_ready(self) -> bool:
+        """Return whether CoreDNS is healthy."""
+        return await probe(f"http://127.0.0.1:{self.ports['health']}/health")
+
+
+_COREFILE = """\
+cluster.local:53 in-addr.arpa:53 {{
+  bind {address}
+  errors
+  health 127.0.0.1:{health}
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {kubeconfig}
+    pods insecure
+    ttl 2
+  }}
+}}
+"""

@@ -4,44 +4,44 @@ import os
 from pathlib import Path
 
 from testbed import images
-from testbed.cluster import requisites, turn
-from testbed.cluster.cluster import TURN_WITHIN_S, Cluster
-from testbed.cluster.leftovers import sweep
-from testbed.cluster.traces import Traces, look
-from testbed.cluster.turn import Say
+from testbed.cluster import host, machine_lock
+from testbed.cluster.cleanup import sweep
+from testbed.cluster.cluster import LOCK_TIMEOUT_S, Cluster
+from testbed.cluster.machine_lock import Notify
+from testbed.cluster.snapshot import Snapshot, take_snapshot
 from toolchain.errors import TestbedError, tail
 
 
 class SharedCluster:
-    """Started when the first test needs it; it can be given up, and is started again for the next."""
+    """A cluster that is started for the first test that needs it, and started again after it was stopped."""
 
-    def __init__(self, directory: Path, say: Say) -> None:
+    def __init__(self, directory: Path, notify: Notify) -> None:
         self._directory = directory
-        self._say = say
+        self._notify = notify
         self._cluster: Cluster | None = None
-        self.before: Traces = frozenset()
-        """What there was of a cluster on the machine before this one was started."""
+        self.before: Snapshot = frozenset()
+        """The host's cluster resources before this one was started."""
 
     async def running(self) -> Cluster:
-        """The cluster, started now if it does not run."""
+        """Return the cluster, started now if it is not running."""
         if self._cluster is None:
             cluster = Cluster(self._directory, f"the tests of process {os.getpid()}")
-            with await turn.wait(self._say, TURN_WITHIN_S) as lock:
-                sweep(lock)  # a killed one's traces would be taken for the machine's own
-                self.before = look(cluster.state)
-            ready_made = [images.pause().file, images.busybox().file]
-            await cluster.start(requisites.programs(), ready_made, say=self._say)
+            with await machine_lock.acquire(self._notify, LOCK_TIMEOUT_S) as lock:
+                sweep(lock)  # the snapshot must not contain what a killed cluster has left
+                self.before = take_snapshot(cluster.state)
+            preloaded = [images.pause().file, images.busybox().file]
+            await cluster.start(host.programs(), preloaded, notify=self._notify)
             self._cluster = cluster
         return self._cluster
 
     async def end(self) -> None:
-        """Give it up: somebody else may have it."""
+        """Stop the cluster if it is running; other processes may then start theirs."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             await cluster.stop()
 
     def check(self) -> None:
-        """Refuse to go on with one that has ended by itself; the next test gets a new one."""
+        """Raise if the cluster has exited unexpectedly; the next test gets a new one."""
         if self._cluster is not None and not self._cluster.is_up:
             cluster, self._cluster = self._cluster, None
-            raise TestbedError(f"the cluster has ended by itself; its log is {cluster.log}\n{tail(cluster.log)}")
+            raise TestbedError(f"the cluster exited unexpectedly; its log is {cluster.log}\n{tail(cluster.log)}")

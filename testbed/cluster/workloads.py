@@ -1,4 +1,4 @@
-"""What runs in the cluster for tests: Redis, and the order application with its injected sidecar."""
+"""Workloads that tests run in the cluster: Redis, and the order application with its injected sidecar."""
 
 import json
 import secrets
@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from testbed import images
-from testbed.cluster.cluster import PATIENCE_S, Cluster
-from testbed.redis import Reply, ask
+from testbed.cluster.cluster import ROLLOUT_TIMEOUT_S, Cluster
+from testbed.redis import Reply, execute
 from toolchain.errors import TestbedError
 from toolchain.oci import LOCAL
 
@@ -23,7 +23,7 @@ _ANSWER_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class RedisInCluster:
-    """One Redis with a password, behind a Service of its name."""
+    """A Redis with a password, behind a Service of the same name."""
 
     cluster: Cluster
     namespace: str
@@ -37,7 +37,7 @@ class RedisInCluster:
 
     @property
     def manifests(self) -> list[Manifest]:
-        """All that it consists of."""
+        """The Secret, Deployment and Service."""
         arguments = ["--protected-mode", "no", "--save", "", "--requirepass", "$(PASSWORD)"]
         secret = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": self.name, "key": "password"}}}
         container = {
@@ -51,35 +51,35 @@ class RedisInCluster:
         return [password, _deployment(self.name, container), _service(self.name, _REDIS_PORT)]
 
     async def start(self) -> "RedisInCluster":
-        """Run it, and return when it answers."""
+        """Apply the manifests, and return when Redis is ready."""
         await self.cluster.import_image(images.redis().file)
         await apply(self.cluster, self.namespace, *self.manifests)
-        await ready(self.cluster, self.namespace, self.name)
+        await wait_rollout(self.cluster, self.namespace, self.name)
         return self
 
-    async def ask(self, *command: str) -> Reply:
-        """The reply to one command, asked from this machine."""
-        return await ask(
+    async def execute(self, *command: str) -> Reply:
+        """Send a command from this machine and return its reply."""
+        return await execute(
             _REDIS_PORT, self.password, *command, host=await _address(self.cluster, self.namespace, self.name)
         )
 
 
 @dataclass
 class OrderApp:
-    """The order application, to which Dapr gives a sidecar."""
+    """The order application, into whose pods Dapr injects a sidecar."""
 
     cluster: Cluster
     namespace: str
     name: str = "order-app"
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Further ones of its pods, or others in place of those that it has."""
+    """Added to the pods' annotations; these win over the defaults."""
     replicas: int = 1
     url: str = ""
-    """Where this machine reaches it, once it has been started."""
+    """The Service's URL, set by ``start``."""
 
     @property
     def manifests(self) -> list[Manifest]:
-        """All that it consists of; its sidecar comes by itself."""
+        """The Deployment and Service; Dapr adds the sidecar."""
         annotations = {
             "dapr.io/enabled": "true",
             "dapr.io/app-id": self.name,
@@ -96,56 +96,57 @@ class OrderApp:
         return [deployment, _service(self.name, _APP_PORT)]
 
     async def start(self) -> "OrderApp":
-        """Run it, and return when it and its sidecar are ready."""
+        """Apply the manifests, and return when the application and its sidecar are ready."""
         await self.cluster.import_image(images.order_app().file)
         await apply(self.cluster, self.namespace, *self.manifests)
-        await self.settled()
+        await self.wait_ready()
         self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
         return self
 
     async def restart(self) -> None:
-        """Put new pods in place of all that it has."""
+        """Replace all pods."""
         where = (f"deployment/{self.name}", f"--namespace={self.namespace}")
         await self.cluster.kubectl("rollout", "restart", *where)
-        await self.settled()
+        await self.wait_ready()
 
-    async def settled(self) -> None:
-        """Return when all its pods are ready; one without a sidecar is an error, for Dapr's webhook fails open."""
-        await ready(self.cluster, self.namespace, self.name)
-        bare = [pod["metadata"]["name"] for pod in await self.pods() if not sidecar_image(pod)]
-        if bare:
-            raise TestbedError(f"Dapr gave no sidecar to {', '.join(bare)}: could the API server reach its injector?")
+    async def wait_ready(self) -> None:
+        """Return when all pods are ready; raise if one has no sidecar, since Dapr's webhook fails open."""
+        await wait_rollout(self.cluster, self.namespace, self.name)
+        missing = [pod["metadata"]["name"] for pod in await self.pods() if not sidecar_image(pod)]
+        if missing:
+            names = ", ".join(missing)
+            raise TestbedError(f"Dapr injected no sidecar into {names}; check that the API server reaches its injector")
 
-    async def orders(self, number: str) -> None:
-        """Order something, as a customer would."""
+    async def place_order(self, number: str) -> None:
+        """Post a new order."""
         order = {"data": {"orderId": number}}
-        async with _customer() as customer, customer.post(f"{self.url}/neworder", json=order) as answer:
-            if answer.status != 200:
-                raise TestbedError(f"{self.name} answered {answer.status} to a new order: {await answer.text()}")
+        async with _session() as session, session.post(f"{self.url}/neworder", json=order) as response:
+            if response.status != 200:
+                raise TestbedError(f"{self.name} answered a new order with {response.status}: {await response.text()}")
 
-    async def sees(self, number: str) -> bool:
-        """Whether it finds that order now; while a store is changed or a pod replaced, it may not answer at all."""
+    async def has_order(self, number: str) -> bool:
+        """Return whether this is the stored order; False while the application does not respond."""
         try:
-            async with _customer() as customer, customer.get(f"{self.url}/order") as answer:
-                return answer.status == 200 and (await answer.json())["orderId"] == number
+            async with _session() as session, session.get(f"{self.url}/order") as response:
+                return response.status == 200 and (await response.json())["orderId"] == number
         except (aiohttp.ClientError, TimeoutError):
             return False
 
     async def pods(self) -> list[Manifest]:
-        """Its pods as they are now, without those that are ending."""
+        """Return the pods that are not terminating."""
         where = ("pods", f"--namespace={self.namespace}", f"--selector=app={self.name}", "--output=json")
         found: list[Manifest] = json.loads(await self.cluster.kubectl("get", *where))["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def sidecar_image(pod: Manifest) -> str:
-    """The image of a pod's sidecar; empty if it has none."""
+    """Return the image of a pod's sidecar, or ``""``."""
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
     return next((each["image"] for each in containers if each["name"] == _SIDECAR), "")
 
 
 def state_store(redis: RedisInCluster) -> Manifest:
-    """The Component by which the order application stores in that Redis."""
+    """Return the Component through which the order application stores in this Redis."""
     password = {"name": redis.name, "key": "password"}
     metadata = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "secretKeyRef": password}]
     spec = {"type": "state.redis", "version": "v1", "metadata": metadata}
@@ -153,24 +154,24 @@ def state_store(redis: RedisInCluster) -> Manifest:
 
 
 async def apply(cluster: Cluster, namespace: str, *manifests: Manifest) -> None:
-    """Apply manifests as a person would."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": manifests}
-    await cluster.kubectl("apply", f"--namespace={namespace}", "-f", "-", stdin=json.dumps(listed))
+    """Apply manifests with kubectl."""
+    content = {"apiVersion": "v1", "kind": "List", "items": manifests}
+    await cluster.kubectl("apply", f"--namespace={namespace}", "-f", "-", stdin=json.dumps(content))
 
 
-async def ready(cluster: Cluster, namespace: str, deployment: str) -> None:
-    """Return when all pods of a deployment are ready."""
+async def wait_rollout(cluster: Cluster, namespace: str, deployment: str) -> None:
+    """Wait until a Deployment's rollout is complete."""
     where = (f"deployment/{deployment}", f"--namespace={namespace}")
-    await cluster.kubectl("rollout", "status", *where, f"--timeout={PATIENCE_S}s")
+    await cluster.kubectl("rollout", "status", *where, f"--timeout={ROLLOUT_TIMEOUT_S}s")
 
 
 def manifest(api_version: str, kind: str, name: str, **content: Any) -> Manifest:
-    """An object of that name; where it lives is said when it is applied."""
+    """Return a manifest without a namespace, which is given when it is applied."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **content}
 
 
-def _customer() -> aiohttp.ClientSession:
-    """One on a connection of its own: a kept one would stay with a pod that is replaced."""
+def _session() -> aiohttp.ClientSession:
+    """Return a new session: a kept connection would stay with a pod that is replaced."""
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S))
 
 
@@ -187,8 +188,8 @@ def _deployment(
         "metadata": {"labels": labels, "annotations": dict(annotations or {})},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": name, **container}]},
     }
-    at_once = {"rollingUpdate": {"maxSurge": "100%"}}
-    spec = {"replicas": replicas, "strategy": at_once, "selector": {"matchLabels": labels}, "template": template}
+    strategy = {"rollingUpdate": {"maxSurge": "100%"}}
+    spec = {"replicas": replicas, "strategy": strategy, "selector": {"matchLabels": labels}, "template": template}
     return manifest("apps/v1", "Deployment", name, spec=spec)
 
 

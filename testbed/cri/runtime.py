@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from testbed import images
-from testbed.cluster.network import Network, plugin_settings
+from testbed.cluster.network import Network, cni_config
 from testbed.cri.containerd import NAMESPACE, PLUGINS
 from testbed.cri.containers import PrivateContainerd
 from testbed.cri.crictl import Crictl
@@ -32,7 +32,7 @@ class CriRuntime(PrivateContainerd):
 
     def command(self) -> list[str]:
         """containerd, with its network plug-ins."""
-        put(self.directory / "cni" / "10-pods.conflist", plugin_settings(_NETWORK, self.directory / "leases").encode())
+        put(self.directory / "cni" / "10-pods.conflist", cni_config(_NETWORK, self.directory / "leases").encode())
         for name in ("bridge", "host-local", "loopback"):
             bridged = f"#!/bin/sh\nexec {_IN_NETWORK} {PLUGINS / name}\n"
             put(self._plugins / name, bridged.encode()).chmod(0o755)

@@ -28,11 +28,11 @@ async def stores(cluster: Cluster, cluster_namespace: str) -> Stores:
 
 async def put_order(store: RedisInCluster, app: OrderApp, number: str) -> None:
     """Put an order into a store behind the application's back: who sees it uses that store."""
-    await store.ask("HSET", f"{app.name}||order", "data", json.dumps({"orderId": number}), "version", "1")
+    await store.execute("HSET", f"{app.name}||order", "data", json.dumps({"orderId": number}), "version", "1")
 
 
 async def order_in(store: RedisInCluster, app: OrderApp) -> str:
-    order: dict[str, str] = json.loads(str(await store.ask("HGET", f"{app.name}||order", "data")))
+    order: dict[str, str] = json.loads(str(await store.execute("HGET", f"{app.name}||order", "data")))
     return order["orderId"]
 
 
@@ -52,14 +52,14 @@ async def test_a_patched_component_is_in_use_while_the_sidecar_runs_on(
 ) -> None:
     second = stores[1]
     app = await OrderApp(dapr.cluster, cluster_namespace).start()
-    await app.orders("in the first store")
+    await app.place_order("in the first store")
     (before,) = await app.pods()
 
     await put_order(second, app, "in the second store")
     await patch(dapr.cluster, cluster_namespace, second)
-    await until(lambda: app.sees("in the second store"), within_s=SEEN_WITHIN_S)
+    await until(lambda: app.has_order("in the second store"), within_s=SEEN_WITHIN_S)
 
-    await app.orders("by the application")
+    await app.place_order("by the application")
     assert [await order_in(store, app) for store in stores] == ["in the first store", "by the application"]
     (pod,) = await app.pods()
     assert pod["metadata"]["uid"] == before["metadata"]["uid"]
@@ -78,15 +78,15 @@ async def test_a_sidecar_that_cannot_reload_keeps_to_what_it_had_until_its_pod_i
     for store in stores:
         for app in (old, witness):
             await put_order(store, app, store.name)
-    assert await old.sees("first")
+    assert await old.has_order("first")
 
     for store in (second, first, second):
         await patch(cluster, cluster_namespace, store)
-        await until(lambda: witness.sees(store.name), within_s=SEEN_WITHIN_S)  # noqa: B023 - awaited at once
-        assert await old.sees("first")
+        await until(lambda: witness.has_order(store.name), within_s=SEEN_WITHIN_S)  # noqa: B023 - awaited at once
+        assert await old.has_order("first")
 
     (pod,) = await old.pods()
     assert restarts(pod) == {"daprd": 0, "old": 0}
     assert sidecar_image(pod) == f"local.test/daprd:{VERSION_1_16}"
     await old.restart()
-    await until(lambda: old.sees("second"), within_s=SEEN_WITHIN_S)
+    await until(lambda: old.has_order("second"), within_s=SEEN_WITHIN_S)

@@ -1,4 +1,4 @@
-"""However a cluster ends, nothing of it is left on the machine."""
+"""A cluster leaves nothing behind on the host, however it ends."""
 
 import asyncio
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import turn
+from testbed.cluster import machine_lock
+from testbed.cluster.cleanup import sweep
 from testbed.cluster.cluster import Cluster
-from testbed.cluster.leftovers import sweep
 from testbed.cluster.shared import SharedCluster
-from testbed.cluster.traces import Traces, inhabited, look, namespaces
+from testbed.cluster.snapshot import Snapshot, namespaces, namespaces_in_use, take_snapshot
 from testbed.cri.containerd import VERSION as CONTAINERD_VERSION
 from testbed.daprd import VERSION
 from testbed.waiting import until
@@ -26,18 +26,18 @@ from toolchain.errors import tail
 from toolchain.wheels import REPOSITORY
 
 WITHIN_S = 240.0
-GONE_WITHIN_S = 120.0
-"""Other tests mount things for a while, and mounts are looked at as a whole."""
+CLEAN_WITHIN_S = 120.0
+"""A snapshot has all mounts of the host, and other tests create some for a while."""
 STARTER = """
 import asyncio, sys
 from pathlib import Path
 from testbed import images
-from testbed.cluster import requisites
+from testbed.cluster import host
 from testbed.cluster.cluster import Cluster
 
 async def main():
-    ready_made = [images.pause().file, images.busybox().file]
-    await Cluster(Path(sys.argv[1]), "a test that will be killed").start(requisites.programs(), ready_made)
+    preloaded = [images.pause().file, images.busybox().file]
+    await Cluster(Path(sys.argv[1]), "a test that will be killed").start(host.programs(), preloaded)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -46,13 +46,13 @@ asyncio.run(main())
 Moment = Callable[[Cluster], Awaitable[bool]]
 
 
-def when_there_is(*names: str) -> Moment:
-    """The moment at which the cluster has that file."""
+def file_exists(*names: str) -> Moment:
+    """Return a condition that is true once the cluster has this file."""
 
-    async def has_come(cluster: Cluster) -> bool:
+    async def exists(cluster: Cluster) -> bool:
         return (cluster.state / Path(*names)).exists()
 
-    return has_come
+    return exists
 
 
 async def pods_run(cluster: Cluster) -> bool:
@@ -69,46 +69,46 @@ async def has_account(cluster: Cluster) -> bool:
     return bool(await cluster.kubectl("get", "serviceaccount", "default", "--ignore-not-found"))
 
 
-async def left_by(cluster: Cluster, before: Traces, lived_in: frozenset[str]) -> frozenset[str]:
-    """What stays of a cluster that has come to its end, or will by itself."""
-    left: frozenset[str] = frozenset()
-    with await turn.wait(print, WITHIN_S):  # nobody else's cluster is there while we look
+async def leaked_by(cluster: Cluster, before: Snapshot, entered: frozenset[str]) -> frozenset[str]:
+    """Return the resources that remain after a cluster has ended."""
+    leaked: frozenset[str] = frozenset()
+    with await machine_lock.acquire(print, WITHIN_S):  # no other cluster runs meanwhile
         ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
 
-        async def is_nothing() -> bool:
-            nonlocal left
-            left = (look(cluster.state) - before) | inhabited(lived_in, ended_at)
-            return not left
+        async def is_clean() -> bool:
+            nonlocal leaked
+            leaked = (take_snapshot(cluster.state) - before) | namespaces_in_use(entered, ended_at)
+            return not leaked
 
-        with suppress(TimeoutError):  # killed processes take a moment to go; what is left then is said below
-            await until(is_nothing, within_s=GONE_WITHIN_S)
-    return left
+        with suppress(TimeoutError):  # killed processes exit a moment later; the caller checks the remainder
+            await until(is_clean, within_s=CLEAN_WITHIN_S)
+    return leaked
 
 
 class Starter:
-    """A program that starts a cluster and would hold it for ever."""
+    """A program that starts a cluster and runs until it is killed."""
 
-    def __init__(self, directory: Path, before: Traces) -> None:
+    def __init__(self, directory: Path, before: Snapshot) -> None:
         self.log = directory / "starter.log"
-        self.cluster = Cluster(directory, "nobody")
+        self.cluster = Cluster(directory, "a test that will be killed")
         self._before = before
         with self.log.open("wb") as log:
             argv = [sys.executable, "-c", STARTER, str(directory)]
             self._process = subprocess.Popen(argv, cwd=REPOSITORY, stdout=log, stderr=log)
 
     async def killed_at(self, moment: Moment) -> frozenset[str]:
-        """What is left when it is killed at that moment."""
+        """Kill the program at this moment, and return what remains of its cluster."""
 
-        async def has_come() -> bool:
+        async def is_reached() -> bool:
             assert self._process.poll() is None, tail(self.log)
             return await moment(self.cluster)
 
-        await until(has_come, within_s=WITHIN_S)
-        lived_in = namespaces(self.cluster.state)
-        seen = {each.split(":")[0] for each in look(self.cluster.state) - self._before}
-        assert seen >= {"process", "file", "cgroup"}, "the comparison would see nothing"
+        await until(is_reached, within_s=WITHIN_S)
+        entered = namespaces(self.cluster.state)
+        seen = {each.split(":")[0] for each in take_snapshot(self.cluster.state) - self._before}
+        assert seen >= {"process", "file", "cgroup"}, "the snapshot does not show the cluster"
         self.kill()
-        return await left_by(self.cluster, self._before, lived_in)
+        return await leaked_by(self.cluster, self._before, entered)
 
     def kill(self) -> None:
         self._process.kill()
@@ -116,15 +116,15 @@ class Starter:
 
 
 @pytest.fixture
-async def before(no_cluster: None) -> Traces:
-    """What there is when no cluster is, nor anything of one that was killed."""
-    with await turn.wait(print, WITHIN_S) as lock:
+async def before(no_cluster: None) -> Snapshot:
+    """A snapshot without any cluster, after a killed one was removed."""
+    with await machine_lock.acquire(print, WITHIN_S) as lock:
         sweep(lock)
-        return look(Path("nowhere"))
+        return take_snapshot(Path("nowhere"))
 
 
 @pytest.fixture
-def starter(before: Traces, short_directory: Path) -> Iterator[Starter]:
+def starter(before: Snapshot, short_directory: Path) -> Iterator[Starter]:
     starter = Starter(short_directory, before)
     yield starter
     starter.kill()
@@ -132,7 +132,7 @@ def starter(before: Traces, short_directory: Path) -> Iterator[Starter]:
 
 @pytest.fixture
 def short_directory() -> Iterator[Path]:
-    """Not among the tests' own: the names of sockets must be short."""
+    """A directory outside of pytest's, whose paths are too long for sockets."""
     with tempfile.TemporaryDirectory(prefix="g-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -140,7 +140,7 @@ def short_directory() -> Iterator[Path]:
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param(when_there_is("kube-apiserver", "kube-apiserver.log"), id="while its control plane starts"),
+        pytest.param(file_exists("kube-apiserver", "kube-apiserver.log"), id="while its control plane starts"),
         pytest.param(pods_run, id="while pods run"),
     ],
 )
@@ -151,18 +151,18 @@ async def test_a_cluster_whose_starter_is_killed_leaves_nothing(moment: Moment, 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["etcd", "containerd", "kube-controller-manager", "kubelet", "kube-proxy", "coredns"])
 async def test_a_cluster_whose_starter_is_killed_at_any_stage_leaves_nothing(name: str, starter: Starter) -> None:
-    assert await starter.killed_at(when_there_is(name, f"{name}.log")) == frozenset()
+    assert await starter.killed_at(file_exists(name, f"{name}.log")) == frozenset()
 
 
-class Person:
-    """Somebody at a shell of this machine, with a cluster of their own."""
+class User:
+    """A user of the command line, with a cluster of their own."""
 
     def __init__(self, home: Path) -> None:
-        self.cluster = Cluster(home / "runtime-governor" / "cluster", "them")
+        self.cluster = Cluster(home / "runtime-governor" / "cluster", "a user")
         self._environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
 
-    async def types(self, *arguments: str) -> str:
-        """All that they read after ``python -m testbed.cluster`` with these arguments."""
+    async def run(self, *arguments: str) -> str:
+        """Run ``python -m testbed.cluster`` with these arguments, and return its output."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "testbed.cluster", *arguments),
             stdout=asyncio.subprocess.PIPE,
@@ -176,21 +176,21 @@ class Person:
 
 
 @pytest.fixture
-async def person(short_directory: Path) -> AsyncIterator[Person]:
-    """A person for whom everything is built already."""
+async def user(short_directory: Path) -> AsyncIterator[User]:
+    """A user with a complete build cache."""
     root = short_directory / "runtime-governor"
     root.mkdir()
     for entry in cache.root().iterdir():
         if entry.name not in ("cluster", "locks", "logs"):
             (root / entry.name).symlink_to(entry)
-    person = Person(short_directory)
-    yield person
-    await person.types("down")
+    user = User(short_directory)
+    yield user
+    await user.run("down")
 
 
 async def kill_guard(cluster: Cluster) -> int:
-    """Kill the one process that clears up; which it was."""
-    holder = turn.holder()
+    """Kill the guard, which would clean up, and return its process id."""
+    holder = machine_lock.current_holder()
     assert holder is not None
     assert holder.directory == str(cluster.state)
     os.kill(holder.guard, signal.SIGKILL)
@@ -199,65 +199,63 @@ async def kill_guard(cluster: Cluster) -> int:
 
 
 async def is_free() -> bool:
-    if lock := turn.take():
+    if lock := machine_lock.try_acquire():
         lock.close()
     return lock is not None
 
 
-async def test_a_person_gets_a_new_cluster_for_a_killed_one_and_nothing_is_left_after_down(
-    person: Person, before: Traces
-) -> None:
-    assert "is ready after" in await person.types("up")
-    assert "is there already" in await person.types("up")
-    trace = person.cluster.state / "of-the-first"
-    trace.touch()
-    lived_in = namespaces(person.cluster.state)
-    first = await kill_guard(person.cluster)
-    assert not person.cluster.is_up
+async def test_up_replaces_a_killed_cluster_and_down_removes_everything(user: User, before: Snapshot) -> None:
+    assert "is ready after" in await user.run("up")
+    assert "is already running" in await user.run("up")
+    file = user.cluster.state / "of-the-first"
+    file.touch()
+    entered = namespaces(user.cluster.state)
+    first = await kill_guard(user.cluster)
+    assert not user.cluster.is_up
 
-    assert "is ready after" in await person.types("up")
-    assert not trace.exists()
-    assert await person.cluster.kubectl("get", "nodes", "--output=name") == "node/node\n"
-    lived_in |= namespaces(person.cluster.state)
-    assert await kill_guard(person.cluster) != first
+    assert "is ready after" in await user.run("up")
+    assert not file.exists()
+    assert await user.cluster.kubectl("get", "nodes", "--output=name") == "node/node\n"
+    entered |= namespaces(user.cluster.state)
+    assert await kill_guard(user.cluster) != first
 
-    assert "Nothing of the cluster is left" in await person.types("down")
-    assert await left_by(person.cluster, before, lived_in) == frozenset()
-    assert "Nothing of the cluster is left" in await person.types("down")
+    assert "The cluster is removed" in await user.run("down")
+    assert await leaked_by(user.cluster, before, entered) == frozenset()
+    assert "The cluster is removed" in await user.run("down")
 
 
 @pytest.mark.soak
-async def test_a_person_may_ask_for_the_newer_containerd(person: Person, before: Traces) -> None:
-    await person.types("up", "--containerd=containerd-2")
+async def test_up_can_use_the_newer_containerd(user: User, before: Snapshot) -> None:
+    await user.run("up", "--containerd=containerd-2")
     runtime = "--output=jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}"
-    assert await person.cluster.kubectl("get", "nodes", runtime) == f"containerd://{CONTAINERD_VERSION}"
-    assert await pods_run(person.cluster)
-    lived_in = namespaces(person.cluster.state)
+    assert await user.cluster.kubectl("get", "nodes", runtime) == f"containerd://{CONTAINERD_VERSION}"
+    assert await pods_run(user.cluster)
+    entered = namespaces(user.cluster.state)
 
-    await person.types("down")
-    assert await left_by(person.cluster, before, lived_in) == frozenset()
+    await user.run("down")
+    assert await leaked_by(user.cluster, before, entered) == frozenset()
 
 
 @pytest.mark.soak
-async def test_what_a_person_is_told_to_try_with_dapr_works_and_goes_with_down(person: Person, before: Traces) -> None:
-    told = await person.types("up", f"--dapr={VERSION}")
-    surroundings = next(line for line in told.splitlines() if "export KUBECONFIG" in line)
-    example = told.partition("The order application with its sidecar")[2].partition("\n\n")[0].splitlines()[1:]
-    script = "\n".join([surroundings, *example])
+async def test_the_printed_dapr_example_works_and_is_removed_by_down(user: User, before: Snapshot) -> None:
+    usage = await user.run("up", f"--dapr={VERSION}")
+    environment = next(line for line in usage.splitlines() if "export KUBECONFIG" in line)
+    example = usage.partition("The order application with its sidecar")[2].partition("\n\n")[0].splitlines()[1:]
+    script = "\n".join([environment, *example])
     shell = await asyncio.create_subprocess_exec("sh", "-euc", script, stdout=asyncio.subprocess.PIPE)
     printed, _ = await shell.communicate()
     assert shell.returncode == 0
     assert printed.count(b'{"orderId": "42"}') == 2, printed
-    lived_in = namespaces(person.cluster.state)
-    assert f"Dapr {VERSION} is ready" in await person.types("up", f"--dapr={VERSION}")
+    entered = namespaces(user.cluster.state)
+    assert f"Dapr {VERSION} is ready" in await user.run("up", f"--dapr={VERSION}")
 
-    await person.types("down")
-    assert await left_by(person.cluster, before, lived_in) == frozenset()
+    await user.run("down")
+    assert await leaked_by(user.cluster, before, entered) == frozenset()
 
 
-async def test_a_cluster_that_was_used_by_many_leaves_nothing(shared_cluster: SharedCluster) -> None:
+async def test_the_shared_cluster_leaves_nothing(shared_cluster: SharedCluster) -> None:
     cluster = await shared_cluster.running()
-    lived_in = namespaces(cluster.state)
-    assert lived_in
+    entered = namespaces(cluster.state)
+    assert entered
     await shared_cluster.end()
-    assert await left_by(cluster, shared_cluster.before, lived_in) == frozenset()
+    assert await leaked_by(cluster, shared_cluster.before, entered) == frozenset()

@@ -21,15 +21,15 @@ async def test_an_application_keeps_its_sidecars_through_an_upgrade_and_its_new_
     await apply(dapr.cluster, cluster_namespace, state_store(redis_in_cluster))
     app = await OrderApp(dapr.cluster, cluster_namespace, replicas=3).start()
     assert [sidecar_image(pod) for pod in await app.pods()] == [OLD] * 3
-    await app.orders("before the upgrade")
+    await app.place_order("before the upgrade")
     before = await names(app)
 
     await dapr.bring_to(VERSION)
     assert await dapr.version() == VERSION
     assert await names(app) == before
-    assert await app.sees("before the upgrade")
+    assert await app.has_order("before the upgrade")
 
     await app.restart()
     assert [sidecar_image(pod) for pod in await app.pods()] == [NEW] * 3
     assert not await names(app) & before
-    await until(lambda: app.sees("before the upgrade"))
+    await until(lambda: app.has_order("before the upgrade"))

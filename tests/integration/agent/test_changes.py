@@ -25,7 +25,7 @@ async def restarted_in_place(bed: AgentBed, before: Reading) -> Reading | None:
 
 
 async def set_value(redis: Redis, value: str) -> None:
-    await redis.ask("HSET", "app||who", "data", json.dumps(value), "version", "1")
+    await redis.execute("HSET", "app||who", "data", json.dumps(value), "version", "1")
 
 
 async def test_a_repointed_component_is_verified_in_the_running_process_and_in_use(

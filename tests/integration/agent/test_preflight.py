@@ -283,7 +283,7 @@ async def test_a_throw_away_sidecar_is_isolated_and_consumes_no_messages(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     redis = await start_redis()
-    await redis.ask("XADD", "orders", "*", "data", "{}")
+    await redis.execute("XADD", "orders", "*", "data", "{}")
     program, records = recording_daprd(tmp_path, daprd_binary)
     credentials = {"redisHost": redis.address, "redisPassword": redis.password}
     broker = component("broker", "pubsub.redis", consumerID="orders", **credentials)
@@ -311,8 +311,8 @@ async def test_a_throw_away_sidecar_is_isolated_and_consumes_no_messages(
         argv = recorded(records, "argv")
         assert not any(word.startswith(("--app-port", "--placement", "--scheduler")) for word in argv)
         assert recorded(records, "namespace") == ["default"]
-        assert await redis.ask("XLEN", "orders") == 1
-        assert "preflight" not in repr(await redis.ask("XINFO", "GROUPS", "orders"))
+        assert await redis.execute("XLEN", "orders") == 1
+        assert "preflight" not in repr(await redis.execute("XINFO", "GROUPS", "orders"))
 
 
 async def test_with_preflight_off_the_change_is_applied_directly_and_reported_so(

@@ -137,7 +137,7 @@ async def test_quarantined_content_is_applied_again_only_with_a_higher_attempt(
     tmp_path: Path, daprd_binary: Path, start_redis: StartRedis
 ) -> None:
     one, two = await start_redis(), await start_redis()
-    await two.ask("HSET", "app||who", "data", json.dumps("two"), "version", "1")
+    await two.execute("HSET", "app||who", "data", json.dumps("two"), "version", "1")
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(store(one))
         await two.stop()

@@ -18,7 +18,7 @@ from testbed.cri.containers import PrivateContainerd, volume
 from testbed.daprd import VERSION
 from testbed.linux.cgroups import HIERARCHIES
 from testbed.recipes import provide
-from testbed.redis import RedisError, ask
+from testbed.redis import RedisError, execute
 from testbed.server import free_ports
 from testbed.waiting import until
 from toolchain.errors import TestbedError
@@ -168,7 +168,7 @@ async def test_redis_runs_with_its_data_in_what_is_mounted(containers: PrivateCo
 
         async def is_ready() -> bool:
             try:
-                return await ask(port, password, "SAVE") == "OK"
+                return await execute(port, password, "SAVE") == "OK"
             except (OSError, EOFError, RedisError):
                 return False
 

@@ -1,4 +1,4 @@
-"""Which network the cluster takes on a machine that has some already."""
+"""The choice of the cluster's network on a host that has routes already."""
 
 import ipaddress
 
@@ -24,7 +24,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 @given(ROUTES)
-def test_the_pods_network_overlaps_no_route_of_the_machine(routes: list[str]) -> None:
+def test_the_pods_network_overlaps_no_route_of_the_host(routes: list[str]) -> None:
     assume(not any(overlaps(SERVICES, route) for route in routes))
     try:
         network = first_free(routes)
@@ -44,18 +44,18 @@ def test_the_pods_network_overlaps_no_route_of_the_machine(routes: list[str]) ->
         (["10.77.0.0/16", "10.177.0.1"], "172.28.0.0/16"),
     ],
 )
-def test_the_first_network_that_is_free_is_taken(routes: list[str], pods: str) -> None:
+def test_the_first_free_candidate_is_chosen(routes: list[str], pods: str) -> None:
     assert first_free(routes) == Network(pods)
 
 
 @pytest.mark.parametrize(
-    ("routes", "complaint"),
+    ("routes", "message"),
     [
         (["10.0.0.0/8"], "Services need 10.96.0.0/16, but this machine has a route to 10.0.0.0/8"),
         (["10.96.200.0/24"], "has a route to 10.96.200.0/24"),
         (["10.77.0.0/16", "10.177.0.0/16", "172.16.0.0/12", "192.168.0.0/16"], "this machine has routes to all"),
     ],
 )
-def test_a_machine_without_room_is_told_what_is_in_the_way(routes: list[str], complaint: str) -> None:
-    with pytest.raises(TestbedError, match=complaint):
+def test_an_error_names_the_conflicting_route(routes: list[str], message: str) -> None:
+    with pytest.raises(TestbedError, match=message):
         first_free(routes)

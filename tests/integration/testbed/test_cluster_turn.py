@@ -1,4 +1,4 @@
-"""Whose turn the machine's one cluster is: waiting, refusing, and what a killed holder leaves to the next."""
+"""The machine-wide lock of the one cluster: waiting for it, and cleaning up after a killed holder."""
 
 import asyncio
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster import leftovers, requisites, turn
-from testbed.cluster.turn import Holder
+from testbed.cluster import cleanup, host, machine_lock
+from testbed.cluster.machine_lock import Holder
 from testbed.waiting import until
 from toolchain.errors import TestbedError
 
@@ -21,32 +21,32 @@ Hold = Callable[[Holder], "subprocess.Popen[bytes]"]
 
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock of the test's own: the machine's may be in use."""
-    monkeypatch.setattr(turn, "LOCK", tmp_path / "lock")
+    """Use a private lock file: the machine's lock may be held."""
+    monkeypatch.setattr(machine_lock, "LOCK", tmp_path / "lock")
 
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Holder:
-    return Holder("the tests of somebody else", 0, str(tmp_path / "state"))
+    return Holder("the tests of process 1", 0, str(tmp_path / "state"))
 
 
 @pytest.fixture
 def hold() -> Iterator[Hold]:
-    """Let a process hold the lock as a guard does, until it is killed."""
+    """Return a function that starts a process which holds the lock as a guard does, until it is killed."""
     guards = []
 
     def start(holder: Holder) -> "subprocess.Popen[bytes]":
-        lock = turn.take()
+        lock = machine_lock.try_acquire()
         assert lock is not None
         with lock:
-            # Only its command line is a guard's.
+            # The process resembles a guard by its command line alone.
             argv = [sys.executable, "-c", GUARD, "testbed.cluster.guard", f"--directory={holder.directory}"]
             guard = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock.fileno()])
             guards.append(guard)
-            # A process that has only just begun shows no command line for a moment.
+            # /proc shows no command line until the process has executed the program.
             assert guard.stdout is not None
             assert guard.stdout.readline() == b"\n"
-            turn.write(lock, replace(holder, guard=guard.pid))
+            machine_lock.write_holder(lock, replace(holder, guard=guard.pid))
         return guard
 
     yield start
@@ -55,66 +55,66 @@ def hold() -> Iterator[Hold]:
         guard.communicate()
 
 
-async def test_who_waits_says_for_whom_once_and_gets_its_turn_when_the_other_has_ended(
+async def test_a_waiting_process_reports_the_holder_once_and_gets_the_lock_when_it_exits(
     hold: Hold, holder: Holder
 ) -> None:
     guard = hold(holder)
-    said: list[str] = []
+    notices: list[str] = []
 
-    async def has_said() -> bool:
-        return bool(said)
+    async def has_reported() -> bool:
+        return bool(notices)
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(turn.wait(said.append, 60))
-        await until(has_said)
-        assert turn.take() is None
+        waiting = group.create_task(machine_lock.acquire(notices.append, 60))
+        await until(has_reported)
+        assert machine_lock.try_acquire() is None
         guard.kill()
     waiting.result().close()
-    assert said == [f"waiting for this machine's cluster, which is that of {replace(holder, guard=guard.pid)}"]
+    assert notices == [f"waiting for this machine's cluster, held by {replace(holder, guard=guard.pid)}"]
 
 
-async def test_nobody_waits_for_a_cluster_that_a_person_may_keep(hold: Hold, holder: Holder) -> None:
-    hold(replace(holder, name="`make testbed-up`", lasting=True))
-    with pytest.raises(TestbedError, match=r"that of `make testbed-up` \(process .* `make testbed-down`"):
-        await turn.wait(print, 60)
+async def test_waiting_for_a_detached_cluster_fails_at_once(hold: Hold, holder: Holder) -> None:
+    hold(replace(holder, name="`make testbed-up`", detached=True))
+    with pytest.raises(TestbedError, match=r"held by `make testbed-up` \(process .* `make testbed-down`"):
+        await machine_lock.acquire(print, 60)
 
 
-async def test_who_has_waited_too_long_hears_for_whom(hold: Hold, holder: Holder) -> None:
+async def test_a_timeout_names_the_holder(hold: Hold, holder: Holder) -> None:
     hold(holder)
-    with pytest.raises(TestbedError, match="did not become free; it is that of the tests of somebody else"):
-        await turn.wait(print, 0.2)
+    with pytest.raises(TestbedError, match=r"not released within 0\.2 s; it is held by the tests of process 1"):
+        await machine_lock.acquire(print, 0.2)
 
 
-async def test_nobody_holds_what_was_never_held_or_whose_guard_was_killed(hold: Hold, holder: Holder) -> None:
-    assert turn.holder() is None
+async def test_there_is_no_holder_without_a_running_guard(hold: Hold, holder: Holder) -> None:
+    assert machine_lock.current_holder() is None
     guard = hold(holder)
-    assert turn.holder() == replace(holder, guard=guard.pid)
+    assert machine_lock.current_holder() == replace(holder, guard=guard.pid)
     guard.kill()
     guard.wait()
-    assert turn.holder() is None
+    assert machine_lock.current_holder() is None
 
 
-async def test_the_next_one_removes_files_and_places_of_a_killed_holder_and_nothing_else(
+async def test_sweeping_removes_only_what_a_killed_holder_created(
     hold: Hold, holder: Holder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "unplug", lambda: None)
-    monkeypatch.setattr(leftovers, "cgroups", list)
+    monkeypatch.setattr(cleanup, "delete_host_link", lambda: None)
+    monkeypatch.setattr(cleanup, "cgroups", list)
     (tmp_path / "state" / "etcd").mkdir(parents=True)
-    (tmp_path / "made").mkdir()
+    (tmp_path / "created").mkdir()
     (tmp_path / "used" / "by-another").mkdir(parents=True)
     (tmp_path / "found").mkdir()
-    made = tuple(str(tmp_path / name) for name in ("made", "used", "never-made"))
-    guard = hold(replace(holder, made=made))
+    created = tuple(str(tmp_path / name) for name in ("created", "used", "never-created"))
+    guard = hold(replace(holder, created=created))
     guard.kill()
     guard.wait()
 
-    with await turn.wait(print, 60) as lock:
-        leftovers.sweep(lock)
-        assert turn.read(lock) is None
+    with await machine_lock.acquire(print, 60) as lock:
+        cleanup.sweep(lock)
+        assert machine_lock.read_holder(lock) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found", "lock", "used"]
 
 
-def test_who_is_not_root_hears_so_before_anything_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_is_rejected_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(TestbedError, match=r"needs root.*run this as root"):
-        requisites.programs()
+        host.programs()

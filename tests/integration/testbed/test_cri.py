@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cluster.network import CABLE
+from testbed.cluster.network import HOST_LINK
 from testbed.cri.client import V1, V1ALPHA2
 from testbed.cri.containerd import NAMESPACE
 from testbed.cri.fixtures import StartCriClient, StartCriRuntime
@@ -149,4 +149,4 @@ async def test_two_runtimes_side_by_side_leave_nothing_behind(
 
 def _network_devices() -> set[str]:
     """The machine's, without the cable of its cluster, which other tests may plug in or out meanwhile."""
-    return {device.name for device in Path("/sys/class/net").iterdir()} - {CABLE}
+    return {device.name for device in Path("/sys/class/net").iterdir()} - {HOST_LINK}

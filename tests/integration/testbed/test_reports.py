@@ -10,7 +10,7 @@ from toolchain.wheels import REPOSITORY
 
 FAILING = """
 async def test_fails(redis_server):
-    assert await redis_server.ask("PING") == "something else"
+    assert await redis_server.execute("PING") == "something else"
 """
 
 FAILING_WITH_A_SHARED_SERVER = """

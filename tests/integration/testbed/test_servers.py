@@ -63,24 +63,24 @@ async def is_gone(port: int) -> bool:
 
 
 async def test_redis_keeps_what_it_is_told(redis_server: Redis) -> None:
-    assert await redis_server.ask("SET", "order", "foo") == "OK"
-    assert await redis_server.ask("GET", "order") == "foo"
-    assert await redis_server.ask("GET", "nothing") is None
-    assert await redis_server.ask("KEYS", "*") == ["order"]
-    assert await redis_server.ask("DBSIZE") == 1
+    assert await redis_server.execute("SET", "order", "foo") == "OK"
+    assert await redis_server.execute("GET", "order") == "foo"
+    assert await redis_server.execute("GET", "nothing") is None
+    assert await redis_server.execute("KEYS", "*") == ["order"]
+    assert await redis_server.execute("DBSIZE") == 1
 
 
 async def test_redis_refuses_a_wrong_password(redis_server: Redis) -> None:
     redis_server.password = "wrong"
     with pytest.raises(RedisError, match="WRONGPASS"):
-        await redis_server.ask("PING")
+        await redis_server.execute("PING")
 
 
 async def test_two_redis_servers_share_nothing(start_redis: StartRedis) -> None:
     one, two = await start_redis(), await start_redis()
-    await one.ask("SET", "order", "foo")
+    await one.execute("SET", "order", "foo")
     assert one.password != two.password
-    assert await two.ask("GET", "order") is None
+    assert await two.execute("GET", "order") is None
 
 
 async def test_a_stopped_server_is_gone_and_returns_on_its_ports(redis_server: Redis) -> None:
@@ -88,7 +88,7 @@ async def test_a_stopped_server_is_gone_and_returns_on_its_ports(redis_server: R
     await redis_server.stop()
     assert not accepts(port)
     await redis_server.start()
-    assert (redis_server.port, await redis_server.ask("PING")) == (port, "PONG")
+    assert (redis_server.port, await redis_server.execute("PING")) == (port, "PONG")
     assert redis_server.pid != pid
 
 
@@ -100,7 +100,7 @@ async def test_a_server_whose_port_is_taken_starts_on_others(
     monkeypatch.setattr(server, "free_ports", lambda count: next(choices))
     second = await start_redis()
     assert second.port != taken
-    assert await second.ask("PING") == "PONG"
+    assert await second.execute("PING") == "PONG"
 
 
 async def test_a_server_that_does_not_start_is_an_error_with_its_log(start_daprd: StartDaprd, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_daprd_of_a_pinned_version_stores_in_redis(
             assert (await response.json())["runtimeVersion"] == version
         async with session.get(daprd.metrics_url) as response:
             assert "dapr_runtime_component_init_total" in await response.text()
-    assert await redis_server.ask("HGET", "nodeapp||order", "data") == '"foo"'
+    assert await redis_server.execute("HGET", "nodeapp||order", "data") == '"foo"'
 
 
 async def test_daprd_1_16_takes_a_changed_file_only_when_it_starts_anew(
@@ -157,18 +157,18 @@ async def test_daprd_1_16_takes_a_changed_file_only_when_it_starts_anew(
 
     async def is_reloaded() -> bool:
         await save_order(reloading, "foo")
-        return await after.ask("EXISTS", "reloading||order") == 1
+        return await after.execute("EXISTS", "reloading||order") == 1
 
     await until(is_reloaded)
     assert await save_order(old, "foo") == 204
-    assert await before.ask("HGET", "old||order", "data") == '"foo"'
-    assert await after.ask("EXISTS", "old||order") == 0
+    assert await before.execute("HGET", "old||order", "data") == '"foo"'
+    assert await after.execute("EXISTS", "old||order") == 0
 
     await old.stop()
     await old.start()
     assert await save_order(old, "bar") == 204
-    assert await before.ask("HGET", "old||order", "data") == '"foo"'
-    assert await after.ask("HGET", "old||order", "data") == '"bar"'
+    assert await before.execute("HGET", "old||order", "data") == '"foo"'
+    assert await after.execute("HGET", "old||order", "data") == '"bar"'
 
 
 async def test_daprd_sees_only_resources_of_its_namespace(start_daprd: StartDaprd, tmp_path: Path) -> None:

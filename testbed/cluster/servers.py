@@ -1,6 +1,6 @@
-"""``python -m testbed.cluster.inside``: start the servers of the cluster in the namespaces that this process is in.
+"""``python -m testbed.cluster.servers``: run the cluster's servers in the namespaces of this process.
 
-It ends when one of them does. Whoever ends the first process of the namespaces ends everything in them.
+It exits when one of them does. Killing process 1 of the namespaces ends everything in them.
 """
 
 import argparse
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.cluster.names import CoreDns
-from testbed.cluster.network import Network, lay, plugin_settings
-from testbed.cluster.node import Kubelet, KubeProxy, Place
-from testbed.cluster.places import KERNEL_SETTINGS, PRIVATE
+from testbed.cluster.host import KERNEL_SETTINGS, PRIVATE
+from testbed.cluster.network import Network, cni_config, create_links
+from testbed.cluster.node import CoreDns, Kubelet, KubeProxy, NodeContext
 from testbed.cri.containerd import Containerd
 from testbed.kube.control_plane import ControlPlane, Options
 from testbed.kube.pki import put
@@ -30,7 +29,7 @@ _NODE_READY_WITHIN_S = 120.0
 
 @dataclass(frozen=True)
 class Arguments:
-    """What the process outside hands over."""
+    """The arguments given by the guard."""
 
     directory: Path
     binaries: dict[str, Path]
@@ -40,13 +39,13 @@ class Arguments:
 
 
 def main() -> int:
-    """Start everything, say so, and stay."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.cluster.inside")
+    """Start all servers, write the file ``ready``, and run until one of them exits."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.cluster.servers")
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--binary", dest="binaries", type=_named_path, action="append", default=[])
     parser.add_argument("--network", type=Network, required=True)
     parser.add_argument("--image", dest="images", type=Path, action="append", default=[])
-    parser.add_argument("--machine-network", type=int, required=True, help="descriptor of the machine's namespace")
+    parser.add_argument("--machine-network", type=int, required=True, help="descriptor of the host's network namespace")
     given = parser.parse_args()
     machine_network = Path(f"/proc/{os.getpid()}/fd/{given.machine_network}")
     arguments = Arguments(given.directory, dict(given.binaries), given.network, tuple(given.images), machine_network)
@@ -64,31 +63,31 @@ def _named_path(text: str) -> tuple[str, Path]:
 
 
 async def run(arguments: Arguments) -> None:
-    """Start everything and return when any part has ended, which is an error."""
-    _make_private(arguments.directory)
-    lay(arguments.network, arguments.machine_network)
+    """Start all servers, and raise when one of them exits."""
+    _mount_private(arguments.directory)
+    create_links(arguments.network, arguments.machine_network)
     servers = await _start(arguments)
     ended = [asyncio.ensure_future(server.ended()) for server in servers]
     await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
-    gone = [server for server, end in zip(servers, ended, strict=True) if end.done()]
-    raise TestbedError(f"{gone[0].name} has ended; the end of its log:\n{tail(gone[0].log)}")
+    exited = [server for server, end in zip(servers, ended, strict=True) if end.done()]
+    raise TestbedError(f"{exited[0].name} exited; the end of its log:\n{tail(exited[0].log)}")
 
 
 async def _start(arguments: Arguments) -> Sequence[Server]:
     binaries, directory, network = arguments.binaries, arguments.directory, arguments.network
     options = Options(controllers=True, scheduler=True, address=network.node)
     plane = ControlPlane(binaries, directory, options)
-    configuration = put(directory / "cni" / "10-pods.conflist", plugin_settings(network, directory / "leases").encode())
+    configuration = put(directory / "cni" / "10-pods.conflist", cni_config(network, directory / "leases").encode())
     containerd = Containerd(binaries["containerd"], directory / "containerd", configuration.parent)
-    await asyncio.gather(plane.start(), _with_images(containerd, arguments.images))
-    place = Place(plane, network, containerd.socket)
+    await asyncio.gather(plane.start(), _start_with_images(containerd, arguments.images))
+    context = NodeContext(plane, network, containerd.socket)
     node = [
-        Kubelet(binaries["kubelet"], directory / "kubelet", place),
-        KubeProxy(binaries["kube-proxy"], directory / "kube-proxy", place),
-        CoreDns(binaries["coredns"], directory / "coredns", network.node, plane.kubeconfig),
+        Kubelet(binaries["kubelet"], directory / "kubelet", context),
+        KubeProxy(binaries["kube-proxy"], directory / "kube-proxy", context),
+        CoreDns(binaries["coredns"], directory / "coredns", context),
     ]
     await asyncio.gather(*(server.start() for server in node))
-    await _node_is_ready(plane)
+    await _wait_node_ready(plane)
     facts = {
         "url": plane.url,
         "kubeconfig": plane.kubeconfig,
@@ -103,27 +102,27 @@ async def _start(arguments: Arguments) -> Sequence[Server]:
     return [*plane.servers, containerd, *node]
 
 
-async def _with_images(containerd: Containerd, images: Sequence[Path]) -> None:
+async def _start_with_images(containerd: Containerd, images: Sequence[Path]) -> None:
     await containerd.start()
     for image in images:
         await containerd.ctr("images", "import", str(image))
 
 
-async def _node_is_ready(plane: ControlPlane) -> None:
-    async def look() -> bool:
+async def _wait_node_ready(plane: ControlPlane) -> None:
+    async def is_ready() -> bool:
         nodes: list[dict[str, Any]] = (await plane.ask("GET", "/api/v1/nodes"))["items"]
         conditions = [each for node in nodes for each in node["status"].get("conditions", [])]
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    await until(look, within_s=_NODE_READY_WITHIN_S)
+    await until(is_ready, within_s=_NODE_READY_WITHIN_S)
 
 
-def _make_private(directory: Path) -> None:
-    """Put the cluster's own in place of what is the machine's; each mount names whose it is."""
+def _mount_private(directory: Path) -> None:
+    """Mount private directories and kernel settings over the host's; each mount's source names the cluster."""
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
-    for place in PRIVATE:
-        Path(place).mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", str(directory), place], check=True)
+    for target in PRIVATE:
+        Path(target).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", str(directory), target], check=True)
     for name, value in KERNEL_SETTINGS.items():
         file = put(directory / "kernel" / name, f"{value}\n".encode())
         subprocess.run(["mount", "--bind", str(file), f"/proc/sys/{name}"], check=True)

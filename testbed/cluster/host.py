@@ -1,4 +1,4 @@
-"""What a cluster needs of the machine: root, some of its programs, and those that are built for it."""
+"""What a cluster needs from the host (root, installed and built programs), and the host paths that a node writes to."""
 
 import os
 import shutil
@@ -9,6 +9,19 @@ from testbed.cri.containerd import PLUGINS
 from toolchain import debian
 from toolchain.errors import TestbedError
 
+PRIVATE = ("/run/containerd", "/run/netns", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
+"""Directories over which the cluster's mount namespace has an empty file system."""
+KERNEL_SETTINGS = {
+    "kernel/keys/root_maxbytes": 25_000_000,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+}
+"""Values below /proc/sys that kubelet would set host-wide; in the namespaces it reads them as already set."""
+CGROUP = "runtime-governor"
+"""The parent of all pods' cgroups in each hierarchy."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILT = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
@@ -27,13 +40,13 @@ _PACKAGES = {
 
 
 def require_root() -> None:
-    """Refuse to begin what cannot be done."""
+    """Raise unless this process runs as root."""
     if os.geteuid() != 0:
-        raise TestbedError("a real node needs root, for it makes namespaces, mounts and cgroups: run this as root")
+        raise TestbedError("a real node needs root to create namespaces, mounts and cgroups: run this as root")
 
 
 def programs(containerd: str = "containerd") -> dict[str, Path]:
-    """All programs of a cluster by name, found or built now; an error says what is missing."""
+    """Return a cluster's programs by name, built now if missing; raise if a package is not installed."""
     require_root()
     debian.require(package for program, package in _PACKAGES.items() if not shutil.which(program, path=PATH))
     found = recipes.provide([*_BUILT, containerd])

@@ -1,7 +1,7 @@
-"""What can be seen of clusters on a machine, to be compared before and after one.
+"""A snapshot of cluster resources on the host, compared before and after a cluster to find leaks.
 
-The network, mounts, cgroups and fixed places are looked at as a whole. Of processes and their namespaces only those
-count that have to do with one cluster's directory, for other processes come and go meanwhile.
+Network, mounts, cgroups and fixed paths are recorded completely. Processes and namespaces are recorded only if they
+refer to one cluster's directory, since unrelated processes come and go.
 """
 
 import os
@@ -9,30 +9,30 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.cluster.leftovers import cgroups
-from testbed.cluster.places import CGROUP, KERNEL_SETTINGS, PRIVATE
+from testbed.cluster.cleanup import cgroups
+from testbed.cluster.host import CGROUP, KERNEL_SETTINGS, PRIVATE
 
-Traces = frozenset[str]
-"""One line of text for each thing that was found."""
+Snapshot = frozenset[str]
+"""One line of text per resource."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 
 
-def look(state: Path) -> Traces:
-    """All that there is now, of the cluster with these files and at the places that any uses."""
+def take_snapshot(state: Path) -> Snapshot:
+    """Return the resources of the cluster with this state directory, and those at paths that any cluster uses."""
     return frozenset([*_network(), *_mounts(), *_cgroups(), *_files(state), *_settings(), *_processes(state)])
 
 
 def namespaces(state: Path) -> frozenset[str]:
-    """The namespaces in which that cluster's processes live, without the machine's own."""
+    """Return the namespaces of the cluster's processes, without the host's."""
     own = {_link(Path("/proc/self/ns") / kind) for kind in _NAMESPACES}
-    inhabited = {_link(process / "ns" / kind) for process in _of(state) for kind in _NAMESPACES}
-    return frozenset(inhabited - own - {""})
+    entered = {_link(process / "ns" / kind) for process in _cluster_processes(state) for kind in _NAMESPACES}
+    return frozenset(entered - own - {""})
 
 
-def inhabited(candidates: frozenset[str], since_boot_s: float) -> frozenset[str]:
-    """Those of the namespaces that a process lives in, has open or has mounted that was there at that time.
+def namespaces_in_use(candidates: frozenset[str], since_boot_s: float) -> frozenset[str]:
+    """Return the candidates that a process started before ``since_boot_s`` is in, has open or has mounted.
 
-    Later ones do not count: the kernel gives the numbers of namespaces that have ended to new ones.
+    Later processes are ignored: the kernel reuses the inode numbers of deleted namespaces.
     """
     found: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
@@ -60,8 +60,8 @@ def _cgroups() -> Iterator[str]:
 
 
 def _files(state: Path) -> Iterator[str]:
-    for place in (state, *map(Path, PRIVATE)):
-        yield from (f"file: {path}" for path in (place, *place.glob("*")) if path.exists())
+    for directory in (state, *map(Path, PRIVATE)):
+        yield from (f"file: {path}" for path in (directory, *directory.glob("*")) if path.exists())
 
 
 def _settings() -> Iterator[str]:
@@ -70,20 +70,20 @@ def _settings() -> Iterator[str]:
 
 
 def _processes(state: Path) -> Iterator[str]:
-    for process in _of(state):
+    for process in _cluster_processes(state):
         yield f"process: {process.name} {_text(process / 'cmdline').replace(chr(0), ' ')}"
 
 
-def _of(state: Path) -> Iterator[Path]:
-    """Processes that belong to the cluster: by their command, their cgroup, or what they have mounted."""
+def _cluster_processes(state: Path) -> Iterator[Path]:
+    """Yield the cluster's processes, recognized by command line, cgroup or mounts."""
     for process in Path("/proc").glob("[0-9]*"):
-        told = _text(process / "cmdline") + _text(process / "mountinfo")
-        if str(state) in told or f"/{CGROUP}/" in _text(process / "cgroup"):
+        described = _text(process / "cmdline") + _text(process / "mountinfo")
+        if str(state) in described or f"/{CGROUP}/" in _text(process / "cgroup"):
             yield process
 
 
 def _started(process: Path) -> float:
-    """Seconds since the machine's start; never, if it has gone."""
+    """Return a process's start in seconds since boot; infinity if it has exited."""
     fields = _text(process / "stat").rpartition(")")[2].split()
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields else float("inf")
 
@@ -96,7 +96,7 @@ def _children(directory: Path) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """What a file says; nothing if its process has gone."""
+    """Return a file's text; empty if its process has exited."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
