@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // so that a call may be compressed
+	_ "google.golang.org/grpc/encoding/gzip" // register the compressor
 	"google.golang.org/grpc/metadata"
 
 	"testbed/internal/frames"
@@ -19,32 +19,32 @@ import (
 	"testbed/internal/wire"
 )
 
-// Client has one connection, made when it is first needed and again whenever it was lost.
+// Client is a CRI client with one connection, which is dialled on demand and again whenever it is lost.
 type Client struct {
 	schema     *schema.Schema
-	watch      *frames.Watch
+	frames     *frames.Counter
 	connection *grpc.ClientConn
 	streams    streams
 }
 
 func newClient(socket string, window int) (*Client, error) {
-	client := &Client{schema: schema.CRI(), watch: frames.NewWatch(), streams: streams{all: map[string]*stream{}}}
+	client := &Client{schema: schema.CRI(), frames: frames.NewCounter(), streams: streams{all: map[string]*stream{}}}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		plain, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err != nil {
 			return nil, err
 		}
-		return client.watch.Connection(plain), nil
+		return client.frames.Connection(plain), nil
 	}
-	kubelets := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 3 * time.Second}
+	kubeletBackoff := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 3 * time.Second}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dial),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: kubelets, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: kubeletBackoff, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(wire.Codec{}),
-			grpc.MaxCallRecvMsgSize(wire.LargestMessage),
-			grpc.MaxCallSendMsgSize(wire.LargestMessage),
+			grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes),
+			grpc.MaxCallSendMsgSize(wire.MaxMessageBytes),
 		),
 	}
 	if window > 0 {
@@ -56,13 +56,13 @@ func newClient(socket string, window int) (*Client, error) {
 	return client, err
 }
 
-// Wanted is one call to be made.
-type Wanted struct {
-	// Method is a short name of CRI, or the path of any method whatever.
+// CallRequest is a call to be made.
+type CallRequest struct {
+	// Method is the short name of a CRI method, or the path of any method.
 	Method string `json:"method"`
-	// Package is that of CRI, in which a short name is looked for.
+	// Package is the CRI package of a short name.
 	Package string `json:"package,omitempty"`
-	// Request is the message as JSON; Raw is the message itself, or follows it.
+	// Request is the message as JSON; Raw is encoded bytes, appended to it.
 	Request      json.RawMessage `json:"request,omitempty"`
 	Raw          []byte          `json:"raw,omitempty"`
 	Metadata     wire.Values     `json:"metadata,omitempty"`
@@ -72,7 +72,7 @@ type Wanted struct {
 	WaitForReady bool            `json:"wait_for_ready,omitempty"`
 }
 
-// Reply is all that is known about a call that has ended.
+// Reply is the result of a call.
 type Reply struct {
 	wire.Status
 	Answer   json.RawMessage `json:"answer,omitempty"`
@@ -84,77 +84,77 @@ type Reply struct {
 	TookS    float64         `json:"took_s"`
 }
 
-const shownBytes = 1 << 20
+const maxReportedBytes = 1 << 20
 
-func (client *Client) call(wanted Wanted) (Reply, error) {
-	path, raw, err := client.prepare(wanted)
+func (client *Client) call(request CallRequest) (Reply, error) {
+	path, raw, err := client.prepare(request)
 	if err != nil {
 		return Reply{}, err
 	}
-	ctx, cancel, err := wanted.context()
+	ctx, cancel, err := request.context()
 	if err != nil {
 		return Reply{}, err
 	}
 	defer cancel()
 	var answer []byte
 	var headers, trailers metadata.MD
-	options := append(wanted.options(), grpc.Header(&headers), grpc.Trailer(&trailers))
+	options := append(request.options(), grpc.Header(&headers), grpc.Trailer(&trailers))
 	started := time.Now()
 	err = client.connection.Invoke(ctx, path, &raw, &answer, options...)
 	reply := Reply{
-		Status: wire.StatusOf(err), Headers: wire.Read(headers), Trailers: wire.Read(trailers),
+		Status: wire.StatusOf(err), Headers: wire.FromMetadata(headers), Trailers: wire.FromMetadata(trailers),
 		TookS: time.Since(started).Seconds(),
 	}
 	if err == nil {
-		reply.take(client, path, answer)
+		reply.setAnswer(client, path, answer)
 	}
 	return reply, nil
 }
 
-func (reply *Reply) take(client *Client, path string, answer []byte) {
+func (reply *Reply) setAnswer(client *Client, path string, answer []byte) {
 	digest := sha256.Sum256(answer)
 	reply.Size, reply.SHA256 = len(answer), hex.EncodeToString(digest[:])
-	if len(answer) > shownBytes {
+	if len(answer) > maxReportedBytes {
 		return
 	}
 	reply.Raw = answer
 	if method := client.schema.Find(path); method != nil {
-		reply.Answer, _ = schema.Decode(method.Output(), answer) // what cannot be decoded is shown raw
+		reply.Answer, _ = schema.Decode(method.Output(), answer) // undecodable answers are reported raw
 	}
 }
 
-// prepare gives the path and the message of a call.
-func (client *Client) prepare(wanted Wanted) (string, []byte, error) {
-	path, err := client.schema.Path(wanted.Method, wanted.Package)
+// prepare returns the path and the encoded message of a call.
+func (client *Client) prepare(request CallRequest) (string, []byte, error) {
+	path, err := client.schema.Path(request.Method, request.Package)
 	if err != nil {
 		return "", nil, err
 	}
 	method := client.schema.Find(path)
 	if method == nil {
-		return path, wanted.Raw, nil
+		return path, request.Raw, nil
 	}
-	encoded, err := schema.Encode(method.Input(), wanted.Request)
-	return path, append(encoded, wanted.Raw...), err
+	encoded, err := schema.Encode(method.Input(), request.Request)
+	return path, append(encoded, request.Raw...), err
 }
 
-func (wanted *Wanted) context() (context.Context, context.CancelFunc, error) {
-	values, err := wanted.Metadata.Metadata()
+func (request *CallRequest) context() (context.Context, context.CancelFunc, error) {
+	values, err := request.Metadata.Metadata()
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(context.Background(), values))
-	if wanted.DeadlineS > 0 {
-		ctx, cancel = context.WithTimeout(ctx, seconds(wanted.DeadlineS))
+	if request.DeadlineS > 0 {
+		ctx, cancel = context.WithTimeout(ctx, seconds(request.DeadlineS))
 	}
-	if wanted.CancelAfterS > 0 {
-		time.AfterFunc(seconds(wanted.CancelAfterS), cancel)
+	if request.CancelAfterS > 0 {
+		time.AfterFunc(seconds(request.CancelAfterS), cancel)
 	}
 	return ctx, cancel, err
 }
 
-func (wanted *Wanted) options() []grpc.CallOption {
-	options := []grpc.CallOption{grpc.WaitForReady(wanted.WaitForReady)}
-	if wanted.Compressor != "" {
-		options = append(options, grpc.UseCompressor(wanted.Compressor))
+func (request *CallRequest) options() []grpc.CallOption {
+	options := []grpc.CallOption{grpc.WaitForReady(request.WaitForReady)}
+	if request.Compressor != "" {
+		options = append(options, grpc.UseCompressor(request.Compressor))
 	}
 	return options
 }
 
-func seconds(given float64) time.Duration { return time.Duration(given * float64(time.Second)) }
+func seconds(value float64) time.Duration { return time.Duration(value * float64(time.Second)) }

@@ -11,14 +11,14 @@ import (
 	"testbed/internal/wire"
 )
 
-// WantedRepetition is a call to be made many times, so many at once. In its request {n} is the number of the call.
-type WantedRepetition struct {
-	Wanted
+// RepetitionRequest is a call to be repeated concurrently. {n} in its request is replaced by the number of the call.
+type RepetitionRequest struct {
+	CallRequest
 	Count  int `json:"count"`
 	AtOnce int `json:"at_once"`
 }
 
-// Repetition is how long the calls took.
+// Repetition is the statuses and latencies of the repeated calls.
 type Repetition struct {
 	Statuses map[string]int `json:"statuses"`
 	TookS    float64        `json:"took_s"`
@@ -30,54 +30,54 @@ type Repetition struct {
 	MaxS     float64        `json:"max_s"`
 }
 
-func (client *Client) repeat(wanted WantedRepetition) (Repetition, error) {
-	path, requests, err := client.numbered(wanted)
+func (client *Client) repeat(request RepetitionRequest) (Repetition, error) {
+	path, requests, err := client.numbered(request)
 	if err != nil {
 		return Repetition{}, err
 	}
-	tookS := make([]float64, wanted.Count)
-	statuses := make([]string, wanted.Count)
+	tookS := make([]float64, request.Count)
+	statuses := make([]string, request.Count)
 	started := time.Now()
-	atOnce(wanted.AtOnce, wanted.Count, func(i int) {
-		ctx, cancel, _ := wanted.context() // that its metadata is right was seen when the requests were prepared
+	atOnce(request.AtOnce, request.Count, func(i int) {
+		ctx, cancel, _ := request.context() // numbered has checked the metadata
 		defer cancel()
 		var answer []byte
-		begun := time.Now()
-		err := client.connection.Invoke(ctx, path, &requests[i], &answer, wanted.options()...)
-		tookS[i], statuses[i] = time.Since(begun).Seconds(), wire.StatusOf(err).Code
+		callStarted := time.Now()
+		err := client.connection.Invoke(ctx, path, &requests[i], &answer, request.options()...)
+		tookS[i], statuses[i] = time.Since(callStarted).Seconds(), wire.StatusOf(err).Code
 	})
 	return summarise(tookS, statuses, time.Since(started)), nil
 }
 
-// numbered encodes all requests, before any time is taken.
-func (client *Client) numbered(wanted WantedRepetition) (string, [][]byte, error) {
-	if wanted.Count < 1 || wanted.AtOnce < 1 {
-		return "", nil, fmt.Errorf("at least one call is made, not %d, %d at once", wanted.Count, wanted.AtOnce)
+// numbered encodes all requests in advance, so that encoding is not measured.
+func (client *Client) numbered(request RepetitionRequest) (string, [][]byte, error) {
+	if request.Count < 1 || request.AtOnce < 1 {
+		return "", nil, fmt.Errorf("count and at_once must be at least 1, got %d and %d", request.Count, request.AtOnce)
 	}
-	if _, err := wanted.Metadata.Metadata(); err != nil {
+	if _, err := request.Metadata.Metadata(); err != nil {
 		return "", nil, err
 	}
-	path, first, err := client.prepare(wanted.Wanted)
-	requests := make([][]byte, wanted.Count)
-	text := string(wanted.Request)
+	path, first, err := client.prepare(request.CallRequest)
+	requests := make([][]byte, request.Count)
+	text := string(request.Request)
 	for i := range requests {
 		requests[i] = first
 		if strings.Contains(text, "{n}") && err == nil {
-			wanted.Request = []byte(strings.ReplaceAll(text, "{n}", fmt.Sprint(i)))
-			_, requests[i], err = client.prepare(wanted.Wanted)
+			request.Request = []byte(strings.ReplaceAll(text, "{n}", fmt.Sprint(i)))
+			_, requests[i], err = client.prepare(request.CallRequest)
 		}
 	}
 	return path, requests, err
 }
 
-// atOnce does something for each number, so many of them at a time.
-func atOnce(workers, count int, act func(int)) {
+// atOnce calls work for each number with the given concurrency.
+func atOnce(workers, count int, work func(int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
-				act(i)
+				work(i)
 			}
 		})
 	}

@@ -12,9 +12,9 @@ import (
 	"testbed/internal/wire"
 )
 
-// WantedStorm is everything at once on one connection: a stream of events, creates of several kinds, and long lists.
-type WantedStorm struct {
-	// Request creates a container; {name} in it is the kind and number, {padding} a text of the kind's length.
+// StormRequest is a load test on one connection: an event stream, creates of several kinds, and long lists, all at once.
+type StormRequest struct {
+	// Request creates a container; {name} is replaced by kind and number, {padding} by a text of the kind's length.
 	Request   json.RawMessage `json:"request"`
 	Package   string          `json:"package,omitempty"`
 	Kinds     []Kind          `json:"kinds"`
@@ -25,71 +25,71 @@ type WantedStorm struct {
 	DeadlineS float64         `json:"deadline_s"`
 }
 
-// Kind is what some of the creates have in common. They take turns.
+// Kind is a variant of the creates. Kinds alternate.
 type Kind struct {
 	Name         string  `json:"name"`
 	PaddingBytes int     `json:"padding_bytes,omitempty"`
 	CancelAfterS float64 `json:"cancel_after_s,omitempty"`
 }
 
-// Storm is what came of it.
+// Storm is the result of a StormRequest.
 type Storm struct {
-	// Creates are the statuses by kind, Messages the different texts that came with them.
+	// Creates counts statuses by kind; Messages are the distinct status messages.
 	Creates  map[string]map[string]int `json:"creates"`
 	Messages map[string][]string       `json:"messages"`
 	Lists    map[string]int            `json:"lists"`
-	// ListSizes says how often a list had which size.
+	// ListSizes counts lists by size.
 	ListSizes map[int]int `json:"list_sizes"`
 	Events    int         `json:"events"`
-	// EventsEnded is empty if the events came until nobody wanted them any more.
+	// EventsEnded is nil if the event stream lasted until it was cancelled.
 	EventsEnded *wire.Status  `json:"events_ended"`
 	TookS       float64       `json:"took_s"`
 	Wire        frames.Report `json:"wire"`
 }
 
-const shownMessages = 5
+const maxMessages = 5
 
-func (client *Client) storm(wanted WantedStorm) (Storm, error) {
-	seen := &weather{storm: Storm{
+func (client *Client) storm(request StormRequest) (Storm, error) {
+	seen := &collector{storm: Storm{
 		Creates: map[string]map[string]int{}, Messages: map[string][]string{},
 		Lists: map[string]int{}, ListSizes: map[int]int{},
 	}}
-	if len(wanted.Kinds) == 0 {
-		return Storm{}, fmt.Errorf("there must be a kind of creates")
+	if len(request.Kinds) == 0 {
+		return Storm{}, fmt.Errorf("kinds must not be empty")
 	}
-	if _, _, err := client.prepare(wanted.create(0)); err != nil {
+	if _, _, err := client.prepare(request.create(0)); err != nil {
 		return Storm{}, err
 	}
 	started := time.Now()
-	events, err := client.start(WantedStream{Wanted: Wanted{Method: "GetContainerEvents", Package: wanted.Package}})
+	events, err := client.start(StreamRequest{CallRequest: CallRequest{Method: "GetContainerEvents", Package: request.Package}})
 	if err != nil {
 		return Storm{}, err
 	}
-	client.rage(wanted, seen)
-	lasting := events.seen()
+	client.run(request, seen)
+	beforeCancel := events.snapshot()
 	events.cancel()
 	<-events.ended
-	seen.storm.Events, seen.storm.EventsEnded = events.seen().Count, lasting.Status
-	seen.storm.TookS, seen.storm.Wire = time.Since(started).Seconds(), client.watch.Report()
+	seen.storm.Events, seen.storm.EventsEnded = events.snapshot().Count, beforeCancel.Status
+	seen.storm.TookS, seen.storm.Wire = time.Since(started).Seconds(), client.frames.Report()
 	return seen.storm, nil
 }
 
-// rage makes all creates while lists are read all the time, and at least as often as wanted.
-func (client *Client) rage(wanted WantedStorm, seen *weather) {
+// run makes all creates while listing continuously, at least as often as requested.
+func (client *Client) run(request StormRequest, seen *collector) {
 	var listed atomic.Int64
 	var created atomic.Bool
 	var both sync.WaitGroup
 	both.Go(func() {
-		atOnce(wanted.AtOnce, wanted.Creates, func(i int) {
-			reply, _ := client.call(wanted.create(i)) // that a request can be made was seen before
-			seen.created(wanted.kind(i).Name, reply)
+		atOnce(request.AtOnce, request.Creates, func(i int) {
+			reply, _ := client.call(request.create(i)) // storm has checked the request
+			seen.created(request.kind(i).Name, reply)
 		})
 		created.Store(true)
 	})
-	for range wanted.ListsOnce {
+	for range request.ListsOnce {
 		both.Go(func() {
-			for !created.Load() || listed.Load() < int64(wanted.Lists) {
-				list := Wanted{Method: "ListContainers", Package: wanted.Package, DeadlineS: wanted.DeadlineS}
+			for !created.Load() || listed.Load() < int64(request.Lists) {
+				list := CallRequest{Method: "ListContainers", Package: request.Package, DeadlineS: request.DeadlineS}
 				reply, _ := client.call(list)
 				seen.listed(reply)
 				listed.Add(1)
@@ -99,27 +99,27 @@ func (client *Client) rage(wanted WantedStorm, seen *weather) {
 	both.Wait()
 }
 
-func (wanted *WantedStorm) kind(i int) Kind { return wanted.Kinds[i%len(wanted.Kinds)] }
+func (request *StormRequest) kind(i int) Kind { return request.Kinds[i%len(request.Kinds)] }
 
-func (wanted *WantedStorm) create(i int) Wanted {
-	kind := wanted.kind(i)
+func (request *StormRequest) create(i int) CallRequest {
+	kind := request.kind(i)
 	changes := strings.NewReplacer(
 		"{name}", fmt.Sprintf("%s-%d", kind.Name, i),
 		"{padding}", strings.Repeat("x", kind.PaddingBytes),
 	)
-	return Wanted{
-		Method: "CreateContainer", Package: wanted.Package, Request: []byte(changes.Replace(string(wanted.Request))),
-		DeadlineS: wanted.DeadlineS, CancelAfterS: kind.CancelAfterS,
+	return CallRequest{
+		Method: "CreateContainer", Package: request.Package, Request: []byte(changes.Replace(string(request.Request))),
+		DeadlineS: request.DeadlineS, CancelAfterS: kind.CancelAfterS,
 	}
 }
 
-// weather is a storm while it lasts.
-type weather struct {
+// collector collects the results of a storm.
+type collector struct {
 	mutex sync.Mutex
 	storm Storm
 }
 
-func (seen *weather) created(kind string, reply Reply) {
+func (seen *collector) created(kind string, reply Reply) {
 	seen.mutex.Lock()
 	defer seen.mutex.Unlock()
 	if seen.storm.Creates[kind] == nil {
@@ -132,12 +132,12 @@ func (seen *weather) created(kind string, reply Reply) {
 			return
 		}
 	}
-	if reply.Message != "" && len(texts) < shownMessages {
+	if reply.Message != "" && len(texts) < maxMessages {
 		seen.storm.Messages[kind] = append(texts, reply.Message)
 	}
 }
 
-func (seen *weather) listed(reply Reply) {
+func (seen *collector) listed(reply Reply) {
 	seen.mutex.Lock()
 	defer seen.mutex.Unlock()
 	seen.storm.Lists[reply.Code]++

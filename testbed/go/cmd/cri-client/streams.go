@@ -18,20 +18,20 @@ import (
 
 var anyStream = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-// WantedStream is a call with any number of answers, and of messages after the first one.
-type WantedStream struct {
-	Wanted
+// StreamRequest is a streaming call; More are its messages after the first one.
+type StreamRequest struct {
+	CallRequest
 	More [][]byte `json:"more,omitempty"`
 }
 
-// Opened names a stream.
-type Opened struct {
+// StreamNumber identifies a stream.
+type StreamNumber struct {
 	Number int `json:"number"`
 }
 
-// Progress is what has come until now.
+// Progress is what a stream has received so far.
 type Progress struct {
-	// Status is empty while the stream lasts.
+	// Status is nil while the stream is open.
 	Status   *wire.Status      `json:"status"`
 	Count    int               `json:"count"`
 	Size     int               `json:"size"`
@@ -54,34 +54,34 @@ type stream struct {
 	ended    chan struct{}
 }
 
-func (client *Client) open(wanted WantedStream) (Opened, error) {
-	opened, err := client.start(wanted)
+func (client *Client) open(request StreamRequest) (StreamNumber, error) {
+	opened, err := client.start(request)
 	if err != nil {
-		return Opened{}, err
+		return StreamNumber{}, err
 	}
 	client.streams.mutex.Lock()
 	defer client.streams.mutex.Unlock()
 	number := len(client.streams.all) + 1
 	client.streams.all[strconv.Itoa(number)] = opened
-	return Opened{Number: number}, nil
+	return StreamNumber{Number: number}, nil
 }
 
-func (client *Client) start(wanted WantedStream) (*stream, error) {
-	path, raw, err := client.prepare(wanted.Wanted)
+func (client *Client) start(request StreamRequest) (*stream, error) {
+	path, raw, err := client.prepare(request.CallRequest)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel, err := wanted.context()
+	ctx, cancel, err := request.context()
 	if err != nil {
 		return nil, err
 	}
 	opened := &stream{method: client.schema.Find(path), cancel: cancel, ended: make(chan struct{})}
-	calls, err := client.connection.NewStream(ctx, anyStream, path, wanted.options()...)
+	calls, err := client.connection.NewStream(ctx, anyStream, path, request.options()...)
 	if err != nil {
 		opened.end(err)
 		return opened, nil
 	}
-	go opened.send(calls, append([][]byte{raw}, wanted.More...))
+	go opened.send(calls, append([][]byte{raw}, request.More...))
 	go opened.receive(calls)
 	return opened, nil
 }
@@ -89,7 +89,7 @@ func (client *Client) start(wanted WantedStream) (*stream, error) {
 func (opened *stream) send(calls grpc.ClientStream, messages [][]byte) {
 	for _, each := range messages {
 		if calls.SendMsg(&each) != nil {
-			return // why is what the receiver hears
+			return // receive reports the error
 		}
 	}
 	_ = calls.CloseSend()
@@ -101,7 +101,7 @@ func (opened *stream) receive(calls grpc.ClientStream) {
 		if err := calls.RecvMsg(&raw); err != nil {
 			headers, _ := calls.Header()
 			opened.mutex.Lock()
-			opened.progress.Headers, opened.progress.Trailers = wire.Read(headers), wire.Read(calls.Trailer())
+			opened.progress.Headers, opened.progress.Trailers = wire.FromMetadata(headers), wire.FromMetadata(calls.Trailer())
 			opened.mutex.Unlock()
 			opened.end(err)
 			return
@@ -109,7 +109,7 @@ func (opened *stream) receive(calls grpc.ClientStream) {
 		opened.mutex.Lock()
 		opened.progress.Count++
 		opened.progress.Size += len(raw)
-		if opened.progress.Size <= shownBytes {
+		if opened.progress.Size <= maxReportedBytes {
 			opened.progress.Raw = append(opened.progress.Raw, raw)
 		}
 		opened.mutex.Unlock()
@@ -128,18 +128,18 @@ func (opened *stream) end(err error) {
 	close(opened.ended)
 }
 
-// seen is what has come, decoded if that is known.
-func (opened *stream) seen() Progress {
+// snapshot returns what was received, decoded if the method is known.
+func (opened *stream) snapshot() Progress {
 	opened.mutex.Lock()
 	defer opened.mutex.Unlock()
-	seen := opened.progress
+	progress := opened.progress
 	if opened.method != nil {
-		seen.Answers = make([]json.RawMessage, len(seen.Raw))
-		for i, raw := range seen.Raw {
-			seen.Answers[i], _ = schema.Decode(opened.method.Output(), raw)
+		progress.Answers = make([]json.RawMessage, len(progress.Raw))
+		for i, raw := range progress.Raw {
+			progress.Answers[i], _ = schema.Decode(opened.method.Output(), raw)
 		}
 	}
-	return seen
+	return progress
 }
 
 func (client *Client) find(number string) (*stream, error) {
@@ -148,7 +148,7 @@ func (client *Client) find(number string) (*stream, error) {
 	if found := client.streams.all[number]; found != nil {
 		return found, nil
 	}
-	return nil, fmt.Errorf("there is no stream %s", number)
+	return nil, fmt.Errorf("no stream %s", number)
 }
 
 func (client *Client) progress(number string) (Progress, error) {
@@ -156,10 +156,10 @@ func (client *Client) progress(number string) (Progress, error) {
 	if err != nil {
 		return Progress{}, err
 	}
-	return found.seen(), nil
+	return found.snapshot(), nil
 }
 
-// end cancels a stream, if it has not ended, and tells all about it.
+// end cancels a stream if it is open and returns its result.
 func (client *Client) end(number string) (Progress, error) {
 	found, err := client.find(number)
 	if err != nil {
@@ -167,5 +167,5 @@ func (client *Client) end(number string) (Progress, error) {
 	}
 	found.cancel()
 	<-found.ended
-	return found.seen(), nil
+	return found.snapshot(), nil
 }

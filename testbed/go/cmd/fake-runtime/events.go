@@ -10,46 +10,46 @@ import (
 	"testbed/internal/peer"
 )
 
-const unreadEvents = 4096
+const maxUnreadEvents = 4096
 
-// Events go to everybody who listens when they happen. Who does not keep up loses some, as with a real runtime.
+// Events publishes container events to all subscribers. A slow subscriber loses events, as with a real runtime.
 type Events struct {
-	mutex     sync.Mutex
-	listeners map[chan []byte]bool
+	mutex       sync.Mutex
+	subscribers map[chan []byte]bool
 }
 
-func (events *Events) tell(id string, kind runtime.ContainerEventType) {
+func (events *Events) publish(id string, kind runtime.ContainerEventType) {
 	raw, _ := proto.Marshal(&runtime.ContainerEventResponse{
 		ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano(),
 	})
 	events.mutex.Lock()
 	defer events.mutex.Unlock()
-	for listener := range events.listeners {
+	for subscriber := range events.subscribers {
 		select {
-		case listener <- raw:
+		case subscriber <- raw:
 		default:
 		}
 	}
 }
 
 func (events *Events) send(call *peer.Call) error {
-	listener := make(chan []byte, unreadEvents)
+	subscriber := make(chan []byte, maxUnreadEvents)
 	events.mutex.Lock()
-	events.listeners[listener] = true
+	events.subscribers[subscriber] = true
 	events.mutex.Unlock()
 	defer func() {
 		events.mutex.Lock()
 		defer events.mutex.Unlock()
-		delete(events.listeners, listener)
+		delete(events.subscribers, subscriber)
 	}()
 	for {
 		select {
-		case raw := <-listener:
+		case raw := <-subscriber:
 			if err := call.Send(raw); err != nil {
 				return err
 			}
 		case <-call.Context().Done():
-			return call.GivenUp()
+			return call.ContextError()
 		}
 	}
 }

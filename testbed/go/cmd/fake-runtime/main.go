@@ -1,7 +1,6 @@
-// fake-runtime is a container runtime that runs nothing: it answers at once, from memory.
+// fake-runtime is a container runtime that runs nothing and answers immediately from its own state.
 //
-// It is there to see exactly what a runtime is sent, and to measure what stands before it. That a real runtime
-// understands the same is tested with a real one.
+// It records exactly what a runtime receives, and serves to measure proxies in front of it. Other tests use a real one.
 package main
 
 import (
@@ -18,37 +17,37 @@ import (
 	"testbed/internal/schema"
 )
 
-// Any method of this service sends back every message as it comes.
+// Every method of this service echoes each message.
 const echoService = "/testbed.Echo/"
 
 func main() {
-	memory := newMemory()
-	log.Fatal(peer.Main(schema.CRI(), memory.answer, memory.control))
+	state := newState()
+	log.Fatal(peer.Main(schema.CRI(), state.answer, state.control))
 }
 
-// Exit names a container that shall end by itself.
+// Exit names a container that exits.
 type Exit struct {
 	ContainerID string `json:"container_id"`
 }
 
-func (memory *Memory) control(mux *http.ServeMux) {
-	control.Handle(mux, "POST /exits", func(_ *http.Request, exit Exit) (control.Nothing, error) {
-		return control.Nothing{}, memory.exit(exit.ContainerID)
+func (state *State) control(mux *http.ServeMux) {
+	control.Handle(mux, "POST /exits", func(_ *http.Request, exit Exit) (control.Empty, error) {
+		return control.Empty{}, state.exit(exit.ContainerID)
 	})
 }
 
-func (memory *Memory) answer(call *peer.Call) error {
+func (state *State) answer(call *peer.Call) error {
 	switch {
 	case strings.HasPrefix(call.Path, echoService):
 		return echo(call)
 	case call.Method() == "GetContainerEvents":
-		return memory.events.send(call)
+		return state.events.send(call)
 	}
-	act, known := methods[call.Method()]
+	handle, known := methods[call.Method()]
 	if !known {
 		return call.Unimplemented()
 	}
-	answer, err := act(memory, call)
+	answer, err := handle(state, call)
 	if err != nil {
 		return err
 	}

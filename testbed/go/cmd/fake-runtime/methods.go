@@ -13,46 +13,46 @@ import (
 
 const streamingURL = "http://127.0.0.1:1/stream/token"
 
-var methods = map[string]func(*Memory, *peer.Call) (proto.Message, error){
+var methods = map[string]func(*State, *peer.Call) (proto.Message, error){
 	"Version":                   version,
-	"Status":                    doing((*Memory).readiness),
-	"RunPodSandbox":             doing((*Memory).runPodSandbox),
-	"StopPodSandbox":            doing((*Memory).stopPodSandbox),
-	"RemovePodSandbox":          doing((*Memory).removePodSandbox),
-	"PodSandboxStatus":          doing((*Memory).podSandboxStatus),
-	"ListPodSandbox":            doing((*Memory).listPodSandbox),
-	"UpdatePodSandboxResources": doing((*Memory).updatePodSandboxResources),
-	"CreateContainer":           doing((*Memory).createContainer),
-	"StartContainer":            doing((*Memory).startContainer),
-	"StopContainer":             doing((*Memory).stopContainer),
-	"RemoveContainer":           doing((*Memory).removeContainer),
-	"ContainerStatus":           doing((*Memory).containerStatus),
-	"ListContainers":            doing((*Memory).listContainers),
-	"UpdateContainerResources":  doing((*Memory).updateContainerResources),
-	"Exec":                      doing((*Memory).exec),
-	"Attach":                    doing((*Memory).attach),
-	"PortForward":               doing((*Memory).portForward),
-	"ListImages":                doing((*Memory).listImages),
-	"ImageStatus":               doing((*Memory).imageStatus),
+	"Status":                    unary((*State).readiness),
+	"RunPodSandbox":             unary((*State).runPodSandbox),
+	"StopPodSandbox":            unary((*State).stopPodSandbox),
+	"RemovePodSandbox":          unary((*State).removePodSandbox),
+	"PodSandboxStatus":          unary((*State).podSandboxStatus),
+	"ListPodSandbox":            unary((*State).listPodSandbox),
+	"UpdatePodSandboxResources": unary((*State).updatePodSandboxResources),
+	"CreateContainer":           unary((*State).createContainer),
+	"StartContainer":            unary((*State).startContainer),
+	"StopContainer":             unary((*State).stopContainer),
+	"RemoveContainer":           unary((*State).removeContainer),
+	"ContainerStatus":           unary((*State).containerStatus),
+	"ListContainers":            unary((*State).listContainers),
+	"UpdateContainerResources":  unary((*State).updateContainerResources),
+	"Exec":                      unary((*State).exec),
+	"Attach":                    unary((*State).attach),
+	"PortForward":               unary((*State).portForward),
+	"ListImages":                unary((*State).listImages),
+	"ImageStatus":               unary((*State).imageStatus),
 }
 
-// doing decodes the request and lets one call at a time see the memory.
-func doing[Wanted any, Request interface {
-	*Wanted
+// unary returns a handler that decodes the request and calls method with the state locked.
+func unary[Message any, Request interface {
+	*Message
 	proto.Message
-}, Given proto.Message](act func(*Memory, Request) (Given, error)) func(*Memory, *peer.Call) (proto.Message, error) {
-	return func(memory *Memory, call *peer.Call) (proto.Message, error) {
-		request := Request(new(Wanted))
+}, Response proto.Message](method func(*State, Request) (Response, error)) func(*State, *peer.Call) (proto.Message, error) {
+	return func(state *State, call *peer.Call) (proto.Message, error) {
+		request := Request(new(Message))
 		if err := proto.Unmarshal(call.Request, request); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
-		memory.mutex.Lock()
-		defer memory.mutex.Unlock()
-		return act(memory, request)
+		state.mutex.Lock()
+		defer state.mutex.Unlock()
+		return method(state, request)
 	}
 }
 
-func version(_ *Memory, call *peer.Call) (proto.Message, error) {
+func version(_ *State, call *peer.Call) (proto.Message, error) {
 	api := "v1"
 	if strings.HasPrefix(call.Path, "/runtime.v1alpha2.") {
 		api = "v1alpha2"
@@ -62,67 +62,67 @@ func version(_ *Memory, call *peer.Call) (proto.Message, error) {
 	}, nil
 }
 
-func (memory *Memory) readiness(*runtime.StatusRequest) (*runtime.StatusResponse, error) {
+func (state *State) readiness(*runtime.StatusRequest) (*runtime.StatusResponse, error) {
 	conditions := []*runtime.RuntimeCondition{
 		{Type: runtime.RuntimeReady, Status: true}, {Type: runtime.NetworkReady, Status: true},
 	}
 	return &runtime.StatusResponse{Status: &runtime.RuntimeStatus{Conditions: conditions}}, nil
 }
 
-func (memory *Memory) runPodSandbox(request *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {
-	new := &sandbox{
-		id: memory.newID(), config: request.GetConfig(), handler: request.GetRuntimeHandler(), createdAt: now(),
+func (state *State) runPodSandbox(request *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {
+	created := &sandbox{
+		id: state.newID(), config: request.GetConfig(), handler: request.GetRuntimeHandler(), createdAt: now(),
 	}
-	memory.sandboxes.add(new.id, new)
-	memory.events.tell(new.id, runtime.ContainerEventType_CONTAINER_CREATED_EVENT)
-	memory.events.tell(new.id, runtime.ContainerEventType_CONTAINER_STARTED_EVENT)
-	return &runtime.RunPodSandboxResponse{PodSandboxId: new.id}, nil
+	state.sandboxes.add(created.id, created)
+	state.events.publish(created.id, runtime.ContainerEventType_CONTAINER_CREATED_EVENT)
+	state.events.publish(created.id, runtime.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &runtime.RunPodSandboxResponse{PodSandboxId: created.id}, nil
 }
 
-func (memory *Memory) stopPodSandbox(request *runtime.StopPodSandboxRequest) (*runtime.StopPodSandboxResponse, error) {
-	if found, err := memory.sandboxes.find(request.GetPodSandboxId()); err == nil {
+func (state *State) stopPodSandbox(request *runtime.StopPodSandboxRequest) (*runtime.StopPodSandboxResponse, error) {
+	if found, err := state.sandboxes.find(request.GetPodSandboxId()); err == nil {
 		found.state = runtime.PodSandboxState_SANDBOX_NOTREADY
-		for _, each := range memory.containers.byID {
+		for _, each := range state.containers.byID {
 			if each.sandboxID == found.id {
-				memory.become(each, runtime.ContainerState_CONTAINER_EXITED)
+				state.setState(each, runtime.ContainerState_CONTAINER_EXITED)
 			}
 		}
-		memory.events.tell(found.id, runtime.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		state.events.publish(found.id, runtime.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return &runtime.StopPodSandboxResponse{}, nil
 }
 
-func (memory *Memory) removePodSandbox(
+func (state *State) removePodSandbox(
 	request *runtime.RemovePodSandboxRequest,
 ) (*runtime.RemovePodSandboxResponse, error) {
-	if found, err := memory.sandboxes.find(request.GetPodSandboxId()); err == nil {
-		for _, id := range append([]string{}, memory.containers.ids...) {
-			if memory.containers.byID[id].sandboxID == found.id {
-				memory.containers.remove(id)
+	if found, err := state.sandboxes.find(request.GetPodSandboxId()); err == nil {
+		for _, id := range append([]string{}, state.containers.ids...) {
+			if state.containers.byID[id].sandboxID == found.id {
+				state.containers.remove(id)
 			}
 		}
-		memory.sandboxes.remove(found.id)
-		memory.events.tell(found.id, runtime.ContainerEventType_CONTAINER_DELETED_EVENT)
+		state.sandboxes.remove(found.id)
+		state.events.publish(found.id, runtime.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return &runtime.RemovePodSandboxResponse{}, nil
 }
 
-func (memory *Memory) podSandboxStatus(
+func (state *State) podSandboxStatus(
 	request *runtime.PodSandboxStatusRequest,
 ) (*runtime.PodSandboxStatusResponse, error) {
-	found, err := memory.sandboxes.find(request.GetPodSandboxId())
+	found, err := state.sandboxes.find(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	info, err := verbose(request.GetVerbose(), map[string]any{"config": found.config})
+	info, err := verboseInfo(request.GetVerbose(), map[string]any{"config": found.config})
 	return &runtime.PodSandboxStatusResponse{Status: found.status(), Info: info}, err
 }
 
-func (memory *Memory) listPodSandbox(request *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+func (state *State) listPodSandbox(request *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
 	listed := &runtime.ListPodSandboxResponse{}
 	filter := request.GetFilter()
-	for _, id := range memory.sandboxes.ids {
-		one := memory.sandboxes.byID[id]
+	for _, id := range state.sandboxes.ids {
+		one := state.sandboxes.byID[id]
 		if strings.HasPrefix(id, filter.GetId()) && (filter.GetState() == nil || filter.GetState().GetState() == one.state) {
 			listed.Items = append(listed.Items, one.listed())
 		}
@@ -130,10 +130,10 @@ func (memory *Memory) listPodSandbox(request *runtime.ListPodSandboxRequest) (*r
 	return listed, nil
 }
 
-func (memory *Memory) updatePodSandboxResources(
+func (state *State) updatePodSandboxResources(
 	request *runtime.UpdatePodSandboxResourcesRequest,
 ) (*runtime.UpdatePodSandboxResourcesResponse, error) {
-	found, err := memory.sandboxes.find(request.GetPodSandboxId())
+	found, err := state.sandboxes.find(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -143,62 +143,62 @@ func (memory *Memory) updatePodSandboxResources(
 	return &runtime.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-func (memory *Memory) createContainer(
+func (state *State) createContainer(
 	request *runtime.CreateContainerRequest,
 ) (*runtime.CreateContainerResponse, error) {
-	in, err := memory.sandboxes.find(request.GetPodSandboxId())
+	in, err := state.sandboxes.find(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	new := &container{id: memory.newID(), sandboxID: in.id, config: request.GetConfig(), createdAt: now()}
-	memory.containers.add(new.id, new)
-	memory.events.tell(new.id, runtime.ContainerEventType_CONTAINER_CREATED_EVENT)
-	return &runtime.CreateContainerResponse{ContainerId: new.id}, nil
+	created := &container{id: state.newID(), sandboxID: in.id, config: request.GetConfig(), createdAt: now()}
+	state.containers.add(created.id, created)
+	state.events.publish(created.id, runtime.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return &runtime.CreateContainerResponse{ContainerId: created.id}, nil
 }
 
-func (memory *Memory) startContainer(request *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
-	found, err := memory.containers.find(request.GetContainerId())
+func (state *State) startContainer(request *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
+	found, err := state.containers.find(request.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	memory.become(found, runtime.ContainerState_CONTAINER_RUNNING)
+	state.setState(found, runtime.ContainerState_CONTAINER_RUNNING)
 	return &runtime.StartContainerResponse{}, nil
 }
 
-func (memory *Memory) stopContainer(request *runtime.StopContainerRequest) (*runtime.StopContainerResponse, error) {
-	if found, err := memory.containers.find(request.GetContainerId()); err == nil {
-		memory.become(found, runtime.ContainerState_CONTAINER_EXITED)
+func (state *State) stopContainer(request *runtime.StopContainerRequest) (*runtime.StopContainerResponse, error) {
+	if found, err := state.containers.find(request.GetContainerId()); err == nil {
+		state.setState(found, runtime.ContainerState_CONTAINER_EXITED)
 	}
 	return &runtime.StopContainerResponse{}, nil
 }
 
-func (memory *Memory) removeContainer(
+func (state *State) removeContainer(
 	request *runtime.RemoveContainerRequest,
 ) (*runtime.RemoveContainerResponse, error) {
-	if found, err := memory.containers.find(request.GetContainerId()); err == nil {
-		memory.containers.remove(found.id)
-		memory.events.tell(found.id, runtime.ContainerEventType_CONTAINER_DELETED_EVENT)
+	if found, err := state.containers.find(request.GetContainerId()); err == nil {
+		state.containers.remove(found.id)
+		state.events.publish(found.id, runtime.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return &runtime.RemoveContainerResponse{}, nil
 }
 
-func (memory *Memory) containerStatus(
+func (state *State) containerStatus(
 	request *runtime.ContainerStatusRequest,
 ) (*runtime.ContainerStatusResponse, error) {
-	found, err := memory.containers.find(request.GetContainerId())
+	found, err := state.containers.find(request.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	facts := map[string]any{"sandboxID": found.sandboxID, "config": found.config, "runtimeSpec": found.spec()}
-	info, err := verbose(request.GetVerbose(), facts)
+	info, err := verboseInfo(request.GetVerbose(), facts)
 	return &runtime.ContainerStatusResponse{Status: found.status(), Info: info}, err
 }
 
-func (memory *Memory) listContainers(request *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
+func (state *State) listContainers(request *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
 	listed := &runtime.ListContainersResponse{}
 	filter := request.GetFilter()
-	for _, id := range memory.containers.ids {
-		one := memory.containers.byID[id]
+	for _, id := range state.containers.ids {
+		one := state.containers.byID[id]
 		fits := strings.HasPrefix(id, filter.GetId()) && strings.HasPrefix(one.sandboxID, filter.GetPodSandboxId())
 		if fits && (filter.GetState() == nil || filter.GetState().GetState() == one.state) {
 			listed.Containers = append(listed.Containers, one.listed())
@@ -207,10 +207,10 @@ func (memory *Memory) listContainers(request *runtime.ListContainersRequest) (*r
 	return listed, nil
 }
 
-func (memory *Memory) updateContainerResources(
+func (state *State) updateContainerResources(
 	request *runtime.UpdateContainerResourcesRequest,
 ) (*runtime.UpdateContainerResourcesResponse, error) {
-	found, err := memory.containers.find(request.GetContainerId())
+	found, err := state.containers.find(request.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -220,22 +220,22 @@ func (memory *Memory) updateContainerResources(
 	return &runtime.UpdateContainerResourcesResponse{}, nil
 }
 
-func (memory *Memory) exec(*runtime.ExecRequest) (*runtime.ExecResponse, error) {
+func (state *State) exec(*runtime.ExecRequest) (*runtime.ExecResponse, error) {
 	return &runtime.ExecResponse{Url: streamingURL}, nil
 }
 
-func (memory *Memory) attach(*runtime.AttachRequest) (*runtime.AttachResponse, error) {
+func (state *State) attach(*runtime.AttachRequest) (*runtime.AttachResponse, error) {
 	return &runtime.AttachResponse{Url: streamingURL}, nil
 }
 
-func (memory *Memory) portForward(*runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
+func (state *State) portForward(*runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
 	return &runtime.PortForwardResponse{Url: streamingURL}, nil
 }
 
-func (memory *Memory) listImages(*runtime.ListImagesRequest) (*runtime.ListImagesResponse, error) {
+func (state *State) listImages(*runtime.ListImagesRequest) (*runtime.ListImagesResponse, error) {
 	return &runtime.ListImagesResponse{Images: []*runtime.Image{{Id: "fake", RepoTags: []string{"fake:1"}}}}, nil
 }
 
-func (memory *Memory) imageStatus(request *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
+func (state *State) imageStatus(request *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
 	return &runtime.ImageStatusResponse{Image: &runtime.Image{Id: request.GetImage().GetImage()}}, nil
 }

@@ -1,4 +1,4 @@
-// hook-plugin is a plugin of a runtime proxy that does what a test tells it; untold, it answers that nothing changes.
+// hook-plugin is a hook plugin controlled by tests; without a rule it responds that nothing changes.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package control is how a test speaks to the programs of this module: JSON over HTTP on a Unix socket.
+// Package control serves control requests of tests: JSON over HTTP on a Unix socket.
 package control
 
 import (
@@ -8,35 +8,35 @@ import (
 	"os"
 )
 
-// Action does what one request asks for; what it returns is answered as JSON.
-type Action[Wanted, Given any] func(*http.Request, Wanted) (Given, error)
+// Action handles one request; its result is the response, as JSON.
+type Action[Request, Response any] func(*http.Request, Request) (Response, error)
 
-// Nothing is what a request without a body asks with.
-type Nothing struct{}
+// Empty is an empty request or response.
+type Empty struct{}
 
-// Handle serves the pattern with an action; an error is answered as text.
-func Handle[Wanted, Given any](mux *http.ServeMux, pattern string, act Action[Wanted, Given]) {
+// Handle serves the pattern with an action; errors are returned as text.
+func Handle[Request, Response any](mux *http.ServeMux, pattern string, action Action[Request, Response]) {
 	mux.HandleFunc(pattern, func(writer http.ResponseWriter, request *http.Request) {
-		var wanted Wanted
+		var body Request
 		if request.ContentLength != 0 {
 			decoder := json.NewDecoder(request.Body)
 			decoder.DisallowUnknownFields()
-			if err := decoder.Decode(&wanted); err != nil {
+			if err := decoder.Decode(&body); err != nil {
 				http.Error(writer, err.Error(), http.StatusBadRequest)
 				return
 			}
 		}
-		given, err := act(request, wanted)
+		response, err := action(request, body)
 		if err != nil {
 			http.Error(writer, err.Error(), http.StatusBadRequest)
 			return
 		}
 		writer.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(writer).Encode(given)
+		_ = json.NewEncoder(writer).Encode(response)
 	})
 }
 
-// Serve answers on the socket until the process ends.
+// Serve serves on the socket until the process ends.
 func Serve(socket string, mux *http.ServeMux) error {
 	listener, err := Listen(socket)
 	if err != nil {
@@ -45,7 +45,7 @@ func Serve(socket string, mux *http.ServeMux) error {
 	return http.Serve(listener, mux)
 }
 
-// Listen opens a Unix socket in place of what an earlier process left there.
+// Listen opens a Unix socket, replacing one left by an earlier process.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return nil, err

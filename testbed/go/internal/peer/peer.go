@@ -1,6 +1,6 @@
-// Package peer is a gRPC server that takes every call there is, keeps what it was sent, and answers as it is told.
+// Package peer is a gRPC server that accepts every method, records requests, and responds as its rules say.
 //
-// What it answers when it is not told anything is the business of the program.
+// Calls without a rule are answered by the program's handler.
 package peer
 
 import (
@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // what is compressed is understood
+	_ "google.golang.org/grpc/encoding/gzip" // accept compressed requests
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -25,10 +25,10 @@ import (
 	"testbed/internal/wire"
 )
 
-// Program answers a call by sending messages.
-type Program func(*Call) error
+// Handler handles a call by sending messages.
+type Handler func(*Call) error
 
-// Call is one call that was received.
+// Call is a received call.
 type Call struct {
 	Path    string
 	Request []byte
@@ -39,7 +39,7 @@ type Call struct {
 	stream  grpc.ServerStream
 }
 
-// Method is the last part of the path, such as RunPodSandbox; empty if no such method is known.
+// Method returns the last part of the path, such as RunPodSandbox, or "" if the method is unknown.
 func (call *Call) Method() string {
 	if call.method == nil {
 		return ""
@@ -47,21 +47,21 @@ func (call *Call) Method() string {
 	return string(call.method.Name())
 }
 
-// Unimplemented is how servers answer what they do not know.
+// Unimplemented returns the error for an unknown method.
 func (call *Call) Unimplemented() error {
 	return status.Errorf(codes.Unimplemented, "unknown method %s", call.Path)
 }
 
-// Context ends with the call.
+// Context is done when the call ends.
 func (call *Call) Context() context.Context { return call.stream.Context() }
 
-// GivenUp is how a call ends whose caller does not wait any longer.
-func (call *Call) GivenUp() error { return status.FromContextError(call.Context().Err()).Err() }
+// ContextError returns the error of a call whose client cancelled it or whose deadline passed.
+func (call *Call) ContextError() error { return status.FromContextError(call.Context().Err()).Err() }
 
-// Send sends one message, as large as the rule wants it.
+// Send sends one message, padded to the size in the rule.
 func (call *Call) Send(raw []byte) error {
 	if call.rule.AnswerBytes > 0 {
-		whole, err := filled(raw, call.rule.AnswerBytes)
+		whole, err := padded(raw, call.rule.AnswerBytes)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (call *Call) Send(raw []byte) error {
 	return nil
 }
 
-// Receive waits for a further message of the caller.
+// Receive waits for the client's next message.
 func (call *Call) Receive() ([]byte, error) {
 	var raw []byte
 	err := call.stream.RecvMsg(&raw)
@@ -89,7 +89,7 @@ func (call *Call) wait(delayS float64) error {
 	case <-time.After(seconds(delayS)):
 		return nil
 	case <-call.Context().Done():
-		return call.GivenUp()
+		return call.ContextError()
 	}
 }
 
@@ -98,15 +98,15 @@ const (
 	lengthBytes                   = 5
 )
 
-// filled appends a field that nobody knows, so that the whole has just that size.
-func filled(raw []byte, size int) ([]byte, error) {
+// padded appends an unknown field, so that the message has exactly the given size.
+func padded(raw []byte, size int) ([]byte, error) {
 	field := protowire.AppendTag(nil, unknownField, protowire.BytesType)
 	length := size - len(raw) - len(field) - lengthBytes
 	if length < 0 {
-		return nil, status.Errorf(codes.Internal, "an answer of %d bytes cannot be filled up to %d", len(raw), size)
+		return nil, status.Errorf(codes.Internal, "a response of %d bytes cannot be padded to %d", len(raw), size)
 	}
 	whole := append(append(make([]byte, 0, size), raw...), field...)
-	for shift := range lengthBytes { // as a varint that is longer than it need be, for then every size is possible
+	for shift := range lengthBytes { // a varint of fixed length makes every size possible
 		digit := byte(length>>(7*shift)) & 0x7f
 		if shift < lengthBytes-1 {
 			digit |= 0x80
@@ -116,9 +116,9 @@ func filled(raw []byte, size int) ([]byte, error) {
 	return append(whole, pattern()[:length]...), nil
 }
 
-// pattern is a text in which no part is mistaken for another.
+// pattern is a pseudo-random text, so that misplaced parts are detected.
 var pattern = sync.OnceValue(func() []byte {
-	text := make([]byte, wire.LargestMessage)
+	text := make([]byte, wire.MaxMessageBytes)
 	state := uint32(1)
 	for i := range text {
 		state = state*1664525 + 1013904223
@@ -127,14 +127,14 @@ var pattern = sync.OnceValue(func() []byte {
 	return text
 })
 
-// Main reads the command line and serves until the process ends. More is what the program lets tests ask beside.
-func Main(known *schema.Schema, program Program, more func(*http.ServeMux)) error {
-	socket := flag.String("socket", "", "where to serve gRPC")
-	controlSocket := flag.String("control", "", "where tests ask")
-	window := flag.Int("window-bytes", 0, "fixed size of all flow-control windows; without, they grow")
-	settings := flag.String("settings", "", "file with rules as JSON")
+// Main parses the command line and serves until the process ends. More adds the program's own control requests.
+func Main(known *schema.Schema, handler Handler, more func(*http.ServeMux)) error {
+	socket := flag.String("socket", "", "socket to serve gRPC on")
+	controlSocket := flag.String("control", "", "socket for the test's control requests")
+	window := flag.Int("window-bytes", 0, "fixed size of all flow-control windows; by default they grow")
+	settings := flag.String("settings", "", "file with the initial rules as JSON")
 	flag.Parse()
-	server := &server{schema: known, program: program}
+	server := &server{schema: known, handler: handler}
 	if err := server.configure(*settings); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func Main(known *schema.Schema, program Program, more func(*http.ServeMux)) erro
 
 type server struct {
 	schema  *schema.Schema
-	program Program
+	handler Handler
 	rules   rules
 	records records
 }
@@ -172,8 +172,8 @@ func (server *server) grpc(window int) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.UnknownServiceHandler(server.handle),
-		grpc.MaxRecvMsgSize(wire.LargestMessage),
-		grpc.MaxSendMsgSize(wire.LargestMessage),
+		grpc.MaxRecvMsgSize(wire.MaxMessageBytes),
+		grpc.MaxSendMsgSize(wire.MaxMessageBytes),
 	}
 	if window > 0 {
 		options = append(options, grpc.InitialWindowSize(int32(window)), grpc.InitialConnWindowSize(int32(window)))
@@ -183,19 +183,19 @@ func (server *server) grpc(window int) *grpc.Server {
 
 func (server *server) control(more func(*http.ServeMux)) *http.ServeMux {
 	mux := http.NewServeMux()
-	control.Handle(mux, "PUT /settings", func(_ *http.Request, settings Settings) (control.Nothing, error) {
+	control.Handle(mux, "PUT /settings", func(_ *http.Request, settings Settings) (control.Empty, error) {
 		server.rules.set(settings)
-		return control.Nothing{}, nil
+		return control.Empty{}, nil
 	})
-	control.Handle(mux, "GET /records", func(request *http.Request, _ control.Nothing) ([]Shown, error) {
-		return server.records.shown(request.URL.Query().Get("method")), nil
+	control.Handle(mux, "GET /records", func(request *http.Request, _ control.Empty) ([]RecordView, error) {
+		return server.records.views(request.URL.Query().Get("method")), nil
 	})
-	control.Handle(mux, "DELETE /records", func(*http.Request, control.Nothing) (control.Nothing, error) {
-		server.records.forget()
-		return control.Nothing{}, nil
+	control.Handle(mux, "DELETE /records", func(*http.Request, control.Empty) (control.Empty, error) {
+		server.records.clear()
+		return control.Empty{}, nil
 	})
-	control.Handle(mux, "GET /counts", func(*http.Request, control.Nothing) (Counts, error) {
-		return server.records.counted(), nil
+	control.Handle(mux, "GET /counts", func(*http.Request, control.Empty) (Counts, error) {
+		return server.records.copyCounts(), nil
 	})
 	more(mux)
 	return mux
@@ -205,7 +205,7 @@ func (server *server) handle(_ any, stream grpc.ServerStream) error {
 	path, _ := grpc.MethodFromServerStream(stream)
 	call := &Call{Path: path, method: server.schema.Find(path), records: &server.records, stream: stream}
 	received, _ := metadata.FromIncomingContext(stream.Context())
-	call.record = &record{path: path, method: call.method, metadata: wire.Read(received)}
+	call.record = &record{path: path, method: call.method, metadata: wire.FromMetadata(received)}
 	if deadline, has := stream.Context().Deadline(); has {
 		call.record.deadlineS = time.Until(deadline).Seconds()
 	}
@@ -213,8 +213,8 @@ func (server *server) handle(_ any, stream grpc.ServerStream) error {
 	call.record.raw = call.Request
 	server.records.add(call.record)
 	if err == nil {
-		call.rule = server.rules.take(call)
-		err = call.rule.perform(call, server.program)
+		call.rule = server.rules.match(call)
+		err = call.rule.apply(call, server.handler)
 	}
 	server.records.end(call.record, err)
 	return err

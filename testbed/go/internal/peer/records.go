@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	keptBytes   = 128 << 20
-	keptRecords = 16384
-	shownBytes  = 1 << 20
+	maxTotalBytes = 128 << 20
+	maxRecords    = 16384
+	maxViewBytes  = 1 << 20
 )
 
-// record is one call as it arrived, and how it ended. What is needed only to be shown is not computed before.
+// record is a received call and its status. Derived values are computed when it is viewed.
 type record struct {
 	number    int
 	path      string
@@ -32,31 +32,31 @@ type record struct {
 	status    wire.Status
 }
 
-// Shown is a record as a test sees it.
-type Shown struct {
+// RecordView is the JSON form of a record.
+type RecordView struct {
 	Number    int         `json:"number"`
 	Method    string      `json:"method"`
 	Metadata  wire.Values `json:"metadata"`
 	DeadlineS float64     `json:"deadline_s,omitempty"`
-	// Request is the message; large ones have only their size and digest.
+	// Request is the decoded message; omitted for large ones.
 	Request json.RawMessage `json:"request,omitempty"`
-	// Unknown are bytes of fields that the schema does not have, by the path of their message.
+	// Unknown are the bytes of fields that are not in the schema, by the path of their message.
 	Unknown map[string][]byte `json:"unknown,omitempty"`
 	Raw     []byte            `json:"raw,omitempty"`
 	Size    int               `json:"size"`
 	SHA256  string            `json:"sha256"`
 	Answers int               `json:"answers"`
-	// Status is empty while the call lasts.
+	// Status is empty while the call is open.
 	Status wire.Status `json:"status"`
 }
 
-// Counts are all calls ever, by method and status, and how many last.
+// Counts are the ended calls by method and status, and the number of open ones.
 type Counts struct {
 	Ended map[string]map[string]int `json:"ended"`
 	Open  int                       `json:"open"`
 }
 
-// records are the latest calls, as many as fit into some memory.
+// records are the latest calls, bounded in count and bytes.
 type records struct {
 	mutex  sync.Mutex
 	all    []*record
@@ -65,84 +65,84 @@ type records struct {
 	counts Counts
 }
 
-func (kept *records) add(new *record) {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
-	kept.number++
-	kept.counts.Open++
-	new.number = kept.number
-	kept.all = append(kept.all, new)
-	kept.bytes += len(new.raw)
-	for kept.bytes > keptBytes || len(kept.all) > keptRecords {
-		kept.bytes -= len(kept.all[0].raw)
-		kept.all = kept.all[1:]
+func (r *records) add(added *record) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.number++
+	r.counts.Open++
+	added.number = r.number
+	r.all = append(r.all, added)
+	r.bytes += len(added.raw)
+	for r.bytes > maxTotalBytes || len(r.all) > maxRecords {
+		r.bytes -= len(r.all[0].raw)
+		r.all = r.all[1:]
 	}
 }
 
-func (kept *records) end(one *record, err error) {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
+func (r *records) end(one *record, err error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
 	one.status = wire.StatusOf(err)
-	if kept.counts.Ended == nil {
-		kept.counts.Ended = map[string]map[string]int{}
+	if r.counts.Ended == nil {
+		r.counts.Ended = map[string]map[string]int{}
 	}
-	byStatus := kept.counts.Ended[path.Base(one.path)]
+	byStatus := r.counts.Ended[path.Base(one.path)]
 	if byStatus == nil {
 		byStatus = map[string]int{}
-		kept.counts.Ended[path.Base(one.path)] = byStatus
+		r.counts.Ended[path.Base(one.path)] = byStatus
 	}
 	byStatus[one.status.Code]++
-	kept.counts.Open--
+	r.counts.Open--
 }
 
-func (kept *records) answered(one *record) {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
+func (r *records) answered(one *record) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
 	one.answers++
 }
 
-func (kept *records) forget() {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
-	kept.all, kept.bytes, kept.counts.Ended = nil, 0, nil
+func (r *records) clear() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.all, r.bytes, r.counts.Ended = nil, 0, nil
 }
 
-func (kept *records) counted() Counts {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
-	copied := Counts{Open: kept.counts.Open, Ended: map[string]map[string]int{}}
-	for method, byStatus := range kept.counts.Ended {
+func (r *records) copyCounts() Counts {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	copied := Counts{Open: r.counts.Open, Ended: map[string]map[string]int{}}
+	for method, byStatus := range r.counts.Ended {
 		copied.Ended[method] = maps.Clone(byStatus)
 	}
 	return copied
 }
 
-// shown are the records of one method, or all.
-func (kept *records) shown(method string) []Shown {
-	kept.mutex.Lock()
-	defer kept.mutex.Unlock()
-	all := []Shown{}
-	for _, one := range kept.all {
+// views returns the records of one method, or all.
+func (r *records) views(method string) []RecordView {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	all := []RecordView{}
+	for _, one := range r.all {
 		if method == "" || method == path.Base(one.path) {
-			all = append(all, one.show())
+			all = append(all, one.view())
 		}
 	}
 	return all
 }
 
-func (one *record) show() Shown {
+func (one *record) view() RecordView {
 	digest := sha256.Sum256(one.raw)
-	shown := Shown{
+	view := RecordView{
 		Number: one.number, Method: one.path, Metadata: one.metadata, DeadlineS: one.deadlineS,
 		Size: len(one.raw), SHA256: hex.EncodeToString(digest[:]), Answers: one.answers, Status: one.status,
 	}
-	if len(one.raw) > shownBytes {
-		return shown
+	if len(one.raw) > maxViewBytes {
+		return view
 	}
-	shown.Raw = one.raw
+	view.Raw = one.raw
 	if one.method != nil {
-		shown.Request, _ = schema.Decode(one.method.Input(), one.raw) // what cannot be decoded is shown raw
-		shown.Unknown = schema.Unknown(one.method.Input(), one.raw)
+		view.Request, _ = schema.Decode(one.method.Input(), one.raw) // undecodable requests are reported raw
+		view.Unknown = schema.Unknown(one.method.Input(), one.raw)
 	}
-	return shown
+	return view
 }

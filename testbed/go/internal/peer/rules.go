@@ -18,82 +18,82 @@ import (
 	"testbed/internal/wire"
 )
 
-// Rule says how some calls are answered differently. The first one that fits a call is taken.
+// Rule changes the response to matching calls. The first matching rule applies.
 type Rule struct {
-	// Method is the last part of the path; every method if empty.
+	// Method is the last part of the path; "" matches every method.
 	Method string `json:"method,omitempty"`
-	// When names a text field of the request by its path and how its value begins.
+	// When is a condition on a text field of the request.
 	When *When `json:"when,omitempty"`
-	// Times is how many calls the rule is for; 0 means all.
+	// Times is the number of calls that the rule applies to; 0 means all.
 	Times int `json:"times,omitempty"`
 
 	DelayS float64 `json:"delay_s,omitempty"`
-	// Hang answers never, and ends when the caller gives up.
+	// Hang never responds; the call ends when the client cancels it.
 	Hang bool `json:"hang,omitempty"`
-	// Crash ends this process without an answer.
+	// Crash ends the process without a response.
 	Crash bool `json:"crash,omitempty"`
 
 	Headers  wire.Values  `json:"headers,omitempty"`
 	Trailers wire.Values  `json:"trailers,omitempty"`
 	Status   *wire.Status `json:"status,omitempty"`
 
-	// Raw is sent as it is; Answer is a message as JSON, in which {n} is the number of the repetition.
+	// Raw is sent unchanged; Answer is a message as JSON, in which {n} is replaced by the number of the repetition.
 	Raw    []byte          `json:"raw,omitempty"`
 	Answer json.RawMessage `json:"answer,omitempty"`
-	// Echo sends back what request and answer both have a field for; Answer is merged into it.
+	// Echo copies the fields that request and response have in common; Answer is merged into them.
 	Echo bool `json:"echo,omitempty"`
-	// AnswerBytes fills the answer up to that size, by a field that nobody knows.
+	// AnswerBytes pads the response to that size with an unknown field.
 	AnswerBytes int `json:"answer_bytes,omitempty"`
-	// Repeat sends the answer so many times, with a pause between.
+	// Repeat sends the response this many times, EveryS seconds apart.
 	Repeat int     `json:"repeat,omitempty"`
 	EveryS float64 `json:"every_s,omitempty"`
 }
 
-// When is a condition on a request.
+// When is true if the field at Path starts with Prefix.
 type When struct {
 	Path   []string `json:"path"`
 	Prefix string   `json:"prefix"`
 }
 
-// Settings are all rules.
+// Settings holds all rules.
 type Settings struct {
 	Rules []Rule `json:"rules"`
 }
 
-// rules are those in force, with how often each was taken.
+// rules holds the current rules and how often each has matched.
 type rules struct {
-	mutex sync.Mutex
-	all   []Rule
-	taken []int
+	mutex   sync.Mutex
+	all     []Rule
+	matched []int
 }
 
 func (current *rules) set(settings Settings) {
 	current.mutex.Lock()
 	defer current.mutex.Unlock()
-	current.all, current.taken = settings.Rules, make([]int, len(settings.Rules))
+	current.all, current.matched = settings.Rules, make([]int, len(settings.Rules))
 }
 
-func (current *rules) take(call *Call) *Rule {
+func (current *rules) match(call *Call) *Rule {
 	current.mutex.Lock()
 	defer current.mutex.Unlock()
 	for i := range current.all {
 		rule := &current.all[i]
-		if (rule.Times == 0 || current.taken[i] < rule.Times) && rule.fits(call) {
-			current.taken[i]++
+		if (rule.Times == 0 || current.matched[i] < rule.Times) && rule.matches(call) {
+			current.matched[i]++
 			return rule
 		}
 	}
 	return &Rule{}
 }
 
-func (rule *Rule) fits(call *Call) bool {
+func (rule *Rule) matches(call *Call) bool {
 	if rule.Method != "" && rule.Method != path.Base(call.Path) {
 		return false
 	}
-	return rule.When == nil || rule.When.holds(call)
+	return rule.When == nil || rule.When.matches(call)
 }
 
-func (when *When) holds(call *Call) bool {
+func (when *When) matches(call *Call) bool {
 	if call.method == nil {
 		return false
 	}
@@ -113,14 +113,14 @@ func (when *When) holds(call *Call) bool {
 	return field != nil && strings.HasPrefix(message.Get(field).String(), when.Prefix)
 }
 
-// perform does what the rule says, and lets the program do the rest.
-func (rule *Rule) perform(call *Call, program Program) error {
+// apply applies the rule, and calls the handler unless the rule responds.
+func (rule *Rule) apply(call *Call, handler Handler) error {
 	if rule.Crash {
 		os.Exit(3)
 	}
 	if rule.Hang {
 		<-call.Context().Done()
-		return call.GivenUp()
+		return call.ContextError()
 	}
 	if err := call.wait(rule.DelayS); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (rule *Rule) perform(call *Call, program Program) error {
 		return rule.Status.Error()
 	}
 	if rule.Raw == nil && rule.Answer == nil && !rule.Echo {
-		return program(call)
+		return handler(call)
 	}
 	return rule.answer(call)
 }
@@ -172,13 +172,13 @@ func (rule *Rule) answer(call *Call) error {
 	return nil
 }
 
-// message is one answer. Encoded messages that follow each other are merged by who reads them.
+// message returns one response. Readers merge concatenated encoded messages.
 func (rule *Rule) message(call *Call, number int) ([]byte, error) {
 	if rule.Raw != nil {
 		return rule.Raw, nil
 	}
 	if call.method == nil {
-		return nil, fmt.Errorf("%s is not known: only raw bytes can answer it", call.Path)
+		return nil, fmt.Errorf("%s is unknown: only a raw response is possible", call.Path)
 	}
 	text := strings.ReplaceAll(string(rule.Answer), "{n}", fmt.Sprint(number))
 	changed, err := schema.Encode(call.method.Output(), json.RawMessage(text))
@@ -189,29 +189,29 @@ func (rule *Rule) message(call *Call, number int) ([]byte, error) {
 	return append(same, changed...), err
 }
 
-// echo is an answer with those fields of the request that an answer has, too.
+// echo returns a response with the fields that request and response have in common.
 func echo(call *Call) ([]byte, error) {
 	request := dynamicpb.NewMessage(call.method.Input())
 	if err := proto.Unmarshal(call.Request, request); err != nil {
 		return nil, err
 	}
-	given := dynamicpb.NewMessage(call.method.Output())
+	response := dynamicpb.NewMessage(call.method.Output())
 	request.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		same := given.Descriptor().Fields().ByName(field.Name())
+		same := response.Descriptor().Fields().ByName(field.Name())
 		switch {
 		case same == nil:
 		case field.IsMap():
-			target := given.Mutable(same).Map()
+			target := response.Mutable(same).Map()
 			value.Map().Range(func(key protoreflect.MapKey, each protoreflect.Value) bool {
 				target.Set(key, each)
 				return true
 			})
 		default:
-			given.Set(same, value)
+			response.Set(same, value)
 		}
 		return true
 	})
-	return proto.MarshalOptions{Deterministic: true}.Marshal(given)
+	return proto.MarshalOptions{Deterministic: true}.Marshal(response)
 }
 
-func seconds(given float64) time.Duration { return time.Duration(given * float64(time.Second)) }
+func seconds(value float64) time.Duration { return time.Duration(value * float64(time.Second)) }

@@ -12,7 +12,7 @@ const hooksFile = "hooks.proto"
 //go:embed hooks.proto
 var hooks string
 
-// Hooks is the protocol between a runtime proxy and its plugins, read from its description when a program starts.
+// Hooks returns the schema of the hook protocol, compiled from its .proto file at start.
 func Hooks() (*Schema, error) {
 	source := &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(map[string]string{hooksFile: hooks})}
 	compiler := protocompile.Compiler{Resolver: source}

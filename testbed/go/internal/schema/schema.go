@@ -1,4 +1,4 @@
-// Package schema translates messages of known methods between bytes and JSON.
+// Package schema converts messages of known methods between bytes and JSON.
 package schema
 
 import (
@@ -12,48 +12,48 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Schema knows the methods of some services.
+// Schema is the methods of some services, by path.
 type Schema struct {
 	file    protoreflect.FileDescriptor
 	methods map[string]protoreflect.MethodDescriptor
 }
 
-// New reads all services of a file. The packages are further names of its own package, with the same messages.
+// New returns the schema of all services in a file. packages are aliases of the file's package.
 func New(file protoreflect.FileDescriptor, packages ...string) *Schema {
-	known := &Schema{file: file, methods: map[string]protoreflect.MethodDescriptor{}}
+	schema := &Schema{file: file, methods: map[string]protoreflect.MethodDescriptor{}}
 	for _, name := range append(packages, string(file.Package())) {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
 			for j := range service.Methods().Len() {
 				method := service.Methods().Get(j)
-				known.methods[fmt.Sprintf("/%s.%s/%s", name, service.Name(), method.Name())] = method
+				schema.methods[fmt.Sprintf("/%s.%s/%s", name, service.Name(), method.Name())] = method
 			}
 		}
 	}
-	return known
+	return schema
 }
 
-// Find is the method at a path, or nil.
-func (known *Schema) Find(path string) protoreflect.MethodDescriptor { return known.methods[path] }
+// Find returns the method at a path, or nil.
+func (schema *Schema) Find(path string) protoreflect.MethodDescriptor { return schema.methods[path] }
 
-// Path is where a method is called that is given by its short name, or by its path already.
-func (known *Schema) Path(name, packageName string) (string, error) {
+// Path returns the path of a method given by short name or path.
+func (schema *Schema) Path(name, packageName string) (string, error) {
 	if strings.HasPrefix(name, "/") {
 		return name, nil
 	}
 	if packageName == "" {
-		packageName = string(known.file.Package())
+		packageName = string(schema.file.Package())
 	}
-	for i := range known.file.Services().Len() {
-		path := fmt.Sprintf("/%s.%s/%s", packageName, known.file.Services().Get(i).Name(), name)
-		if known.Find(path) != nil {
+	for i := range schema.file.Services().Len() {
+		path := fmt.Sprintf("/%s.%s/%s", packageName, schema.file.Services().Get(i).Name(), name)
+		if schema.Find(path) != nil {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("%s has no method %s", packageName, name)
 }
 
-// Encode turns JSON into the bytes of a message.
+// Encode encodes a JSON message.
 func Encode(kind protoreflect.MessageDescriptor, text json.RawMessage) ([]byte, error) {
 	message := dynamicpb.NewMessage(kind)
 	if len(text) > 0 {
@@ -64,7 +64,7 @@ func Encode(kind protoreflect.MessageDescriptor, text json.RawMessage) ([]byte, 
 	return proto.MarshalOptions{Deterministic: true}.Marshal(message)
 }
 
-// Decode turns the bytes of a message into JSON, with the names of the .proto file.
+// Decode returns an encoded message as JSON, with the field names of the .proto file.
 func Decode(kind protoreflect.MessageDescriptor, raw []byte) (json.RawMessage, error) {
 	message := dynamicpb.NewMessage(kind)
 	if err := proto.Unmarshal(raw, message); err != nil {
@@ -73,18 +73,18 @@ func Decode(kind protoreflect.MessageDescriptor, raw []byte) (json.RawMessage, e
 	return protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 }
 
-// Unknown are the bytes of fields that the schema does not have, by the path of the message that holds them.
+// Unknown returns the bytes of fields that are not in the schema, by the path of their message.
 func Unknown(kind protoreflect.MessageDescriptor, raw []byte) map[string][]byte {
 	message := dynamicpb.NewMessage(kind)
 	if proto.Unmarshal(raw, message) != nil {
 		return nil
 	}
 	found := map[string][]byte{}
-	gather(message, "", found)
+	collect(message, "", found)
 	return found
 }
 
-func gather(message protoreflect.Message, path string, found map[string][]byte) {
+func collect(message protoreflect.Message, path string, found map[string][]byte) {
 	if unknown := message.GetUnknown(); len(unknown) > 0 {
 		found[path] = unknown
 	}
@@ -94,10 +94,10 @@ func gather(message protoreflect.Message, path string, found map[string][]byte) 
 		case field.IsMap() || field.Message() == nil:
 		case field.IsList():
 			for i := range value.List().Len() {
-				gather(value.List().Get(i).Message(), fmt.Sprintf("%s.%d", below, i), found)
+				collect(value.List().Get(i).Message(), fmt.Sprintf("%s.%d", below, i), found)
 			}
 		default:
-			gather(value.Message(), below, found)
+			collect(value.Message(), below, found)
 		}
 		return true
 	})

@@ -1,4 +1,4 @@
-// Package wire holds what gRPC calls look like when nobody decodes them: messages as bytes, metadata as JSON.
+// Package wire represents gRPC calls without a schema: messages as bytes, metadata and statuses as JSON.
 package wire
 
 import (
@@ -8,32 +8,32 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// LargestMessage is more than twice what kubelet and containerd accept, so that no limit of ours is ever in the way.
-const LargestMessage = 40 << 20
+// MaxMessageBytes is more than twice what kubelet and containerd accept, so that it never limits a test.
+const MaxMessageBytes = 40 << 20
 
-// Codec passes messages as they are. It has no name, so requests say "application/grpc" as kubelet's do.
+// Codec passes messages unchanged. It has no name, so that the content type is "application/grpc", as kubelet's.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// Marshal takes a *[]byte.
+// Marshal encodes a *[]byte.
 func (Codec) Marshal(message any) (mem.BufferSlice, error) {
 	raw, ok := message.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("only bytes are sent, not %T", message)
+		return nil, fmt.Errorf("cannot marshal %T, only *[]byte", message)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*raw)}, nil
 }
 
-// Unmarshal fills a *[]byte.
+// Unmarshal decodes into a *[]byte.
 func (Codec) Unmarshal(data mem.BufferSlice, message any) error {
 	raw, ok := message.(*[]byte)
 	if !ok {
-		return fmt.Errorf("only bytes are received, not %T", message)
+		return fmt.Errorf("cannot unmarshal into %T, only *[]byte", message)
 	}
 	*raw = data.Materialize()
 	return nil
 }
 
-// Name is the content subtype.
+// Name returns the content subtype, which is empty.
 func (Codec) Name() string { return "" }

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Values is metadata as JSON shows it: those of "-bin" keys in base64.
+// Values is the JSON form of metadata; values of "-bin" keys are base64.
 type Values map[string][]string
 
-// Read turns gRPC's metadata into what JSON shows.
-func Read(received metadata.MD) Values {
+// FromMetadata converts gRPC metadata to Values.
+func FromMetadata(received metadata.MD) Values {
 	values := Values{}
 	for key, all := range received {
 		for _, value := range all {
@@ -24,7 +24,7 @@ func Read(received metadata.MD) Values {
 	return values
 }
 
-// Metadata turns what JSON showed into gRPC's metadata.
+// Metadata converts Values to gRPC metadata.
 func (values Values) Metadata() (metadata.MD, error) {
 	sent := metadata.MD{}
 	for key, all := range values {

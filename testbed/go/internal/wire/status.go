@@ -9,7 +9,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// Status is a gRPC status as JSON shows it.
+// Status is the JSON form of a gRPC status.
 type Status struct {
 	Code    string   `json:"code"`
 	Message string   `json:"message,omitempty"`
@@ -22,23 +22,23 @@ type Detail struct {
 	Value   []byte `json:"value"`
 }
 
-// StatusOf is how a call ended.
+// StatusOf returns the status of a call's error.
 func StatusOf(err error) Status {
 	plain := status.Convert(err).Proto()
-	shown := Status{Code: Name(codes.Code(plain.GetCode())), Message: plain.GetMessage()}
+	converted := Status{Code: Name(codes.Code(plain.GetCode())), Message: plain.GetMessage()}
 	for _, detail := range plain.GetDetails() {
-		shown.Details = append(shown.Details, Detail{TypeURL: detail.GetTypeUrl(), Value: detail.GetValue()})
+		converted.Details = append(converted.Details, Detail{TypeURL: detail.GetTypeUrl(), Value: detail.GetValue()})
 	}
-	return shown
+	return converted
 }
 
-// Name is the code as the protocol spells it, such as NOT_FOUND.
+// Name returns the code as the protocol spells it, such as NOT_FOUND.
 func Name(number codes.Code) string { return code.Code(number).String() }
 
-// Error is what a server returns to end a call like this; nil for OK.
-func (shown Status) Error() error {
-	plain := &statuspb.Status{Code: code.Code_value[shown.Code], Message: shown.Message}
-	for _, detail := range shown.Details {
+// Error returns the error with which a server ends a call with this status; nil for OK.
+func (from Status) Error() error {
+	plain := &statuspb.Status{Code: code.Code_value[from.Code], Message: from.Message}
+	for _, detail := range from.Details {
 		plain.Details = append(plain.Details, &anypb.Any{TypeUrl: detail.TypeURL, Value: detail.Value})
 	}
 	return status.ErrorProto(plain)

@@ -12,10 +12,10 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Memory is all that the runtime would run.
-type Memory struct {
+// State is the sandboxes and containers of the runtime.
+type State struct {
 	mutex      sync.Mutex
-	began      int64
+	startedAt  int64
 	number     int
 	sandboxes  *ordered[*sandbox]
 	containers *ordered[*container]
@@ -37,35 +37,35 @@ type container struct {
 	createdAt     int64
 }
 
-func newMemory() *Memory {
-	return &Memory{
-		began: now(), sandboxes: newOrdered[*sandbox](), containers: newOrdered[*container](),
-		events: Events{listeners: map[chan []byte]bool{}},
+func newState() *State {
+	return &State{
+		startedAt: now(), sandboxes: newOrdered[*sandbox](), containers: newOrdered[*container](),
+		events: Events{subscribers: map[chan []byte]bool{}},
 	}
 }
 
-// ordered keeps things by id in the order in which they came.
-type ordered[Thing any] struct {
-	byID map[string]Thing
+// ordered is a map that keeps insertion order.
+type ordered[Item any] struct {
+	byID map[string]Item
 	ids  []string
 }
 
-func newOrdered[Thing any]() *ordered[Thing] { return &ordered[Thing]{byID: map[string]Thing{}} }
+func newOrdered[Item any]() *ordered[Item] { return &ordered[Item]{byID: map[string]Item{}} }
 
-func (all *ordered[Thing]) add(id string, thing Thing) {
-	all.byID[id] = thing
+func (all *ordered[Item]) add(id string, item Item) {
+	all.byID[id] = item
 	all.ids = append(all.ids, id)
 }
 
-func (all *ordered[Thing]) find(id string) (Thing, error) {
-	thing, known := all.byID[id]
+func (all *ordered[Item]) find(id string) (Item, error) {
+	item, known := all.byID[id]
 	if !known {
-		return thing, status.Errorf(codes.NotFound, "%q: not found", id)
+		return item, status.Errorf(codes.NotFound, "%q: not found", id)
 	}
-	return thing, nil
+	return item, nil
 }
 
-func (all *ordered[Thing]) remove(id string) {
+func (all *ordered[Item]) remove(id string) {
 	delete(all.byID, id)
 	for i, each := range all.ids {
 		if each == id {
@@ -75,35 +75,35 @@ func (all *ordered[Thing]) remove(id string) {
 	}
 }
 
-// newID looks like those of real runtimes; after a restart none of them comes again.
-func (memory *Memory) newID() string {
-	memory.number++
-	return fmt.Sprintf("%016x%048x", memory.began, memory.number)
+// newID returns an id like those of real runtimes, unique across restarts.
+func (state *State) newID() string {
+	state.number++
+	return fmt.Sprintf("%016x%048x", state.startedAt, state.number)
 }
 
-// exit ends a container as if its process had ended.
-func (memory *Memory) exit(id string) error {
-	memory.mutex.Lock()
-	defer memory.mutex.Unlock()
-	found, err := memory.containers.find(id)
+// exit marks a container as exited.
+func (state *State) exit(id string) error {
+	state.mutex.Lock()
+	defer state.mutex.Unlock()
+	found, err := state.containers.find(id)
 	if err != nil {
 		return err
 	}
-	memory.become(found, runtime.ContainerState_CONTAINER_EXITED)
+	state.setState(found, runtime.ContainerState_CONTAINER_EXITED)
 	return nil
 }
 
-// become changes the state of a container and tells it to who listens.
-func (memory *Memory) become(one *container, state runtime.ContainerState) {
-	if one.state == state {
+// setState changes the state of a container and publishes the event.
+func (state *State) setState(one *container, target runtime.ContainerState) {
+	if one.state == target {
 		return
 	}
-	one.state = state
+	one.state = target
 	kind := runtime.ContainerEventType_CONTAINER_STARTED_EVENT
-	if state == runtime.ContainerState_CONTAINER_EXITED {
+	if target == runtime.ContainerState_CONTAINER_EXITED {
 		kind = runtime.ContainerEventType_CONTAINER_STOPPED_EVENT
 	}
-	memory.events.tell(one.id, kind)
+	state.events.publish(one.id, kind)
 }
 
 func (one *sandbox) listed() *runtime.PodSandbox {
@@ -137,7 +137,7 @@ func (one *container) status() *runtime.ContainerStatus {
 	}
 }
 
-// spec is what of the specification for runc is looked at: the variables as the process gets them.
+// spec returns the part of the OCI specification that the proxy reads: the environment of the process.
 func (one *container) spec() map[string]any {
 	variables := []string{}
 	for _, each := range one.config.GetEnvs() {
@@ -146,16 +146,16 @@ func (one *container) spec() map[string]any {
 	return map[string]any{"process": map[string]any{"env": variables}}
 }
 
-// verbose is what containerd tells beside a status: the whole configuration as JSON, under "info".
-func verbose(wanted bool, facts map[string]any) (map[string]string, error) {
-	if !wanted {
+// verboseInfo returns what containerd adds to a verbose status: the whole configuration as JSON, under "info".
+func verboseInfo(verbose bool, facts map[string]any) (map[string]string, error) {
+	if !verbose {
 		return nil, nil
 	}
 	text, err := json.Marshal(facts)
 	return map[string]string{"info": string(text)}, err
 }
 
-// merge changes only what an update names.
+// merge applies the fields that are set in an update.
 func merge(target **runtime.LinuxContainerResources, update *runtime.LinuxContainerResources) {
 	if *target == nil {
 		*target = &runtime.LinuxContainerResources{}
