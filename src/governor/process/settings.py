@@ -22,6 +22,8 @@ import msgspec
 from governor import yamltext
 from governor.errors import Detail, GovernorError, invalid
 from governor.process.address import Address
+from governor.values import structs
+from governor.values.paths import render
 from governor.values.secret import Secret
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -148,7 +150,7 @@ class _Loader(Generic[S]):
         try:
             return _convert(setting, raw)
         except msgspec.ValidationError as error:
-            self._problems.append(raw.problem(f"{setting.key}: {error}"))
+            self._problems.append(raw.problem(_reason(setting, raw, error)))
         except GovernorError as error:
             self._problems.append(raw.problem(f"{setting.key}: {error.message}"))
         return msgspec.UNSET
@@ -194,6 +196,13 @@ def _missing(setting: Setting) -> str:
     return f"setting {setting.key!r} is required: set {flag}{setting.key!r} in the file"
 
 
+def _reason(setting: Setting, raw: _RawValue, error: msgspec.ValidationError) -> str:
+    path, reason = structs.explain(error, setting.field.type, raw.value)
+    if not raw.line:
+        reason = reason.removesuffix(", not a string")  # flags and variables are always strings
+    return f"{render((setting.key, *path))}: {reason}"
+
+
 def _convert(setting: Setting, raw: _RawValue) -> object:
     if setting.secret:
         return _read_secret(raw)
@@ -220,7 +229,7 @@ def _read_secret(raw: _RawValue) -> Secret:
 def _decode(expected: type, value: object) -> object:
     """Convert types that msgspec does not support; raise ValidationError for a wrong value."""
     if not isinstance(value, str):
-        raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
+        raise msgspec.ValidationError("must be a string")
     if expected is Path:
         return Path(value)
     raise NotImplementedError(f"settings cannot be of type {expected}")

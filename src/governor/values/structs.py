@@ -1,11 +1,10 @@
-"""Readable messages for msgspec's validation errors: the full path, and the allowed choices.
+"""Readable messages for msgspec's validation errors: the full path, and what must be there.
 
 Instead of a regular expression a message shows the ``description`` of the field's ``msgspec.Meta``.
 """
 
-import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +15,17 @@ from governor.values.trees import Tree, leaf_at
 _ERROR: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.(?P<field>[\w-]+)|\[(?P<index>\d+)\]|(?P<entry>\[\.\.\.\])")
 _FIELD: Final = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
+_TYPE: Final = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<found>[^`]+)`")
+_RANGE: Final = re.compile(r"Expected `(?P<type>\w+)` (?P<length>of length )?(?P<operator>[<>]=?) (?P<limit>\S+)")
+_TYPE_NAMES: Final[Mapping[str, str]] = {
+    "object": "a map",
+    "array": "a list",
+    "str": "a string",
+    "bool": "a boolean",
+    "int": "an integer",
+    "float": "a number",
+}
+_OPERATORS: Final[Mapping[str, str]] = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
 def explain(error: msgspec.ValidationError, expected: type[Any], tree: Tree) -> tuple[Path, str]:
@@ -64,17 +74,38 @@ def _describe(reason: str, node: Any) -> str:
     alternatives = getattr(node, "types", (node,))
     for alternative in alternatives:
         if isinstance(alternative, msgspec.inspect.EnumType) and reason.startswith("Invalid enum value"):
-            return f"{reason}; choose one of: {_choices(alternative.cls)}"
+            return f"must be {_either(str(choice.value) for choice in alternative.cls)}"
+        if isinstance(alternative, msgspec.inspect.LiteralType) and reason.startswith("Invalid enum value"):
+            return f"must be {_either(map(str, alternative.values))}"
         if isinstance(alternative, msgspec.inspect.Metadata) and " matching regex " in reason:
             return f"must be {(alternative.extra_json_schema or {})['description']}"
+    if types := _TYPE.fullmatch(reason):
+        return f"must be {_type_names(types['expected'])}, not {_TYPE_NAMES.get(types['found'], types['found'])}"
+    if limits := _RANGE.fullmatch(reason):
+        return _out_of_range(**limits.groupdict())
     return reason
+
+
+def _type_names(expected: str) -> str:
+    """Return alternatives such as ``str | null`` in words, without null, which is the same as an absent field."""
+    return _either(_TYPE_NAMES.get(name, name) for name in expected.split(" | ") if name != "null")
+
+
+def _out_of_range(type: str, length: str | None, operator: str, limit: str) -> str:  # noqa: A002 - msgspec's word
+    if not length:
+        return f"must be {_OPERATORS[operator]} {limit}"
+    if (operator, limit) == (">=", "1"):
+        return "must not be empty"
+    unit = {"str": "characters", "array": "items"}.get(type, "entries")
+    return f"must have {_OPERATORS[operator]} {limit} {unit}"
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _fields(node: Any) -> str:
     tag = getattr(node, "tag_field", None)
     fields = [field.encode_name for field in getattr(node, "fields", ())]
     return ", ".join([tag, *fields] if tag else fields)
-
-
-def _choices(choices: type[enum.Enum]) -> str:
-    return ", ".join(str(choice.value) for choice in choices)

@@ -65,8 +65,13 @@ INVALID = [
         "must be runtime-governor.dev/v1alpha1",
         id="unknown-version",
     ),
-    pytest.param({**runtime("r2"), "spec": {"platform": 3}}, "spec.platform", "Expected `str`", id="wrong-type"),
-    pytest.param({**runtime("r2"), "spec": {"platform": "moon"}}, "spec.platform", "Invalid enum", id="wrong-value"),
+    pytest.param({**runtime("r2"), "spec": {"platform": 3}}, "spec.platform", "must be a string", id="wrong-type"),
+    pytest.param(
+        {**runtime("r2"), "spec": {"platform": "moon"}},
+        "spec.platform",
+        "must be local, kubernetes or cloudfoundry",
+        id="wrong-value",
+    ),
     pytest.param({**runtime("r2"), "extra": 1}, "extra", "unknown field", id="unknown-field"),
     pytest.param(runtime("R_2"), "metadata.name", "lower-case", id="bad-name"),
     pytest.param(
@@ -78,7 +83,7 @@ INVALID = [
         profile("p", changed_store(metadata={})), "spec.resources[0].metadata.name", "is missing", id="no-name"
     ),
     pytest.param(
-        profile("p", changed_store(metadata=7)), "spec.resources[0].metadata", "Expected `object`", id="no-metadata"
+        profile("p", changed_store(metadata=7)), "spec.resources[0].metadata", "must be a map", id="no-metadata"
     ),
     pytest.param(
         profile("p", changed_store(spec={"type": 5})), "spec.resources[0].spec.type", "string", id="resource-type"
@@ -233,7 +238,7 @@ spec:
     ("text", "line", "reason"),
     [
         (YAML, 11, "unknown runtime"),
-        (YAML.replace("local", "moon"), 5, "Invalid enum"),
+        (YAML.replace("local", "moon"), 5, "must be local, kubernetes or cloudfoundry"),
         (YAML.replace("kind: Profile", "kind: Thing"), 8, "unknown kind"),
         (YAML.replace("name: r2}", "name: r2, name: r3}"), 3, "already"),
         (YAML + "  bad: [", 12, "not YAML"),

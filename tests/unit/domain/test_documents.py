@@ -155,7 +155,7 @@ MAP = "a document must be a map with apiVersion, kind, metadata and spec"
         (without(PROFILE, "kind"), "orders", "kind", f"is missing or not a string; {KNOWN}"),
         (without(PROFILE, "metadata"), "Profile", "metadata", "is missing"),
         (without(PROFILE, "spec"), "Profile/orders", "spec", "is missing"),
-        ({**PROFILE, "spec": None}, "Profile/orders", "spec", "Expected `object`, got `null`"),
+        ({**PROFILE, "spec": None}, "Profile/orders", "spec", "must be a map, not null"),
         ({**PROFILE, "spec": {}}, "Profile/orders", "spec.selector", "is missing"),
         ({**PROFILE, "x": 1}, "Profile/orders", "x", "unknown field; known fields: kind, apiVersion, metadata, spec"),
         ({**RUNTIME, "spec": {}}, "Runtime/r1", "spec.platform", "is missing"),
@@ -168,22 +168,22 @@ def test_a_malformed_document_is_rejected_at_its_path(tree: Tree, document: str,
 @pytest.mark.parametrize(
     ("metadata", "document", "path", "reason"),
     [
-        ([], "Profile", "metadata", "Expected `object`, got `array`"),
+        ([], "Profile", "metadata", "must be a map, not a list"),
         ({}, "Profile", "metadata.name", "is missing"),
-        ({"name": 5}, "Profile", "metadata.name", "Expected `str`, got `int`"),
+        ({"name": 5}, "Profile", "metadata.name", "must be a string, not an integer"),
         (
             {"name": "a", "labels": {"x": "1", "v": 1.1}},
             "Profile/a",
             "metadata.labels.v",
-            "Expected `str`, got `float`",
+            "must be a string, not a number",
         ),
         (
             {"name": "a", "labels": {"x.io/v": None}},
             "Profile/a",
             'metadata.labels["x.io/v"]',
-            "Expected `str`, got `null`",
+            "must be a string, not null",
         ),
-        ({"name": "a", "labels": ["x"]}, "Profile/a", "metadata.labels", "Expected `object`, got `array`"),
+        ({"name": "a", "labels": ["x"]}, "Profile/a", "metadata.labels", "must be a map, not a list"),
         (
             {"name": "a", "uid": 1},
             "Profile/a",
@@ -210,18 +210,18 @@ def test_a_valid_name_is_accepted(name: str) -> None:
 
 
 RUNTIME_AND_LABELS = {"runtime": "r1", "matchLabels": {"a": "b"}}
-OPERATORS = "choose one of: In, NotIn, Exists, DoesNotExist"
+OPERATORS = "must be In, NotIn, Exists or DoesNotExist"
 
 
 @pytest.mark.parametrize(
     ("selector", "path", "reason"),
     [
-        (None, "", "Expected `object`, got `null`"),
+        (None, "", "must be a map, not null"),
         (RUNTIME_AND_LABELS, "", "must not combine runtime with matchLabels or matchExpressions"),
         ({"runtime": "R1"}, ".runtime", NAME),
         ({"matchlabels": {}}, ".matchlabels", "unknown field; known fields: runtime, matchLabels, matchExpressions"),
-        ({"matchLabels": {"a": 1}}, ".matchLabels.a", "Expected `str`, got `int`"),
-        ({"matchExpressions": {}}, ".matchExpressions", "Expected `array`, got `object`"),
+        ({"matchLabels": {"a": 1}}, ".matchLabels.a", "must be a string, not an integer"),
+        ({"matchExpressions": {}}, ".matchExpressions", "must be a list, not a map"),
         ({"matchExpressions": [{"key": "a"}]}, ".matchExpressions[0].operator", "is missing"),
     ],
 )
@@ -235,7 +235,7 @@ def test_an_invalid_selector_is_rejected_at_its_path(selector: Any, path: str, r
     [
         ({"operator": "In"}, "", "operator In on label 'a' needs values"),
         ({"operator": "Exists", "values": ["x"]}, "", "operator Exists on label 'a' takes no values"),
-        ({"operator": "in"}, ".operator", f"Invalid enum value 'in'; {OPERATORS}"),
+        ({"operator": "in"}, ".operator", OPERATORS),
     ],
 )
 def test_an_invalid_expression_is_rejected_at_its_path(expression: Any, path: str, reason: str) -> None:
@@ -252,18 +252,18 @@ SPEC = "unknown field; known fields: selector, priority, apply, resources, remov
     ("spec", "path", "reason"),
     [
         ({"resource": []}, "resource", SPEC),
-        ({"priority": "10"}, "priority", "Expected `int`, got `str`"),
-        ({"priority": True}, "priority", "Expected `int`, got `bool`"),
-        ({"priority": 2_000_000}, "priority", "Expected `int` <= 1000000"),
-        ({"apply": 5}, "apply", "Expected `object`, got `int`"),
+        ({"priority": "10"}, "priority", "must be an integer, not a string"),
+        ({"priority": True}, "priority", "must be an integer, not a boolean"),
+        ({"priority": 2_000_000}, "priority", "must be at most 1000000"),
+        ({"apply": 5}, "apply", "must be a map, not an integer"),
         ({"apply": {"verify": 1}}, "apply.verify", POLICY),
-        ({"apply": {"strategy": "x"}}, "apply.strategy", "Invalid enum value 'x'; choose one of: reload, rolling"),
-        ({"apply": {"verifyWindowSeconds": 0}}, "apply.verifyWindowSeconds", "Expected `int` >= 1"),
-        ({"resources": {}}, "resources", "Expected `array`, got `object`"),
-        ({"resources": [MANIFEST, "x"]}, "resources[1]", "Expected `object`, got `str`"),
+        ({"apply": {"strategy": "x"}}, "apply.strategy", "must be reload or rolling"),
+        ({"apply": {"verifyWindowSeconds": 0}}, "apply.verifyWindowSeconds", "must be at least 1"),
+        ({"resources": {}}, "resources", "must be a list, not a map"),
+        ({"resources": [MANIFEST, "x"]}, "resources[1]", "must be a map, not a string"),
         ({"removals": [{"kind": "C"}]}, "removals[0].name", "is missing"),
         ({"removals": [{"kind": "C", "name": "a b"}]}, "removals[0].name", RESOURCE_NAME),
-        ({"removals": ["C/a"]}, "removals[0]", "Expected `object`, got `str`"),
+        ({"removals": ["C/a"]}, "removals[0]", "must be a map, not a string"),
     ],
 )
 def test_an_invalid_profile_is_rejected_at_its_path(spec: Any, path: str, reason: str) -> None:
@@ -274,8 +274,8 @@ def test_an_invalid_profile_is_rejected_at_its_path(spec: Any, path: str, reason
     ("manifest", "path", "reason"),
     [
         ({}, "kind", "is missing"),
-        ({"kind": 1, "metadata": {"name": "a"}}, "kind", "Expected `str`, got `int`"),
-        ({"kind": "", "metadata": {"name": "a"}}, "kind", "Expected `str` of length >= 1"),
+        ({"kind": 1, "metadata": {"name": "a"}}, "kind", "must be a string, not an integer"),
+        ({"kind": "", "metadata": {"name": "a"}}, "kind", "must not be empty"),
         ({"kind": "C"}, "metadata", "is missing"),
         ({"kind": "C", "metadata": {}}, "metadata.name", "is missing"),
         ({"kind": "C", "metadata": {"name": "../x"}}, "metadata.name", RESOURCE_NAME),
@@ -284,7 +284,7 @@ def test_an_invalid_profile_is_rejected_at_its_path(spec: Any, path: str, reason
         (
             {"kind": "C", "metadata": {"name": "x", "namespace": 1}},
             "metadata.namespace",
-            "Expected `str | null`, got `int`",
+            "must be a string, not an integer",
         ),
     ],
 )
@@ -299,12 +299,12 @@ def test_a_manifest_with_an_invalid_kind_or_name_is_rejected(manifest: Any, path
         (
             {"platform": "docker"},
             "platform",
-            "Invalid enum value 'docker'; choose one of: local, kubernetes, cloudfoundry",
+            "must be local, kubernetes or cloudfoundry",
         ),
-        ({"namespaces": []}, "namespaces", "Expected `array` of length >= 1"),
+        ({"namespaces": []}, "namespaces", "must not be empty"),
         ({"namespaces": ["a", "B"]}, "namespaces[1]", NAMESPACE),
         ({"namespaces": ["a.b"]}, "namespaces[0]", NAMESPACE),
-        ({"namespaces": "a"}, "namespaces", "Expected `array`, got `str`"),
+        ({"namespaces": "a"}, "namespaces", "must be a list, not a string"),
         ({"selector": {}}, "selector", "unknown field; known fields: platform, namespaces"),
     ],
 )

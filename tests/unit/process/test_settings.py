@@ -120,14 +120,13 @@ def test_an_invalid_value_names_its_source(tmp_path: Path) -> None:
         f"{config}:2",
         "flag --retries",
     ]
-    assert "Expected `int`" in found[3]
+    assert found[3] == "flag --retries: retries: must be an integer"
 
 
 def test_an_invalid_value_in_a_list_names_its_path(tmp_path: Path) -> None:
     config = written(tmp_path / "c.yaml", "peers:\n  - {name: a, wieght: 2}\n")
     (found,) = problems(config=config)
-    assert "wieght" in found
-    assert "$[0]" in found
+    assert "peers[0].wieght: unknown field" in found
 
 
 @pytest.mark.parametrize(

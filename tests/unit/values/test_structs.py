@@ -1,6 +1,6 @@
 """Messages for validation errors: full paths and choices; more cases are in the tests of documents."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -20,25 +20,29 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
     dots: tuple[Dot, ...]
     deep: dict[str, Dot] = {}
     line_width: int = 1
+    title: Annotated[str, msgspec.Meta(max_length=3)] = ""
+    unit: Literal["mm", "cm"] = "mm"
 
 
 @pytest.mark.parametrize(
     ("tree", "path", "reason"),
     [
-        (5, (), "Expected `object`, got `int`"),
+        (5, (), "must be a map, not an integer"),
         ({}, ("dots",), "is missing"),
         ({"dots": [{"at": 1}, {}]}, ("dots", 1, "at"), "is missing"),
-        ({"dots": [{"at": "1"}]}, ("dots", 0, "at"), "Expected `int`, got `str`"),
+        ({"dots": [{"at": "1"}]}, ("dots", 0, "at"), "must be an integer, not a string"),
         ({"dots": [{"at": 1, "a`b": 2}]}, ("dots", 0, "a`b"), "unknown field; known fields: at, fillColour, notes"),
         ({"dots": [{"at": 1, "fillColour": "red"}]}, ("dots", 0, "fillColour"), "must be a colour such as #00ff00"),
         (
             {"dots": [{"at": 1, "notes": {"a": "b", "c.d": []}}]},
             ("dots", 0, "notes", "c.d"),
-            "Expected `str`, got `array`",
+            "must be a string, not a list",
         ),
-        ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "Expected `str`, got `int`"),
-        ({"dots": [], "line-width": "2"}, ("line-width",), "Expected `int`, got `str`"),
-        ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "Expected `object`, got `int`"),
+        ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "must be a string, not an integer"),
+        ({"dots": [], "line-width": "2"}, ("line-width",), "must be an integer, not a string"),
+        ({"dots": [], "title": "long"}, ("title",), "must have at most 3 characters"),
+        ({"dots": [], "unit": "m"}, ("unit",), "must be cm or mm"),
+        ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "must be a map, not an integer"),
     ],
 )
 def test_a_mismatch_is_reported_with_its_path(tree: Any, path: Any, reason: str) -> None:

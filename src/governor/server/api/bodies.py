@@ -10,6 +10,8 @@ from starlette.types import Receive
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import JSON, MAX_BODY_BYTES, YAML, Endpoint
+from governor.values import structs
+from governor.values.paths import render
 
 _THREAD_BYTES: Final = 128 * 1024
 """A larger body is decoded in a thread, so that it does not block the event loop."""
@@ -61,7 +63,9 @@ def _decode(data: bytes, kind: Any) -> Any:
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
     except msgspec.ValidationError as error:
-        raise invalid("body-invalid", f"the body does not match this endpoint: {error}") from error
+        path, reason = structs.explain(error, kind, json.loads(data))
+        place = f"{render(path)}: " if path else ""
+        raise invalid("body-invalid", f"the body does not match this endpoint: {place}{reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid("json-syntax", f"the body is not JSON: {error}") from error
     return decoded

@@ -149,7 +149,7 @@ INVALID: dict[str, tuple[Any, str]] = {
     "hook null": (GOOD | {"runtime-hooks": [None]}, "runtime-hooks[0]"),
     "selector operator": (
         GOOD | {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
-        "choose one of: In, NotIn",
+        "must be In, NotIn, Exists or DoesNotExist",
     ),
     "selector values": (GOOD | {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, "needs values"),
 }
