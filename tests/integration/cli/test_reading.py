@@ -34,6 +34,15 @@ def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) ->
     return CommandLine(server, tmp_path)
 
 
+async def test_a_server_without_documents_has_nothing_to_list(tmp_path: Path) -> None:
+    async with GovernorServer(tmp_path / "server") as empty:
+        governor = CommandLine(empty, tmp_path)
+        for plural in ("runtimes", "profiles", "revisions"):
+            table = await governor.run("get", plural)
+            assert (table.out, table.err, table.code) == ("", f"No {plural} found.\n", SUCCESS)
+            assert (await governor.run("get", plural, "-o", "json")).out == "[]\n"
+
+
 async def test_json_output_decodes_to_the_rest_bodies(governor: CommandLine) -> None:
     governor.write("all.yaml", runtime("read"), profile("read", "read"))
     await governor.run("apply", "-f", "all.yaml", "--no-wait", "-m", "to be read")

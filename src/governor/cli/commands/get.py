@@ -1,6 +1,6 @@
 """``get`` and ``describe``: fetch from the server and print."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +47,7 @@ def get_runtimes(name: str | None, output: Format) -> None:
         return (await client.runtime(name),) if name else await client.runtimes()
 
     found = call_server(fetch)
-    _print(found if name is None else found[0], output, lambda: runtimes_table(found, _now()))
+    print_found(found, output, "runtimes", lambda: runtimes_table(found, _now()), one=name is not None)
 
 
 @get.command("profiles")
@@ -68,7 +68,7 @@ def get_profiles(name: str | None, output: Format) -> None:
     if output == "yaml":
         click.echo("\n---\n".join(machine_text(document, output) for document in documents))
     else:
-        _print(documents if name is None else documents[0], output, lambda: profiles_table(found))
+        print_found(documents, output, "profiles", lambda: profiles_table(found), one=name is not None)
 
 
 @get.command("revisions")
@@ -83,7 +83,7 @@ def get_revisions(number: int | None, limit: int, output: Format) -> None:
         return (await client.revision(number),) if number is not None else await client.revisions(limit)
 
     found = call_server(fetch)
-    _print(found if number is None else found[0], output, lambda: revisions_table(found, _now()))
+    print_found(found, output, "revisions", lambda: revisions_table(found, _now()), one=number is not None)
 
 
 @click.group()
@@ -103,8 +103,16 @@ def describe_runtime(name: str) -> None:
     click.echo(runtime_text(found, _now()))
 
 
-def _print(value: object, output: Format, table: Callable[[], str]) -> None:
-    click.echo(table() if output == "table" else machine_text(value, output))
+def print_found(
+    found: Sequence[object], output: Format, plural: str, table: Callable[[], str], *, one: bool = False
+) -> None:
+    """Print a list, or its ``one`` item; instead of an empty table, say on stderr that nothing was found."""
+    if output != "table":
+        click.echo(machine_text(found[0] if one else found, output))
+    elif found:
+        click.echo(table())
+    else:
+        click.echo(f"No {plural} found.", err=True)
 
 
 def _now() -> datetime:

@@ -4,13 +4,14 @@ from datetime import UTC, datetime
 
 import click
 
+from governor.cli.commands.get import print_found
 from governor.cli.connection import call_server
 from governor.cli.options import connection_options
 from governor.cli.output.tables import timestamp, tokens_table
 from governor.cli.param_types import Duration
 from governor.domain.roles import Role
 from governor.process.options import output_option
-from governor.values.printing import Format, machine_text
+from governor.values.printing import Format
 from governor.wire.rest import TokenRequest
 
 
@@ -50,7 +51,7 @@ def join(runtime: str, ttl: int | None) -> None:
 def list_tokens(output: Format) -> None:
     """List the tokens, without their secrets."""
     found = call_server(lambda client: client.tokens())
-    click.echo(tokens_table(found, datetime.now(UTC)) if output == "table" else machine_text(found, output))
+    print_found(found, output, "tokens", lambda: tokens_table(found, datetime.now(UTC)))
 
 
 @token.command("revoke")
