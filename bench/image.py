@@ -34,9 +34,9 @@ async def measure(directory: Path, rounds: int) -> None:
         archive = write_archive(image, directory / "governor.tar")
         show("layer", "MiB", {layer.title: layer.file.stat().st_size / 2**20 for layer in image.layers})
     async with PrivateContainerd(directory / "containerd") as containers:
-        busybox = await containers.take(images.busybox())
+        busybox = await containers.import_image(images.busybox())
         began = time.monotonic()
-        governor = await containers.take(archive)
+        governor = await containers.import_image(archive)
         imported = time.monotonic() - began
         commands = {
             "nothing": (busybox, "/bin/true"),

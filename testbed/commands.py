@@ -1,4 +1,4 @@
-"""Commands as a person starts them: what they say, and how they end."""
+"""Commands run as a user runs them: their output and exit code."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ WITHIN_S: Final = 120
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a person sees of one command."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -18,32 +18,32 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """Standard output by lines."""
+        """The lines of standard output."""
         return self.out.splitlines()
 
 
 class Running:
-    """A command that has not ended; ``said`` waits for a line of its standard output."""
+    """A running command."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._out = ""
 
-    async def said(self, text: str) -> None:
-        """Wait for a line that holds ``text``."""
+    async def wait_for_line(self, text: str) -> None:
+        """Wait for a line of standard output that contains ``text``."""
         assert self._process.stdout is not None
         async with asyncio.timeout(WITHIN_S):
             while text not in (line := (await self._process.stdout.readline()).decode()):
-                assert line, f"it ended without saying {text!r}: {await self.ended()}"
+                assert line, f"the command exited without printing {text!r}: {await self.ended()}"
                 self._out += line
         self._out += line
 
     def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Send SIGINT, as Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
     async def ended(self) -> Outcome:
-        """Wait for its end."""
+        """Wait until the command exits, and return its outcome."""
         async with asyncio.timeout(WITHIN_S):
             out, err = await self._process.communicate()
         assert self._process.returncode is not None

@@ -67,7 +67,7 @@ class PrivateContainerd(Containerd):
         """End containerd as a crash would, and nothing else."""
         await self._end(signal.SIGKILL)
 
-    async def halt(self) -> None:
+    async def terminate(self) -> None:
         """End containerd as its service would be ended, and nothing else."""
         await self._end(signal.SIGTERM)
 
@@ -105,7 +105,7 @@ class PrivateContainerd(Containerd):
             raise TestbedError(f"ctr {' '.join(arguments)} failed: {complaints.decode()}{printed.decode()}")
         return printed.decode()
 
-    async def take(self, archive: Archive) -> str:
+    async def import_image(self, archive: Archive) -> str:
         """The name under which the image is known from now on."""
         await self.ctr("images", "import", str(archive.file))
         return archive.name

@@ -43,7 +43,7 @@ class CriRuntime(PrivateContainerd):
         await super().start()
         if not self._has_images:
             for archive in (images.pause(), images.busybox()):
-                await self.take(archive)
+                await self.import_image(archive)
             self._has_images = True
         return self
 

@@ -77,7 +77,7 @@ class RuntimeProxy(Server):
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
-    async def metric_becomes(self, name: str, value: float) -> None:
+    async def wait_for_metric(self, name: str, value: float) -> None:
         """Wait until a metric has a value."""
 
         async def look() -> bool:
@@ -85,9 +85,9 @@ class RuntimeProxy(Server):
 
         await until(look)
 
-    async def knows(self, plugins: int) -> None:
+    async def wait_for_plugins(self, plugins: int) -> None:
         """Wait until so many plugins are in force."""
-        await self.metric_becomes("governor_proxy_plugins", plugins)
+        await self.wait_for_metric("governor_proxy_plugins", plugins)
 
     def lines(self, event: str) -> list[Json]:
         """Its log lines of one event."""

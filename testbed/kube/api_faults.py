@@ -1,7 +1,7 @@
-"""A proxy in front of kube-apiserver that sees each request, and can answer, lose or break it in the server's place.
+"""A proxy in front of kube-apiserver that records requests, answers them itself, or breaks the server's responses.
 
-To its clients it is the API server: its certificate is of the same authority. It passes tokens on and shows the
-certificate of the user that it is told to be, for it cannot show its clients' own.
+Its serving certificate is issued by the API server's authority. Bearer tokens pass through; client certificates
+cannot, so the proxy presents the one of a given user.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from testbed.proxies.proxy import HEAD_BYTES, Proxy, body, read_head
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as the API server would see it."""
+class ApiRequest:
+    """A request as the API server receives it."""
 
     method: str
     path: str
@@ -25,55 +25,55 @@ class Asked:
 
     @property
     def is_watch(self) -> bool:
-        """Whether it asks for a stream of events."""
+        """Whether this is a watch."""
         return self.query.get("watch") in ("1", "true")
 
 
-Which = Callable[[Asked], bool]
+Matches = Callable[[ApiRequest], bool]
 
 
-def every(_: Asked) -> bool:
-    """Any request at all."""
+def any_request(_: ApiRequest) -> bool:
+    """Match every request."""
     return True
 
 
 @dataclass
 class _Rule:
-    """What becomes of the next requests of a kind: an answer, or without one they are passed on and theirs is lost."""
+    """A fault for the next matching requests: this answer, or with None the loss of the server's response."""
 
     times: int
-    which: Which
+    which: Matches
     answer: bytes | None
 
 
 @dataclass
-class _Turn:
-    """Whose turn it is on one connection, where requests come one after the other."""
+class _Exchange:
+    """The current request of one connection, on which requests do not overlap."""
 
-    asked: Asked | None = None
-    loses_answer: bool = False
+    request: ApiRequest | None = None
+    drops_response: bool = False
 
 
 class ApiFaults(Proxy):
-    """Stands before the API server of one control plane."""
+    """A proxy in front of the API server of one control plane."""
 
     def __init__(self, plane: ControlPlane, user: Pair | None, prefix: str = "") -> None:
         super().__init__(plane.authority.server_context())
-        self.requests: list[Asked] = []
-        """All that was asked, whoever answered."""
+        self.requests: list[ApiRequest] = []
+        """All requests, whether passed on or answered here."""
         self._plane = plane
         self._context = plane.authority.client_context(user)
         self._prefix = prefix
         self._rules: list[_Rule] = []
-        self._cut_event_after: int | None = None
+        self._truncate_event_after: int | None = None
 
     @property
     def url(self) -> str:
-        """What a client is told in place of the server's address, with the prefix that is taken off again."""
+        """The URL for clients, with the prefix that is stripped from requests."""
         return super().url + self._prefix
 
-    def count(self, which: Which = every) -> int:
-        """How many such requests there were so far."""
+    def count(self, which: Matches = any_request) -> int:
+        """Return the number of matching requests so far."""
         return sum(map(which, self.requests))
 
     def answer(
@@ -81,30 +81,35 @@ class ApiFaults(Proxy):
         status: int,
         *,
         times: int = 1,
-        which: Which = every,
+        which: Matches = any_request,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
     ) -> None:
-        """Answer the next such requests in place of the server, which does not see them."""
+        """Answer the next matching requests without passing them on."""
         self._rules.append(_Rule(times, which, _response(status, headers or {}, content)))
 
-    def lose(self, *, times: int = 1, which: Which = every) -> None:
-        """Pass the next such requests on, and close the connection in place of the server's answer."""
+    def drop_response(self, *, times: int = 1, which: Matches = any_request) -> None:
+        """Pass the next matching requests on, and close the connection instead of returning the response."""
         self._rules.append(_Rule(times, which, None))
 
-    def cut_event(self, after_bytes: int) -> None:
-        """Close the connection that brings the next event of a watch, after so many bytes of it."""
-        self._cut_event_after = after_bytes
+    def truncate_event(self, after_bytes: int) -> None:
+        """Close the connection after this many bytes of the next watch event."""
+        self._truncate_event_after = after_bytes
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection to the server for each of a client's."""
+        """Open one upstream connection for each client connection, and relay between them."""
         port = self._plane.api.ports["https"]
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port, ssl=self._context, limit=HEAD_BYTES)
-        turn = _Turn()
-        await self.couple(up_writer, self._ask(reader, writer, up_writer, turn), self._reply(up_reader, writer, turn))
+        current = _Exchange()
+        requests = self._pass_requests(reader, writer, up_writer, current)
+        await self.relay(up_writer, requests, self._pass_responses(up_reader, writer, current))
 
-    async def _ask(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: asyncio.StreamWriter, turn: _Turn
+    async def _pass_requests(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upstream: asyncio.StreamWriter,
+        current: _Exchange,
     ) -> None:
         while True:
             head = await read_head(reader)
@@ -113,48 +118,50 @@ class ApiFaults(Proxy):
                 await self.send(writer, _response(404, {}, b""))
                 continue
             head = head.replace(self._prefix.encode(), b"", 1)
-            turn.asked = _asked(head)
-            rule = self._applied(turn.asked)
-            turn.loses_answer = rule is not None and rule.answer is None
+            current.request = _parse(head)
+            rule = self._record(current.request)
+            current.drops_response = rule is not None and rule.answer is None
             if rule is not None and rule.answer is not None:
                 await self.send(writer, rule.answer)
             else:
                 await self.send(upstream, head + content)
 
-    async def _reply(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: _Turn) -> None:
+    async def _pass_responses(
+        self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, current: _Exchange
+    ) -> None:
         while True:
             head = await read_head(upstream)
-            if turn.loses_answer:
+            if current.drops_response:
                 return
             await self.send(writer, head)
             async for piece in body(upstream, head):
-                if turn.asked and turn.asked.is_watch and (end := self._end_of(piece)) is not None:
+                if current.request and current.request.is_watch and (end := self._truncation(piece)) is not None:
                     await self.send(writer, piece[:end])
                     return
                 await self.send(writer, piece)
 
-    def _applied(self, asked: Asked) -> _Rule | None:
-        """Note the request, and use up what was said of such ones."""
-        self.requests.append(asked)
+    def _record(self, request: ApiRequest) -> _Rule | None:
+        """Record a request, and use up and return the first rule that matches it."""
+        self.requests.append(request)
         for rule in self._rules:
-            if rule.times and rule.which(asked):
+            if rule.times and rule.which(request):
                 rule.times -= 1
                 return rule
         return None
 
-    def _end_of(self, chunk: bytes) -> int | None:
-        """Where that chunk of a watch is to be cut; the last one is empty."""
-        after = self._cut_event_after
+    def _truncation(self, chunk: bytes) -> int | None:
+        """Return the offset at which to truncate this chunk of a watch; the last chunk has no event."""
+        after = self._truncate_event_after
         if after is None or chunk.startswith(b"0\r\n"):
             return None
-        self._cut_event_after = None
+        self._truncate_event_after = None
         return chunk.index(b"\n") + 1 + after
 
 
-def _asked(head: bytes) -> Asked:
+def _parse(head: bytes) -> ApiRequest:
     method, target, _ = head.decode("latin-1").split(" ", 2)
     parts = urlsplit(target)
-    return Asked(method, parts.path, dict(parse_qsl(parts.query)))
+    return ApiRequest(method, parts.path, dict(parse_qsl(parts.query)))
 
 
 def _response(status: int, headers: Mapping[str, str], content: bytes) -> bytes:

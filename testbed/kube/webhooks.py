@@ -1,4 +1,4 @@
-"""An admission webhook: an API server asks it before it stores an object, and a function of the test decides."""
+"""An admission webhook whose decisions are made by a function of the test."""
 
 import base64
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from aiohttp import web
 from testbed.kube.pki import Authority
 
 Decide = Callable[[dict[str, Any]], str]
-"""Why the AdmissionRequest is refused; nothing to allow it."""
+"""Returns why the AdmissionRequest is denied, or ``""`` to allow it."""
 
 
 class Webhook:
-    """Serves on loopback while it is open."""
+    """A webhook server on loopback, started with ``async with``."""
 
     def __init__(self, authority: Authority, decide: Decide) -> None:
-        self.asked: list[dict[str, Any]] = []
-        """The requests that it decided."""
+        self.requests: list[dict[str, Any]] = []
+        """The AdmissionRequests received."""
         self._authority = authority
         self._decide = decide
         application = web.Application()
@@ -26,7 +26,7 @@ class Webhook:
 
     @property
     def client_config(self) -> dict[str, str]:
-        """How a webhook configuration names it."""
+        """The ``clientConfig`` of a webhook configuration."""
         port = self._runner.addresses[0][1]
         bundle = base64.b64encode(self._authority.certificate).decode()
         return {"url": f"https://127.0.0.1:{port}/", "caBundle": bundle}
@@ -41,9 +41,9 @@ class Webhook:
 
     async def _review(self, request: web.Request) -> web.Response:
         review = await request.json()
-        self.asked.append(review["request"])
-        refusal = self._decide(review["request"])
-        answer: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": not refusal}
-        if refusal:
-            answer["status"] = {"message": refusal}
-        return web.json_response({**review, "response": answer})
+        self.requests.append(review["request"])
+        denial = self._decide(review["request"])
+        response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": not denial}
+        if denial:
+            response["status"] = {"message": denial}
+        return web.json_response({**review, "response": response})

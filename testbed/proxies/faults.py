@@ -1,6 +1,6 @@
-"""A proxy in front of a plain HTTP/1.1 server that can break what passes: cut, stall, duplicate, swap, refuse.
+"""A proxy in front of a plain HTTP/1.1 server that cuts, stalls or refuses connections, and duplicates or swaps events.
 
-It knows just enough of HTTP to see the chunks of an event stream one by one; everything else passes as it is.
+It parses only the chunks of event streams; everything else passes unchanged.
 """
 
 import asyncio
@@ -9,26 +9,26 @@ from testbed.proxies.proxy import HEAD_BYTES, Proxy, body, chunks, fields, read_
 
 
 class FaultProxy(Proxy):
-    """Stands before one server on loopback while it is open; faults may be turned on and off at any time."""
+    """A proxy in front of one server on loopback; faults can be switched at any time."""
 
     def __init__(self, upstream_port: int) -> None:
         super().__init__()
         self.upstream_port = upstream_port
         self.duplicating = False
-        """Each event is sent twice."""
+        """Whether each event is sent twice."""
         self.swapping = False
-        """Events go out in pairs, the later one first; a first one waits for its second."""
+        """Whether events are sent in pairs, the later one first; the first of a pair is held for the second."""
         self.holding = False
-        """Whether a first event waits for its second."""
+        """Whether the first event of a pair is held."""
         self.events: list[bytes] = []
-        """The event chunks that went out, in their order; comments are not among them."""
+        """The event chunks sent, in order, without comments."""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Requests as they are, answers looked into."""
+        """Pass requests unchanged, and apply the faults to responses."""
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port, limit=HEAD_BYTES)
-        await self.couple(up_writer, self.copy(reader, up_writer), self._answer(up_reader, writer))
+        await self.relay(up_writer, self.copy(reader, up_writer), self._pass_responses(up_reader, writer))
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             head = await read_head(reader)
             await self.send(writer, head)

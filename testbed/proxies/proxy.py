@@ -1,7 +1,7 @@
-"""What all proxies of the test bed have in common: they listen on loopback, and connections can be made to fail.
+"""The base class of the test bed's proxies, which listen on loopback and can make connections fail.
 
-The faults are named after what the client sees of the server. What a proxy reads and passes on is the subclass's
-business; below are the few parts of HTTP/1.1 that more than one of them reads.
+Faults are named after what the client observes. Subclasses decide what is read and passed on; the HTTP/1.1 parsing
+that several of them need is here.
 """
 
 import asyncio
@@ -16,56 +16,56 @@ _CLOSE_WITHIN_S = 20.0
 
 
 class Proxy(ABC):
-    """Stands before a server while it is open; faults may be turned on and off at any time."""
+    """A proxy in front of a server, open within ``async with``; faults can be switched at any time."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.gone = False
-        """Connections that are made while this is set are reset at once."""
+        self.unavailable = False
+        """While set, new connections are reset at once."""
         self.connections = 0
-        """How many connections were taken so far."""
+        """The number of connections accepted so far."""
         self._tls = tls
         self._open: set[asyncio.StreamWriter] = set()
-        self._silent: set[asyncio.StreamWriter] = set()
+        self._blackholed: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._server: asyncio.Server | None = None
 
     @abstractmethod
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until it is to be closed."""
+        """Serve one connection; it is closed on return."""
 
     @property
     def port(self) -> int:
-        """Where it listens."""
-        assert self._server is not None, "it is not open"
+        """The loopback port."""
+        assert self._server is not None, "the proxy is not open"
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
-        """What a client is told in place of the server's address."""
+        """The URL for clients."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def is_connected(self) -> bool:
-        """Whether a client is connected now."""
+        """Whether a client is connected."""
         return bool(self._open)
 
     def cut(self) -> None:
-        """Reset all connections, in the middle of whatever passes."""
+        """Reset all open connections, possibly within a message."""
         for writer in self._open:
             writer.transport.abort()
 
     def stall(self) -> None:
-        """Let nothing pass any more in either direction; connections stay open."""
+        """Hold all data back in both directions; connections stay open."""
         self._flowing.clear()
 
-    def flow(self) -> None:
-        """End a stall; what waited goes out."""
+    def resume(self) -> None:
+        """End a stall and pass on the data held back."""
         self._flowing.set()
 
-    def silence(self) -> None:
-        """Let nothing pass any more on the connections that are open now, for good; later ones work."""
-        self._silent |= self._open
+    def blackhole(self) -> None:
+        """Drop all further data on the connections that are open now; later connections work."""
+        self._blackholed |= self._open
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES, ssl=self._tls)
@@ -75,12 +75,12 @@ class Proxy(ABC):
         assert self._server is not None
         self._server.close()
         self.cut()
-        self.flow()
+        self.resume()
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.gone:
+        if self.unavailable:
             writer.transport.abort()
             return
         self._open.add(writer)
@@ -91,10 +91,10 @@ class Proxy(ABC):
         finally:
             self._forget(writer)
 
-    async def couple(self, upstream: asyncio.StreamWriter, *ways: Coroutine[Any, Any, None]) -> None:
-        """Run the ways of one connection until one of them ends, and close the server's side of it."""
+    async def relay(self, upstream: asyncio.StreamWriter, *directions: Coroutine[Any, Any, None]) -> None:
+        """Run both directions of a connection until one of them ends, then close the upstream connection."""
         self._open.add(upstream)
-        tasks = [asyncio.create_task(way) for way in ways]
+        tasks = [asyncio.create_task(direction) for direction in directions]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -108,25 +108,25 @@ class Proxy(ABC):
 
     def _forget(self, writer: asyncio.StreamWriter) -> None:
         self._open.discard(writer)
-        self._silent.discard(writer)
+        self._blackholed.discard(writer)
         writer.transport.abort()
 
     async def send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        """Pass on, unless a fault forbids it."""
+        """Pass data on, subject to the faults."""
         await self._flowing.wait()
-        if writer in self._silent:
+        if writer in self._blackholed:
             await asyncio.Event().wait()
         writer.write(data)
         await writer.drain()
 
     async def copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass everything on as it is until its end."""
+        """Pass all data on unchanged until end of file."""
         while data := await reader.read(65536):
             await self.send(writer, data)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Let out what was written; a client that does not take it must not hold anybody up."""
+    """Flush and close; a client that does not read delays this for a limited time only."""
     writer.close()
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(_CLOSE_WITHIN_S):
@@ -134,19 +134,19 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 async def read_head(reader: asyncio.StreamReader) -> bytes:
-    """The head of the next message, with the empty line that ends it."""
+    """Read the head of the next message, including the empty line."""
     return await reader.readuntil(b"\r\n\r\n")
 
 
 def fields(head: bytes) -> dict[bytes, bytes]:
-    """The fields of a head, their names in small letters."""
+    """Return the header fields, with lower-case names."""
     lines = head.split(b"\r\n")[1:]
-    parted = (line.partition(b":") for line in lines if line)
-    return {name.strip().lower(): value.strip() for name, _, value in parted}
+    parts = (line.partition(b":") for line in lines if line)
+    return {name.strip().lower(): value.strip() for name, _, value in parts}
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The chunks of a body with their framing, the last one too; servers send each event as one chunk."""
+    """Yield the chunks of a body with their framing, including the last one; servers send each event as one chunk."""
     size = -1
     while size != 0:
         line = await reader.readuntil(b"\r\n")
@@ -155,10 +155,10 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def body(reader: asyncio.StreamReader, head: bytes) -> AsyncIterator[bytes]:
-    """The body that follows a head, in the pieces in which it may be passed on."""
-    described = fields(head)
-    if described.get(b"transfer-encoding") == b"chunked":
+    """Yield the body that follows a head, in pieces that can be passed on."""
+    header = fields(head)
+    if header.get(b"transfer-encoding") == b"chunked":
         async for chunk in chunks(reader):
             yield chunk
-    elif length := int(described.get(b"content-length", b"0")):
+    elif length := int(header.get(b"content-length", b"0")):
         yield await reader.readexactly(length)

@@ -69,11 +69,11 @@ async def test_a_broken_watch_is_reconnected_without_missing_a_delivery(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
     async with started(tmp_path, daprd_binary, start_server) as bed:
-        bed.proxy.gone = True
+        bed.proxy.unavailable = True
         bed.proxy.cut()
         await bed.change("two")
         await bed.change("three")
-        bed.proxy.gone = False
+        bed.proxy.unavailable = False
 
         await verified(bed.server, 3)
         assert "three" in bed.note_in_use()
@@ -118,7 +118,7 @@ async def test_a_sidecar_restart_during_a_stalled_connection_is_reported_later(
 
         await until(is_another, within_s=DECIDED_WITHIN_S)
         assert await bed.report() == before
-        bed.proxy.flow()
+        bed.proxy.resume()
 
         async def has_news() -> bool:
             now = await bed.report()

@@ -85,7 +85,7 @@ async def test_an_interrupted_wait_states_that_the_change_stays_accepted(governo
     governor.write("p.yaml", profile("stop", "stop"))
     async with agent.reporting(State.APPLIED):
         waiting = await governor.start("apply", "-f", "p.yaml")
-        await waiting.said("stop: Applied")
+        await waiting.wait_for_line("stop: Applied")
         waiting.interrupt()
         done = await waiting.ended()
     assert done.code == INTERRUPTED
@@ -182,7 +182,7 @@ async def test_waiting_survives_a_restart_of_the_server(governor: CommandLine, t
         mine.write("p.yaml", profile("restart", "restart"))
         async with agent.reporting(State.APPLIED):
             waiting = await mine.start("apply", "-f", "p.yaml")
-            await waiting.said("restart: Applied")
+            await waiting.wait_for_line("restart: Applied")
         await own.stop()
         await own.start()
         async with agent.reporting(State.VERIFIED):

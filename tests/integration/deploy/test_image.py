@@ -72,7 +72,7 @@ async def containers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def governor(containers: PrivateContainerd, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return await containers.take(images.governor(tmp_path_factory.mktemp("governor")))
+    return await containers.import_image(images.governor(tmp_path_factory.mktemp("governor")))
 
 
 async def test_the_image_has_the_name_of_its_version(containers: PrivateContainerd, governor: str) -> None:
@@ -147,7 +147,7 @@ async def test_the_server_keeps_its_data_in_what_is_mounted(
 
 
 async def test_the_order_application_runs(containers: PrivateContainerd) -> None:
-    image = await containers.take(images.order_app())
+    image = await containers.import_image(images.order_app())
     port, dapr = free_ports(2)
     command = (PYTHON, "-m", "demo.order_app", f"--port={port}", f"--dapr-port={dapr}")
     async with containers.running(image, *command) as container:
@@ -160,7 +160,7 @@ async def test_the_order_application_runs(containers: PrivateContainerd) -> None
 
 
 async def test_redis_runs_with_its_data_in_what_is_mounted(containers: PrivateContainerd, tmp_path: Path) -> None:
-    image = await containers.take(images.redis())
+    image = await containers.import_image(images.redis())
     (port,) = free_ports(1)
     password = secrets.token_hex(8)
     command = ("/usr/bin/redis-server", "--bind", "127.0.0.1", "--port", str(port), "--requirepass", password)
@@ -178,9 +178,9 @@ async def test_redis_runs_with_its_data_in_what_is_mounted(containers: PrivateCo
 
 
 async def test_busybox_and_pause_run(containers: PrivateContainerd) -> None:
-    busybox = await containers.take(images.busybox())
+    busybox = await containers.import_image(images.busybox())
     assert await containers.run(busybox, "/bin/sh", "-c", "id -u; cat /etc/passwd | wc -l") == f"{NONROOT}\n2\n"
-    pause = await containers.take(images.pause())
+    pause = await containers.import_image(images.pause())
     name = f"c-{secrets.token_hex(4)}"
     await containers.ctr("run", "--detach", "--read-only", f"--cgroup=/{containers.cgroup}/{name}", pause, name)
     assert "RUNNING" in await containers.ctr("tasks", "ls")
@@ -190,7 +190,7 @@ async def test_busybox_and_pause_run(containers: PrivateContainerd) -> None:
 
 async def test_a_static_program_runs_alone(containers: PrivateContainerd) -> None:
     daprd = provide(["daprd"])["daprd"]
-    image = await containers.take(images.static("local.test/daprd:test", daprd))
+    image = await containers.import_image(images.static("local.test/daprd:test", daprd))
     assert await containers.run(image, "/daprd", "--version") == f"{VERSION}\n"
 
 
@@ -202,7 +202,7 @@ async def test_a_program_that_needs_libraries_is_refused() -> None:
 async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None:
     containerd = PrivateContainerd(tmp_path / "containerd")
     async with containerd:
-        pause = await containerd.take(images.pause())
+        pause = await containerd.import_image(images.pause())
         await containerd.ctr("run", "--detach", f"--cgroup=/{containerd.cgroup}/one", pause, "one")
         assert containerd.cgroups()
         assert processes_of(containerd)

@@ -246,7 +246,7 @@ async def test_any_python_can_be_put_into_it(python: Path, tmp_path: Path) -> No
     archive = read_archive(tmp_path / "image.tar")
 
     async with PrivateContainerd(tmp_path / "containerd") as containerd:
-        image = await containerd.take(archive)
+        image = await containerd.import_image(archive)
         version = await containerd.run(image, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
         assert version.strip() == ask(python).build
         printed = await containerd.run(image, "/opt/venv/bin/governor", "--version")

@@ -33,7 +33,7 @@ async def hooked(bed: Bed, plugin: HookPlugin, name: str = "p", **more: Any) -> 
     """Register a plugin, by default for all hooks, and wait until the proxy uses it."""
     before = len(list(bed.proxy.plugins.glob("*.json"))) if bed.proxy.plugins.exists() else 0
     path = plugin.register(bed.proxy.plugins, name, more.pop("hooks", ALL), **more)
-    await bed.proxy.knows(before + 1)
+    await bed.proxy.wait_for_plugins(before + 1)
     return path
 
 

@@ -46,5 +46,5 @@ async def either_bed(request: pytest.FixtureRequest, bed: Bed, start_hook_plugin
     if request.param == "relayed":
         plugin = await start_hook_plugin()
         plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
-        await bed.proxy.knows(1)
+        await bed.proxy.wait_for_plugins(1)
     return bed

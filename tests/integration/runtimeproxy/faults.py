@@ -1,86 +1,86 @@
 """Faults of a plugin in responding to a hook request, one function each."""
 
 from governor.wire.hooks.hooks_pb2 import LinuxContainerResources, PodSandboxHookResponse
-from testbed.cri.rude_plugin import DONE, HEAD, Act, Asked
+from testbed.cri.misbehaving_plugin import DONE, HEAD, Handler, HookCall
 
 MIB = 1024 * 1024
-CHANGE = PodSandboxHookResponse(annotations={"by": "rude"}).SerializeToString()
+CHANGE = PodSandboxHookResponse(annotations={"by": "misbehaving"}).SerializeToString()
 OUT_OF_RANGE = PodSandboxHookResponse(resources=LinuxContainerResources(cpu_shares=-5)).SerializeToString()
 
 
-async def answer_well(asked: Asked) -> None:
-    await asked.answer(CHANGE)
+async def answer_well(call: HookCall) -> None:
+    await call.answer(CHANGE)
 
 
-async def never_answer(asked: Asked) -> None:
-    await asked.given_up.wait()
+async def never_answer(call: HookCall) -> None:
+    await call.reset.wait()
 
 
-async def break_off_at_once(asked: Asked) -> None:
-    asked.break_off()
+async def abort_at_once(call: HookCall) -> None:
+    call.abort()
 
 
-async def break_off_within_the_response(asked: Asked) -> None:
-    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
-    asked.break_off()
+async def abort_within_the_response(call: HookCall) -> None:
+    await call.write(call.head(), *call.data(b"\0\0\0\x01\x00", CHANGE))
+    call.abort()
 
 
-async def stop_within_the_response(asked: Asked) -> None:
-    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE))
+async def stop_within_the_response(call: HookCall) -> None:
+    await call.write(call.head(), *call.data(b"\0\0\0\x01\x00", CHANGE))
 
 
-async def end_within_the_message(asked: Asked) -> None:
-    await asked.write(asked.head(), *asked.data(b"\0\0\0\x01\x00", CHANGE), asked.end())
+async def end_within_the_message(call: HookCall) -> None:
+    await call.write(call.head(), *call.data(b"\0\0\0\x01\x00", CHANGE), call.end())
 
 
-async def answer_without_a_message(asked: Asked) -> None:
-    await asked.write(asked.head(), asked.end())
+async def answer_without_a_message(call: HookCall) -> None:
+    await call.write(call.head(), call.end())
 
 
-async def answer_without_a_status(asked: Asked) -> None:
-    await asked.write(asked.head(), *asked.data(b"\0", len(CHANGE).to_bytes(4), CHANGE), asked.end([("x-y", "z")]))
+async def answer_without_a_status(call: HookCall) -> None:
+    await call.write(call.head(), *call.data(b"\0", len(CHANGE).to_bytes(4), CHANGE), call.end([("x-y", "z")]))
 
 
-async def answer_twice(asked: Asked) -> None:
+async def answer_twice(call: HookCall) -> None:
     message = b"\0" + len(CHANGE).to_bytes(4) + CHANGE
-    await asked.write(asked.head(), *asked.data(message, message), asked.end())
+    await call.write(call.head(), *call.data(message, message), call.end())
 
 
-async def answer_with_an_unknown_compression(asked: Asked) -> None:
-    await asked.write(asked.head([*HEAD, ("grpc-encoding", "own")]), *asked.data(b"\1\0\0\0\1x"), asked.end())
+async def answer_with_an_unknown_compression(call: HookCall) -> None:
+    await call.write(call.head([*HEAD, ("grpc-encoding", "own")]), *call.data(b"\1\0\0\0\1x"), call.end())
 
 
-async def answer_as_a_web_server(asked: Asked) -> None:
-    await asked.write(asked.head([(":status", "503"), ("content-type", "text/html")]), asked.end(DONE))
+async def answer_as_a_web_server(call: HookCall) -> None:
+    await call.write(call.head([(":status", "503"), ("content-type", "text/html")]), call.end(DONE))
 
 
-async def answer_garbage(asked: Asked) -> None:
-    await asked.answer(b"\xff\xff\xff")
+async def answer_garbage(call: HookCall) -> None:
+    await call.answer(b"\xff\xff\xff")
 
 
-async def answer_out_of_range(asked: Asked) -> None:
-    await asked.answer(OUT_OF_RANGE)
+async def answer_out_of_range(call: HookCall) -> None:
+    await call.answer(OUT_OF_RANGE)
 
 
-async def speak_no_http2(asked: Asked) -> None:
-    await asked.write(bytes(1000))
+async def speak_no_http2(call: HookCall) -> None:
+    await call.write(bytes(1000))
 
 
-async def answer_more_than_windows_allow(asked: Asked) -> None:
-    await asked.write(asked.head(), *asked.data(b"\0\x04\0\0\0", bytes(64 * MIB)), asked.end())
+async def answer_more_than_windows_allow(call: HookCall) -> None:
+    await call.write(call.head(), *call.data(b"\0\x04\0\0\0", bytes(64 * MIB)), call.end())
 
 
-async def begin_headers_that_never_end(asked: Asked) -> None:
-    endless = asked.head()
+async def begin_headers_that_never_end(call: HookCall) -> None:
+    endless = call.head()
     endless.flags.discard("END_HEADERS")
-    await asked.write(endless)
+    await call.write(endless)
     for _ in range(8 * 1024):
-        await asked.write(asked.more_fields())
+        await call.write(call.continuation())
 
 
-FAULTS: list[Act] = [
-    break_off_at_once,
-    break_off_within_the_response,
+FAULTS: list[Handler] = [
+    abort_at_once,
+    abort_within_the_response,
     stop_within_the_response,
     end_within_the_message,
     answer_without_a_message,

@@ -45,7 +45,7 @@ async def test_malicious_plugin_files_do_not_affect_valid_ones(bed: Bed, start_h
     await hooked(bed, plugin, name="good", hooks=["PreRunPodSandbox"])
     before = bed.proxy.resident_bytes()
     wrong = put_all(bed.proxy.plugins)
-    await bed.proxy.metric_becomes("governor_proxy_plugin_file_errors", wrong)
+    await bed.proxy.wait_for_metric("governor_proxy_plugin_file_errors", wrong)
 
     await run_pod(bed)
 
@@ -54,13 +54,13 @@ async def test_malicious_plugin_files_do_not_affect_valid_ones(bed: Bed, start_h
     assert bed.proxy.resident_bytes() - before < 64 * MIB
     assert max(map(len, bed.proxy.log.read_text().splitlines())) < 4096
     plugin.register(bed.proxy.plugins, "late", ["PreRunPodSandbox"])
-    await bed.proxy.knows(2)
+    await bed.proxy.wait_for_plugins(2)
     for each in bed.proxy.plugins.iterdir():
         if not each.is_symlink() and each.is_dir():
             shutil.rmtree(each)
         else:
             each.unlink()
-    await bed.proxy.knows(0)
+    await bed.proxy.wait_for_plugins(0)
     assert await bed.proxy.metric("governor_proxy_plugin_file_errors") == 0
 
 
@@ -70,7 +70,7 @@ async def test_files_with_any_name_register_plugins_with_printable_names(bed: Be
     directory = os.fsencode(bed.proxy.plugins)
     for name in names:
         Path(os.fsdecode(directory + b"/" + name + b".json")).write_bytes(VALID)
-    await bed.proxy.knows(len(names))
+    await bed.proxy.wait_for_plugins(len(names))
 
     await run_pod(bed)
 

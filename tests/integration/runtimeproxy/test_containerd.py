@@ -65,7 +65,7 @@ async def test_d16_plugins_set_cgroups_of_real_containers_in_both_cri_versions(
         {"method": "PreUpdateContainerResourcesHook", "answer": update},
     )
     plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     pod = await Pod.run(client, sandbox("web", runtime.cgroup), package)
     name = await pod.create(with_environment())
     await pod.start(name)
@@ -96,7 +96,7 @@ async def test_d18_a_restarted_proxy_rebuilds_all_records(
     runtime, proxy, client = bed.runtime, bed.proxy, bed.client
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ALL)
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     config = sandbox("web", runtime.cgroup, annotations={"note": "kept"})
     config["linux"]["resources"] = {"cpu_shares": 500, "cpu_period": 100_000, "memory_limit_in_bytes": 1 << 28}
     config["linux"]["overhead"] = {"cpu_shares": 5}
@@ -116,7 +116,7 @@ async def test_d18_a_restarted_proxy_rebuilds_all_records(
     os.kill(proxy.pid, signal.SIGKILL)
     await proxy.wait_for_exit()
     await proxy.start()
-    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
+    await proxy.wait_for_metric('governor_proxy_records{kind="container"}', 1)
     after = await hook_request(cpu_shares=300)
     await pod.end()
     stopped = (await plugin.received("PostStopPodSandboxHook"))[-1].request
@@ -138,7 +138,7 @@ async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
 ) -> None:
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PostStopContainer"], failure_policy="Fail")
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     direct = await start_cri_client(runtime.socket)
     pod = await Pod.run(direct, sandbox("web", runtime.cgroup, labels={"created": "directly"}))
     other = await pod.create(container("other"))
@@ -158,11 +158,11 @@ async def test_d17_records_are_deleted_with_their_containers(
 ) -> None:
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ["PreRunPodSandbox"])
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     pod = await Pod.run(client, sandbox("web", runtime.cgroup))
     name = await pod.create(container("short", "true"))
     await pod.start(name)
-    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 1)
+    await proxy.wait_for_metric('governor_proxy_records{kind="container"}', 1)
 
     async def has_ended() -> bool:
         status = await client.answer("ContainerStatus", {"container_id": name})
@@ -170,7 +170,7 @@ async def test_d17_records_are_deleted_with_their_containers(
 
     await until(has_ended)
     await pod.remove(name)
-    await proxy.metric_becomes('governor_proxy_records{kind="container"}', 0)
+    await proxy.wait_for_metric('governor_proxy_records{kind="container"}', 0)
     await pod.create(container("another"))
     await pod.end()
 

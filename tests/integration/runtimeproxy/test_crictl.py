@@ -62,7 +62,7 @@ async def bench(
     proxy = await start_proxy(runtime.socket)
     if mode == "relayed":
         (await start_hook_plugin()).register(proxy.plugins, "p", ALL, failure_policy="Fail")
-        await proxy.knows(1)
+        await proxy.wait_for_plugins(1)
     return Bench(runtime, proxy, tmp_path)
 
 

@@ -32,7 +32,7 @@ async def test_d1_an_invalid_file_affects_no_other_plugin(bed: Bed, start_hook_p
     await hooked(bed, plugin, name="good", hooks=["PreRunPodSandbox"])
     for name, text in {**WRONG_FILES, "good": "[]"}.items():
         (bed.proxy.plugins / f"{name}.json").write_text(text)
-    await bed.proxy.metric_becomes("governor_proxy_plugin_file_errors", len(WRONG_FILES) + 1)
+    await bed.proxy.wait_for_metric("governor_proxy_plugin_file_errors", len(WRONG_FILES) + 1)
 
     await run_pod(bed)
 
@@ -215,7 +215,7 @@ async def test_d15_fail_lets_no_call_through_if_the_endpoint_is_not_a_socket(bed
     (bed.proxy.plugins / "no-socket").write_text("")
     file = f'{{"remote-endpoint": "{bed.proxy.plugins}/no-socket", "runtime-hooks": ["PreRunPodSandbox"]}}'
     (bed.proxy.plugins / "guard.json").write_text(file.replace("}", ', "failure-policy": "Fail"}'))
-    await bed.proxy.knows(1)
+    await bed.proxy.wait_for_plugins(1)
 
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
 
@@ -266,7 +266,7 @@ async def test_d20_a_plugin_whose_file_is_deleted_is_not_called(bed: Bed, start_
     file = await hooked(bed, plugin)
     await run_pod(bed)
     file.unlink()
-    await bed.proxy.knows(0)
+    await bed.proxy.wait_for_plugins(0)
 
     await run_pod(bed)
 
@@ -288,7 +288,7 @@ async def test_d20_a_running_plugin_call_survives_the_deletion_of_its_file(
 
         await until(is_called)
         file.unlink()
-        await bed.proxy.knows(1)
+        await bed.proxy.wait_for_plugins(1)
         ended = await call.until(lambda progress: progress.code != "")
     await run_pod(bed)
 

@@ -38,16 +38,16 @@ async def test_d7_events_of_real_containers_arrive_while_plugins_are_added_and_r
         first = await run_and_remove(client, runtime, "copied")
         await from_copied.until(lambda seen: events_of(first, seen) == LIFE_CYCLE)
         file = plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail")
-        await proxy.knows(1)
+        await proxy.wait_for_plugins(1)
         async with client.stream("GetContainerEvents") as from_relayed:
             second = await run_and_remove(client, runtime, "relayed")
             for events in (from_copied, from_relayed):
                 await events.until(lambda seen: events_of(second, seen) == LIFE_CYCLE)
             other = plugin.register(proxy.plugins, "q", ["PreRunPodSandbox"])
-            await proxy.knows(2)
+            await proxy.wait_for_plugins(2)
             file.unlink()
             other.unlink()
-            await proxy.knows(0)
+            await proxy.wait_for_plugins(0)
             third = await run_and_remove(client, runtime, "unhooked")
             for events in (from_copied, from_relayed):
                 assert (await events.until(lambda seen: events_of(third, seen) == LIFE_CYCLE)).code == ""

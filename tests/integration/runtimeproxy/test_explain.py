@@ -68,7 +68,7 @@ async def test_plugins_that_are_not_called_are_shown_with_the_reason(
     await hooked(bed, plugin, name="other-app", selector={"matchLabels": {"app": "db"}})
     await hooked(bed, plugin, name="one-hook", hooks=["PreStartContainer"], order=-1)
     (bed.proxy.plugins / "broken.json").write_text("{")
-    await bed.proxy.metric_becomes("governor_proxy_plugin_file_errors", 1)
+    await bed.proxy.wait_for_metric("governor_proxy_plugin_file_errors", 1)
     await run_pod(bed)
 
     found = await explained(bed, "shop/web")

@@ -4,7 +4,7 @@ import pytest
 from hyperframe.frame import DataFrame, Frame, RstStreamFrame
 
 from testbed.cri.fixtures import StartHookPlugin
-from testbed.cri.intruder import intruding
+from testbed.cri.raw_client import raw_client
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import hooked
@@ -18,8 +18,8 @@ async def test_end_stream_without_a_message_is_relayed_as_the_client_sent_it(
 ) -> None:
     """grpc-go's servers do not report END_STREAM on HEADERS to the handler."""
     await hooked(bed, await start_hook_plugin())
-    async with intruding(bed.proxy.socket) as caller:
-        await caller.greet()
+    async with raw_client(bed.proxy.socket) as caller:
+        await caller.send_preface()
         await caller.send(caller.request(1, method), DataFrame(1, b"", flags=["END_STREAM"]))
 
         async def has_answer() -> Frame | None:
@@ -33,8 +33,8 @@ async def test_end_stream_without_a_message_is_relayed_as_the_client_sent_it(
 async def test_a_call_cancelled_at_once_logs_nothing(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     """grpc-js sends HEADERS and RST_STREAM together if a call is cancelled at once."""
     await hooked(bed, await start_hook_plugin())
-    async with intruding(bed.proxy.socket) as caller:
-        await caller.greet()
+    async with raw_client(bed.proxy.socket) as caller:
+        await caller.send_preface()
         await caller.send(
             b"".join(
                 frame.serialize()
@@ -47,6 +47,6 @@ async def test_a_call_cancelled_at_once_logs_nothing(bed: Bed, start_hook_plugin
             )
         )
         outcomes = 'governor_proxy_held_calls_total{call="RunPodSandbox",outcome="cancelled"}'
-        await bed.proxy.metric_becomes(outcomes, 20)
+        await bed.proxy.wait_for_metric(outcomes, 20)
     assert await bed.proxy.metric("governor_proxy_streams") == 0
     assert not [line for line in bed.proxy.log.read_text().splitlines() if '"level":"warning"' in line]

@@ -93,7 +93,7 @@ async def _storm(
         {**_when("shorter"), "answer": {"container_annotations": {"padding": ""}}},
     )
     plugin.register(proxy.plugins, "p", ["PreCreateContainer"], failure_policy="Fail", timeout=30)
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     client = await start_cri_client(proxy.socket, WINDOW)
     pod = (await client.answer("RunPodSandbox", {"config": {"metadata": {"name": "p"}}}))["pod_sandbox_id"]
     before = await _when_idle(runtime, proxy, client)

@@ -124,7 +124,7 @@ async def test_d9_a_large_request_passes(either_bed: Bed, size: int) -> None:
 async def test_d9_a_large_hooked_request_passes(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
     plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
-    await bed.proxy.knows(1)
+    await bed.proxy.wait_for_plugins(1)
     annotations = {f"key-{number}": "x" * 100_000 for number in range(80)}
 
     reply = await bed.client.call("RunPodSandbox", {"config": {"annotations": annotations}})

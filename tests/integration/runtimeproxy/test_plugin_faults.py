@@ -9,8 +9,8 @@ import pytest
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookResponse
 from testbed.cri.control import Json
 from testbed.cri.fixtures import MakeDirectory, StartHookPlugin
+from testbed.cri.misbehaving_plugin import FRAME_BYTES, HookCall, MisbehavingPlugin
 from testbed.cri.peers import register
-from testbed.cri.rude_plugin import FRAME_BYTES, Asked, RudePlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import POD, create_container, hooked, last, run_pod
@@ -21,18 +21,18 @@ SENT = POD["annotations"]
 
 
 @pytest.fixture
-async def rude(peer_directory: MakeDirectory) -> AsyncIterator[RudePlugin]:
+async def misbehaving(peer_directory: MakeDirectory) -> AsyncIterator[MisbehavingPlugin]:
     directory = peer_directory()
     directory.mkdir()
-    plugin = RudePlugin(directory / "rude", answer_well)
+    plugin = MisbehavingPlugin(directory / "misbehaving", answer_well)
     async with plugin.serving():
         yield plugin
 
 
-async def register_rude(bed: Bed, plugin: RudePlugin, policy: str, plugin_timeout: str = "5s") -> None:
+async def register_misbehaving(bed: Bed, plugin: MisbehavingPlugin, policy: str, plugin_timeout: str = "5s") -> None:
     keys = {"failure_policy": policy, "timeout": plugin_timeout}
-    register(plugin.socket, bed.proxy.plugins, "rude", ["PreRunPodSandbox"], **keys)
-    await bed.proxy.knows(1)
+    register(plugin.socket, bed.proxy.plugins, "misbehaving", ["PreRunPodSandbox"], **keys)
+    await bed.proxy.wait_for_plugins(1)
 
 
 async def annotations_at_the_runtime(bed: Bed) -> Json:
@@ -43,68 +43,70 @@ async def passes_with_change(bed: Bed, after: str = "") -> None:
     """Check that the recovered plugin is called and its change applied."""
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
     assert (reply.code, reply.message) == ("OK", ""), after
-    assert await annotations_at_the_runtime(bed) == {**SENT, "by": "rude"}, after
+    assert await annotations_at_the_runtime(bed) == {**SENT, "by": "misbehaving"}, after
 
 
-async def test_fail_lets_no_call_pass_a_misbehaving_plugin(bed: Bed, rude: RudePlugin) -> None:
-    await register_rude(bed, rude, "Fail")
+async def test_fail_lets_no_call_pass_a_misbehaving_plugin(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
+    await register_misbehaving(bed, misbehaving, "Fail")
     before = bed.proxy.resident_bytes()
     for number, fault in enumerate(FAULTS):
-        rude.act = fault
+        misbehaving.handler = fault
         reply = await bed.client.call("RunPodSandbox", {"config": POD})
         assert reply.code not in ("OK", "DEADLINE_EXCEEDED"), fault.__name__
-        assert reply.message.startswith("plugin rude rejected PreRunPodSandbox: "), fault.__name__
+        assert reply.message.startswith("plugin misbehaving rejected PreRunPodSandbox: "), fault.__name__
         assert len(await bed.runtime.received("RunPodSandbox")) == number, fault.__name__
-        rude.act = answer_well
+        misbehaving.handler = answer_well
         await passes_with_change(bed, fault.__name__)
 
-    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert len(misbehaving.calls) >= 2 * len(FAULTS)
     assert bed.proxy.resident_bytes() - before < 48 * MIB
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_ignore_lets_every_call_pass_a_misbehaving_plugin(bed: Bed, rude: RudePlugin) -> None:
-    await register_rude(bed, rude, "Ignore")
+async def test_ignore_lets_every_call_pass_a_misbehaving_plugin(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
+    await register_misbehaving(bed, misbehaving, "Ignore")
     for fault in FAULTS:
-        rude.act = fault
+        misbehaving.handler = fault
         await run_pod(bed)
         assert await annotations_at_the_runtime(bed) == SENT, fault.__name__
-        rude.act = answer_well
+        misbehaving.handler = answer_well
         await passes_with_change(bed, fault.__name__)
 
-    assert len(rude.asked) >= 2 * len(FAULTS)
+    assert len(misbehaving.calls) >= 2 * len(FAULTS)
     assert (await bed.client.wire()).errors == ()
 
 
-async def test_a_late_response_is_not_applied(bed: Bed, rude: RudePlugin) -> None:
+async def test_a_late_response_is_not_applied(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
     """It changes neither its own call nor the next one."""
 
-    async def answer_when_cancelled(asked: Asked) -> None:
-        await asked.given_up.wait()
-        await asked.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
+    async def answer_when_cancelled(call: HookCall) -> None:
+        await call.reset.wait()
+        await call.answer(PodSandboxHookResponse(annotations={"by": "late"}).SerializeToString())
 
-    await register_rude(bed, rude, "Ignore", "3s")
+    await register_misbehaving(bed, misbehaving, "Ignore", "3s")
     for _ in range(3):
-        rude.act = answer_when_cancelled
+        misbehaving.handler = answer_when_cancelled
         await run_pod(bed)
         assert await annotations_at_the_runtime(bed) == SENT
-        rude.act = answer_well
+        misbehaving.handler = answer_well
         await passes_with_change(bed)
 
-    assert rude.connections == 1
+    assert misbehaving.connections == 1
 
 
-async def test_a_plugin_with_an_open_circuit_is_tried_on_a_new_connection(bed: Bed, rude: RudePlugin) -> None:
+async def test_a_plugin_with_an_open_circuit_is_tried_on_a_new_connection(
+    bed: Bed, misbehaving: MisbehavingPlugin
+) -> None:
     """The first connection is stuck within an incomplete frame."""
 
-    async def be_stuck_at_first(asked: Asked) -> None:
-        if rude.connections == 1:
-            await asked.write(b"\x00\x40\x00\x00")
+    async def be_stuck_at_first(call: HookCall) -> None:
+        if misbehaving.connections == 1:
+            await call.write(b"\x00\x40\x00\x00")
         else:
-            await asked.answer(CHANGE)
+            await call.answer(CHANGE)
 
-    rude.act = be_stuck_at_first
-    await register_rude(bed, rude, "Ignore", "2s")
+    misbehaving.handler = be_stuck_at_first
+    await register_misbehaving(bed, misbehaving, "Ignore", "2s")
 
     async def is_applied() -> bool:
         await run_pod(bed)
@@ -112,21 +114,21 @@ async def test_a_plugin_with_an_open_circuit_is_tried_on_a_new_connection(bed: B
 
     await until(is_applied)
     await passes_with_change(bed)
-    assert rude.connections == 2
+    assert misbehaving.connections == 2
 
 
-async def test_a_response_of_64_mib_is_cut_off(bed: Bed, rude: RudePlugin) -> None:
+async def test_a_response_of_64_mib_is_cut_off(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
     sent = 0
 
-    async def answer_without_end(asked: Asked) -> None:
+    async def answer_without_end(call: HookCall) -> None:
         nonlocal sent
-        await asked.write(asked.head(), *asked.data(b"\0\x04\0\0\0"))
-        while sent < 64 * MIB and not asked.given_up.is_set():
-            await asked.write_within_windows(bytes(FRAME_BYTES))
+        await call.write(call.head(), *call.data(b"\0\x04\0\0\0"))
+        while sent < 64 * MIB and not call.reset.is_set():
+            await call.write_within_windows(bytes(FRAME_BYTES))
             sent += FRAME_BYTES
 
-    rude.act = answer_without_end
-    await register_rude(bed, rude, "Fail", "50s")
+    misbehaving.handler = answer_without_end
+    await register_misbehaving(bed, misbehaving, "Fail", "50s")
     before = bed.proxy.resident_bytes()
 
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
@@ -147,14 +149,14 @@ async def test_a_mute_server_costs_no_more_than_its_timeout(bed: Bed, peer_direc
 
     async with await asyncio.start_unix_server(listen, str(directory / "mute")):
         register(directory / "mute", bed.proxy.plugins, "mute", ["PreRunPodSandbox"], timeout=60)
-        await bed.proxy.knows(1)
+        await bed.proxy.wait_for_plugins(1)
 
         reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
         version = await bed.client.call("Version")
 
         assert (reply.code, version.code) == ("OK", "OK")
         (bed.proxy.plugins / "mute.json").unlink()
-        await bed.proxy.knows(0)
+        await bed.proxy.wait_for_plugins(0)
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
@@ -162,7 +164,7 @@ async def test_a_plugin_that_stops_and_starts_is_called_whenever_it_runs(
     bed: Bed, start_hook_plugin: StartHookPlugin, policy: str
 ) -> None:
     """An unreachable plugin fails at once, so it is tried each time and its circuit stays closed."""
-    plugin = await start_hook_plugin({"answer": {"annotations": {"by": "rude"}}})
+    plugin = await start_hook_plugin({"answer": {"annotations": {"by": "misbehaving"}}})
     await hooked(bed, plugin, failure_policy=policy, hooks=["PreRunPodSandbox"])
     await passes_with_change(bed)
     for _ in range(2):
@@ -195,7 +197,7 @@ async def test_the_circuit_of_a_hanging_plugin_opens_and_one_call_tries_it(
 
     assert await calls(5, 1) == 5
     assert await until(one_more_is_called) == 1
-    await plugin.set({"answer": {"annotations": {"by": "rude"}}})
+    await plugin.set({"answer": {"annotations": {"by": "misbehaving"}}})
 
     async def has_recovered() -> bool:
         await bed.client.call("RunPodSandbox", {"config": POD})

@@ -115,8 +115,8 @@ async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
     await bed.runtime.forget()
 
     await restart(bed)
-    await bed.proxy.metric_becomes('governor_proxy_records{kind="sandbox"}', len(pods))
-    await bed.proxy.metric_becomes('governor_proxy_records{kind="container"}', len(containers))
+    await bed.proxy.wait_for_metric('governor_proxy_records{kind="sandbox"}', len(pods))
+    await bed.proxy.wait_for_metric('governor_proxy_records{kind="container"}', len(containers))
     queries = await bed.runtime.statuses()
     after = await hook_requests(bed, plugin, containers)
     rebuilt = bed.proxy.resident_bytes()

@@ -74,7 +74,7 @@ async def test_unified_and_swap_set_by_a_plugin_reach_the_spec_of_a_real_contain
     answer = {"memory_swap_limit_in_bytes": str(1 << 28), "unified": {"memory.high": "50000000"}}
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_resources": answer}})
     plugin.register(proxy.plugins, "p", ["PreCreateContainer"], failure_policy="Fail")
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     pod = await Pod.run(client, sandbox("web", runtime.cgroup))
 
     resources = {"memory_limit_in_bytes": 1 << 27, "unified": {"pids.max": "9"}}

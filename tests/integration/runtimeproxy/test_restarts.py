@@ -38,7 +38,7 @@ async def marking(start_hook_plugin: StartHookPlugin, proxy: RuntimeProxy) -> Ho
     """Start a required plugin that marks every container."""
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_annotations": MARK}})
     plugin.register(proxy.plugins, "p", ALL, failure_policy="Fail", timeout=50)
-    await proxy.knows(1)
+    await proxy.wait_for_plugins(1)
     return plugin
 
 

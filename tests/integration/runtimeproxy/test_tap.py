@@ -40,7 +40,7 @@ async def tapped(bed: Bed, *words: str) -> AsyncIterator[Tapped]:
     """Run a tap until it has shown as many calls as its ``--count``."""
     running = await bed.proxy.start_command("tap", "-o", "json", *words)
     tap = Tapped()
-    await running.said('"opened"')
+    await running.wait_for_line('"opened"')
     yield tap
     tap.outcome = await running.ended()
     assert tap.outcome.code == 0, tap.outcome.err
@@ -99,13 +99,13 @@ async def test_copied_connections_reconnect_and_are_shown_without_plugins(bed: B
     assert not tap.calls[1].get("held", False)
     assert "governor_proxy_held_calls_total{" not in (await bed.proxy.get("/metrics"))[1]
     assert (await bed.client.wire()).errors == ()
-    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+    await bed.proxy.wait_for_metric("governor_proxy_taps", 0)
 
 
 async def test_a_client_that_connects_after_the_tap_is_copied_again(bed: Bed) -> None:
     async with tapped(bed, "--count", "1"):
         await bed.client.answer("Version")
-    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+    await bed.proxy.wait_for_metric("governor_proxy_taps", 0)
 
     await bed.client.stop()
     await bed.client.start()
@@ -180,14 +180,14 @@ async def test_text_output_has_a_line_per_call_and_ends_on_ctrl_c(bed: Bed) -> N
 
     await until(is_open)
     await run_pod(bed)
-    await running.said("RunPodSandbox")
+    await running.wait_for_line("RunPodSandbox")
     running.interrupt()
     outcome = await running.ended()
 
     assert outcome.code == 0
     assert "shop/web" in outcome.out
     assert outcome.err.startswith("watching; ")
-    await bed.proxy.metric_becomes("governor_proxy_taps", 0)
+    await bed.proxy.wait_for_metric("governor_proxy_taps", 0)
 
 
 @pytest.mark.parametrize(("output", "code"), [("> /dev/full", 10), ("| head -n 1", 141)])
@@ -196,7 +196,7 @@ async def test_a_tap_whose_output_is_closed_ends_without_a_traceback(output: str
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    await bed.proxy.metric_becomes("governor_proxy_taps", 1)
+    await bed.proxy.wait_for_metric("governor_proxy_taps", 1)
 
     async def has_ended() -> bool:
         await bed.client.answer("Version")
@@ -216,7 +216,7 @@ async def test_lines_of_a_slow_reader_are_dropped_and_no_call_is_delayed(bed: Be
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(str(bed.proxy.socket.with_name("proxy-control.sock")))
         slow.sendall(b"GET /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n")
-        await bed.proxy.metric_becomes("governor_proxy_taps", 1)
+        await bed.proxy.wait_for_metric("governor_proxy_taps", 1)
         repeated = await bed.client.repeat("Version", count=5000, at_once=8)
         # The reader resumes and receives the queued lines, then the number of dropped ones.
         slow.settimeout(60)
@@ -251,7 +251,7 @@ async def test_a_stream_opened_before_the_tap_is_shown_when_it_ends(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_tap_ends_with_an_error_when_the_proxy_ends(bed: Bed, number: signal.Signals) -> None:
     running = await bed.proxy.start_command("tap", "-o", "json")
-    await running.said('"opened"')
+    await running.wait_for_line('"opened"')
     os.kill(bed.proxy.pid, number)
     outcome = await running.ended()
 

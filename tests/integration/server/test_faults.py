@@ -72,7 +72,7 @@ async def test_both_sides_close_a_stalled_watch(tmp_path: Path, monkeypatch: pyt
             await anext(watch)
             proxy.stall()
             error = await broken(watch)
-        proxy.flow()
+        proxy.resume()
         await until(lambda: is_not_watching(bed))
         async with aclosing(client.watch("r1")) as watch:
             again = sequence(agent, await anext(watch))
@@ -82,10 +82,10 @@ async def test_both_sides_close_a_stalled_watch(tmp_path: Path, monkeypatch: pyt
 
 async def test_a_client_reconnects_after_an_outage(tmp_path: Path) -> None:
     async with faulty(tmp_path) as (_, proxy, agent), through(proxy, agent) as client:
-        proxy.gone = True
+        proxy.unavailable = True
         async with aclosing(client.watch("r1")) as watch:
             error = await broken(watch)
-        proxy.gone = False
+        proxy.unavailable = False
         async with aclosing(client.watch("r1")) as watch:
             assert sequence(agent, await anext(watch)) == 1
     assert error.kind is Kind.UNAVAILABLE

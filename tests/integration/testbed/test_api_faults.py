@@ -10,7 +10,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from testbed.kube.api_faults import ApiFaults, Asked
+from testbed.kube.api_faults import ApiFaults, ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.proxies.tunnels import TunnelProxy
 from testbed.waiting import until
@@ -46,8 +46,8 @@ async def status_of(session: aiohttp.ClientSession, method: str, url: str, body:
         return response.status
 
 
-def is_write(asked: Asked) -> bool:
-    return asked.method == "POST"
+def is_write(request: ApiRequest) -> bool:
+    return request.method == "POST"
 
 
 async def test_what_passes_is_as_the_server_sent_it_and_counted(
@@ -60,8 +60,8 @@ async def test_what_passes_is_as_the_server_sent_it_and_counted(
     assert through == await control_plane.ask("GET", f"{CONFIGMAPS}/{name}")
     assert through["data"]["content"] == large
     assert faults.requests == [
-        Asked("POST", CONFIGMAPS, {}),
-        Asked("GET", f"{CONFIGMAPS}/{name}", {"pretty": "true"}),
+        ApiRequest("POST", CONFIGMAPS, {}),
+        ApiRequest("GET", f"{CONFIGMAPS}/{name}", {"pretty": "true"}),
     ]
     assert (faults.count(is_write), faults.count(), faults.connections) == (1, 2, 1)
 
@@ -82,7 +82,7 @@ async def test_a_lost_answer_was_an_executed_request(
     faults: ApiFaults, session: aiohttp.ClientSession, control_plane: ControlPlane
 ) -> None:
     name = new_name()
-    faults.lose(which=is_write)
+    faults.drop_response(which=is_write)
     with pytest.raises(aiohttp.ClientError):
         await status_of(session, "POST", faults.url + CONFIGMAPS, config_map(name))
     assert (await control_plane.ask("GET", f"{CONFIGMAPS}/{name}"))["metadata"]["name"] == name
@@ -95,7 +95,7 @@ async def test_an_event_is_cut_after_the_bytes_that_were_said(
     name = new_name()
     watch = {"watch": "true", "fieldSelector": f"metadata.name={name}", "resourceVersion": "0"}
     async with session.get(faults.url + CONFIGMAPS, params=watch) as response:
-        faults.cut_event(after_bytes=10)
+        faults.truncate_event(after_bytes=10)
         # Read from the beginning: what has come is withheld once the end of the connection was seen.
         reading = asyncio.create_task(response.content.readexactly(10))
         await control_plane.ask("POST", CONFIGMAPS, config_map(name))
@@ -111,12 +111,12 @@ async def test_a_silenced_watch_stays_silent_while_others_work(
     name = new_name()
     watch = {"watch": "true", "fieldSelector": f"metadata.name={name}", "resourceVersion": "0"}
     async with session.get(faults.url + CONFIGMAPS, params=watch) as silent:
-        faults.silence()
+        faults.blackhole()
         await control_plane.ask("POST", CONFIGMAPS, config_map(name))
         async with session.get(faults.url + CONFIGMAPS, params=watch) as working:
             assert json.loads(await working.content.readline())["object"]["metadata"]["name"] == name
         assert silent.content.total_bytes == 0
-    assert faults.count(lambda asked: asked.is_watch) == faults.connections == 2
+    assert faults.count(lambda request: request.is_watch) == faults.connections == 2
 
 
 async def test_the_upstream_is_left_when_a_client_leaves(faults: ApiFaults, session: aiohttp.ClientSession) -> None:
@@ -145,7 +145,7 @@ async def test_a_token_passes_and_a_prefix_is_taken_off(
             assert response.status == 403
             assert f"system:serviceaccount:default:{name}" in (await response.json())["message"]
         assert await status_of(session, "GET", faults.url.removesuffix("/clusters/one") + CONFIGMAPS) == 404
-        assert faults.requests == [Asked("GET", CONFIGMAPS, {})]
+        assert faults.requests == [ApiRequest("GET", CONFIGMAPS, {})]
 
 
 async def test_a_tunnel_leads_to_the_server_untouched(control_plane: ControlPlane) -> None:

@@ -259,5 +259,5 @@ async def test_a_webhook_refuses_what_its_function_refuses(control_plane: Contro
         good = config_map(name)
         good["metadata"]["labels"] = {"checked-by": name}
         await control_plane.ask("POST", CONFIGMAPS, good)
-        assert webhook.asked[-1]["name"] == name
+        assert webhook.requests[-1]["name"] == name
         await control_plane.ask("DELETE", f"{WEBHOOKS}/{name}")

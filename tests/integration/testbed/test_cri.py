@@ -97,7 +97,7 @@ async def test_containers_go_on_while_containerd_is_killed_paused_and_halted(
     await runtime.pause()
     assert (await client.call("Version", wait_for_ready=True, deadline_s=0.2)).code == "DEADLINE_EXCEEDED"
     runtime.resume()
-    await runtime.halt()
+    await runtime.terminate()
     await runtime.start()
 
     listed = await client.answer("ListContainers", wait_for_ready=True)

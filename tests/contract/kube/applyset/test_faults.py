@@ -8,7 +8,7 @@ from governor.kube.client import Client, Limits, Transport
 from governor.kube.objects import ApiResource
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
-from testbed.kube.api_faults import Asked
+from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.webhooks import Webhook
 from testbed.waiting import until
@@ -73,7 +73,7 @@ async def test_server_errors_affect_only_their_objects(
 
 async def test_an_object_whose_response_was_lost_is_owned(faults: FaultyApi, client: Client, namespace: str) -> None:
     """The client retries the request, and the server reports that the object exists."""
-    faults.lose(which=lambda request: request.method == "PATCH" and request.path.endswith("/a"))
+    faults.drop_response(which=lambda request: request.method == "PATCH" and request.path.endswith("/a"))
     objects = make_set(faults.client, namespace)
     report = await objects.apply([config_map("a", x="1")])
     assert report.ok
@@ -131,7 +131,7 @@ async def test_a_failed_deletion_can_be_retried(
 async def test_a_lost_response_to_a_deletion_is_not_a_failure(faults: FaultyApi, namespace: str) -> None:
     objects = make_set(faults.client, namespace)
     await objects.apply([config_map("a")])
-    faults.lose(which=lambda request: request.method == "DELETE" and request.path.endswith("/a"))
+    faults.drop_response(which=lambda request: request.method == "DELETE" and request.path.endswith("/a"))
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
@@ -142,7 +142,7 @@ async def test_errors_while_waiting_for_a_deletion_are_retried(
     await objects.apply([config_map("a")])
     reads = 0
 
-    def while_waiting(request: Asked) -> bool:
+    def while_waiting(request: ApiRequest) -> bool:
         nonlocal reads
         reads += request.method == "GET" and request.path.endswith("/a")
         return reads in (2, 3) and request.path.endswith("/a")
@@ -180,7 +180,7 @@ async def test_a_webhook_rejection_is_refused_with_its_message(
 
         async def webhook_is_active() -> bool:
             await objects.apply([config_map("probe")], full=True)
-            return bool(webhook.asked)
+            return bool(webhook.requests)
 
         await until(webhook_is_active)
         manifests = [config_map("a"), config_map("b")]

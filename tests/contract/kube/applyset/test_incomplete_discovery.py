@@ -24,8 +24,8 @@ async def simulate_start(faults: FaultyApi, group: str) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     groups = msgspec.json.decode(await faults.client.send(Request("GET", "/apis", accept=accept)))
     groups["items"] = [each for each in groups["items"] if each["metadata"]["name"] != group]
-    faults.answer(200, times=100, which=lambda asked: asked.path == "/apis", content=msgspec.json.encode(groups))
-    faults.answer(500, times=100, which=lambda asked: asked.path == "/readyz", content=b"[-]poststarthook failed")
+    faults.answer(200, times=100, which=lambda request: request.path == "/apis", content=msgspec.json.encode(groups))
+    faults.answer(500, times=100, which=lambda request: request.path == "/readyz", content=b"[-]poststarthook failed")
 
 
 async def test_a_starting_server_causes_no_lost_object_and_no_deleted_namespace(

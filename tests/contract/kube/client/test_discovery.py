@@ -76,7 +76,7 @@ async def test_unaggregated_discovery_gives_the_same_resources(
 ) -> None:
     monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
     unaggregated = set(await faults.client.discovery.preferred_resources())
-    assert faults.count(lambda asked: asked.path == "/apis/apps/v1") == 1
+    assert faults.count(lambda request: request.path == "/apis/apps/v1") == 1
     monkeypatch.undo()
     assert unaggregated == set(await Client(transport, admin_of(api)).discovery.preferred_resources())
 
@@ -137,4 +137,4 @@ async def test_an_unavailable_aggregated_server_hides_no_other_group(
 
 async def test_concurrent_lookups_share_one_fetch(faults: FaultyApi) -> None:
     await asyncio.gather(*(faults.client.discovery.find("apps", "Deployment") for _ in range(50)))
-    assert [asked.path for asked in faults.requests] == ["/api", "/apis"]
+    assert [request.path for request in faults.requests] == ["/api", "/apis"]

@@ -15,7 +15,7 @@ from governor.kube.objects import ApiResource
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.values.secret import Secret
-from testbed.kube.api_faults import Asked
+from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import Authority
 from testbed.waiting import until
@@ -31,8 +31,8 @@ def config_map(namespace: str, name: str = "a", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def is_write(asked: Asked) -> bool:
-    return asked.method in ("POST", "PATCH")
+def is_write(request: ApiRequest) -> bool:
+    return request.method in ("POST", "PATCH")
 
 
 async def rejected(awaited: Any) -> GovernorError:
@@ -82,14 +82,14 @@ class TestServerErrors:
 
 class TestLostResponses:
     async def test_an_apply_whose_response_is_lost_is_retried(self, faults: FaultyApi, namespace: str) -> None:
-        faults.lose(which=is_write)
+        faults.drop_response(which=is_write)
         applied = await faults.client.apply(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
         assert (applied["data"], faults.count(is_write)) == ({"k": "1"}, 2)
 
     async def test_a_create_whose_response_is_lost_is_not_retried(
         self, faults: FaultyApi, client: Client, namespace: str
     ) -> None:
-        faults.lose(which=is_write)
+        faults.drop_response(which=is_write)
         error = await rejected(faults.client.create(CONFIG_MAPS, config_map(namespace), manager="first"))
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-connection-lost")
         assert faults.count(is_write) == 1
@@ -109,11 +109,11 @@ class TestUnavailableServer:
     async def test_the_circuit_opens_and_closes_again(self, faults: FaultyApi, transport: Transport) -> None:
         breaker = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
         client = Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
-        faults.gone = True
+        faults.unavailable = True
         codes = [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
         assert "circuit-open" not in codes
         assert "circuit-open" in [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
-        faults.gone = False
+        faults.unavailable = False
         await until(lambda: self._responds(client))
 
     async def _responds(self, client: Client) -> bool:
@@ -128,7 +128,7 @@ class TestUnavailableServer:
         faults.stall()
         error = await rejected(faults.client.send(Request("GET", "/api", timeout_s=0.2)))
         assert (error.kind, error.code) == (Kind.DEADLINE, "kube-deadline")
-        faults.flow()
+        faults.resume()
 
     async def test_a_server_of_another_authority_is_not_trusted(self, api: ControlPlane, transport: Transport) -> None:
         client = Client(transport, Access(api.url, Authority("other").certificate, token=Secret("t")), ONE_ATTEMPT)
@@ -152,7 +152,7 @@ class TestStreams:
                 if number == 0:
                     event = msgspec.json.decode(await anext(lines))
                     assert event["object"]["data"] == {"k": "0"}
-                    faults.cut_event(after_bytes=20)
+                    faults.truncate_event(after_bytes=20)
             error = await rejected(anext(lines))
         assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-connection-lost")
 
@@ -162,8 +162,8 @@ class TestStreams:
         request = await self.watch(client, namespace)
         async with aclosing(faults.client.stream_lines(request)) as lines:
             first = asyncio.create_task(anext(lines))
-            await until(lambda: asyncio.sleep(0, faults.count(lambda asked: asked.is_watch)))
-            faults.silence()
+            await until(lambda: asyncio.sleep(0, faults.count(lambda request: request.is_watch)))
+            faults.blackhole()
             await client.apply(CONFIG_MAPS, config_map(namespace, k="2"), manager="first", force=True)
             first.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -81,7 +81,7 @@ async def test_a_disconnected_leader_steps_down_before_another_leads(election: E
     assert await election.wait_for_leader(within_s=EXPIRY_S) is other
     assert other.elector.epoch == 2
 
-    faults.flow()
+    faults.resume()
     leader.stalled = False
     await election.advance(30)
     assert election.leaders == [other], "the late requests of the old leader are rejected"
@@ -95,7 +95,7 @@ async def test_a_short_interruption_does_not_lose_the_lease(election: Election, 
     faults.stall()
     leader.stalled = True
     await election.advance(6)
-    faults.flow()
+    faults.resume()
     leader.stalled = False
     await election.advance(20)
     assert election.leaders == [leader]
@@ -106,7 +106,7 @@ async def test_a_hanging_connection_leaves_time_for_another(election: Election, 
     leader = election.contender(faults.access)
     leader.start()
     await election.wait_for_leader(within_s=PERIOD_S)
-    faults.silence()
+    faults.blackhole()
     leader.stalled = True
     await election.advance(7)
     leader.stalled = False
@@ -125,7 +125,7 @@ async def test_a_slow_renewal_counts_from_when_it_was_sent(election: Election, f
     sent = leader.client.sent
     await election.advance(4)
     assert (leader.client.sent, leader.client.in_flight) == (sent, 1), "the request is still in flight"
-    faults.flow()
+    faults.resume()
     leader.stalled = False
     await election.settle()
     assert leader.elector.remaining_s == 6

@@ -9,7 +9,7 @@ from governor.kube.client import Client, Transport
 from governor.kube.reflector import reflector as reflector_module
 from governor.kube.reflector.reflector import IDLE_TIMEOUT_S
 from governor.process.clock import VirtualClock
-from testbed.kube.api_faults import Asked
+from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
@@ -29,16 +29,16 @@ EXPIRED = {"kind": "Status", "message": "too old resource version", "reason": "E
 MORE_THAN_A_PAGE = 600
 
 
-def is_list(asked: Asked) -> bool:
-    return asked.method == "GET" and not asked.is_watch
+def is_list(request: ApiRequest) -> bool:
+    return request.method == "GET" and not request.is_watch
 
 
-def is_watch(asked: Asked) -> bool:
-    return asked.is_watch
+def is_watch(request: ApiRequest) -> bool:
+    return request.is_watch
 
 
-def is_later_page(asked: Asked) -> bool:
-    return "continue" in asked.query
+def is_later_page(request: ApiRequest) -> bool:
+    return "continue" in request.query
 
 
 async def create(client: Client, namespace: str, *names: str) -> None:
@@ -48,14 +48,14 @@ async def create(client: Client, namespace: str, *names: str) -> None:
 async def test_a_truncated_event_is_delivered_once(faults: FaultyApi, client: Client, namespace: str) -> None:
     async with watching(faults.client, namespace) as watcher:
         for name, after_bytes in (("a", 0), ("b", 1), ("c", 300)):
-            faults.cut_event(after_bytes)
+            faults.truncate_event(after_bytes)
             await create(client, namespace, name)
             await watcher.has(name)
         await watcher.converges({"a": "0", "b": "0", "c": "0"})
         assert watcher.recorder.summary == [("Added", "a", "0"), ("Added", "b", "0"), ("Added", "c", "0")]
         assert (watcher.reflector.relists, watcher.reflector.reconnects) == (0, 3)
         assert faults.count(is_list) == 1
-        timeouts = [int(asked.query["timeoutSeconds"]) for asked in faults.requests if is_watch(asked)]
+        timeouts = [int(request.query["timeoutSeconds"]) for request in faults.requests if is_watch(request)]
         assert len(timeouts) == 4
         assert all(300 <= seconds <= 600 for seconds in timeouts)
         assert len(set(timeouts)) > 1
@@ -66,7 +66,7 @@ async def test_an_idle_connection_is_replaced(faults: FaultyApi, client: Client,
     async with watching(faults.client, namespace, clock) as watcher:
         await create(client, namespace, "a")
         await watcher.converges({"a": "0"})
-        faults.silence()
+        faults.blackhole()
         await create(client, namespace, "b")
         await clock.advance(IDLE_TIMEOUT_S - 1)
         assert (watcher.reflector.reconnects, watcher.sizes) == (0, {"a": "0"})
@@ -91,7 +91,7 @@ async def test_a_watch_without_a_response_is_retried(faults: FaultyApi, client: 
         await create(client, namespace, "b")
         await clock.advance(IDLE_TIMEOUT_S)
         await until_true(lambda: watcher.reflector.reconnects == 2)
-        faults.flow()
+        faults.resume()
         await clock.advance(FAST.max_s)
         await watcher.converges({"a": "0", "b": "0"})
         assert watcher.reflector.relists == 0
@@ -116,7 +116,7 @@ async def test_a_failed_watch_is_retried_from_the_same_resource_version(
         await create(client, namespace, "a")
         await watcher.converges({"a": "0"})
         assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (1, 0, 1)
-        assert len({asked.query["resourceVersion"] for asked in faults.requests if asked.is_watch}) == 1
+        assert len({request.query["resourceVersion"] for request in faults.requests if request.is_watch}) == 1
 
 
 async def test_a_410_response_to_a_watch_relists_once(faults: FaultyApi, client: Client, namespace: str) -> None:
@@ -151,7 +151,7 @@ async def test_an_expired_continue_token_restarts_the_list(
     faults.answer(410, which=is_later_page, content=msgspec.json.encode(EXPIRED))
     async with watching(faults.client, namespace) as watcher:
         assert len(watcher.sizes) == watcher.reflector.delivered == MORE_THAN_A_PAGE
-        assert [is_later_page(asked) for asked in faults.requests if is_list(asked)] == [False, True, False, True]
+        assert [is_later_page(request) for request in faults.requests if is_list(request)] == [False, True, False, True]
         assert watcher.reflector.relists == 1
 
 
@@ -185,7 +185,7 @@ async def test_a_watch_that_times_out_continues_from_the_last_bookmark(
         async def is_ahead() -> bool:
             # A bookmark covers only writes during its watch, not those before it began.
             await create(client, "default", f"{namespace}-elsewhere-{next(numbers)}")
-            versions = [int(asked.query["resourceVersion"]) for asked in faults.requests if asked.is_watch]
+            versions = [int(request.query["resourceVersion"]) for request in faults.requests if request.is_watch]
             return bool(versions) and versions[-1] > versions[0]
 
         await until(is_ahead, within_s=WITHIN_S)

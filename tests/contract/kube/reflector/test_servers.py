@@ -10,7 +10,7 @@ from governor.errors import GovernorError
 from governor.kube.client import Client, Transport
 from governor.kube.reflector import reflector as reflector_module
 from governor.process.clock import VirtualClock
-from testbed.kube.api_faults import Asked
+from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane, Options
 from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
@@ -60,15 +60,15 @@ async def grow(client: Client, name: str, size: int) -> None:
 
 def watched_from(faults: FaultyApi) -> list[str]:
     """Return the resourceVersion of each watch request."""
-    return [asked.query["resourceVersion"] for asked in faults.requests if asked.is_watch]
+    return [request.query["resourceVersion"] for request in faults.requests if request.is_watch]
 
 
-def is_list(asked: Asked) -> bool:
-    return asked.path.endswith("/configmaps") and not asked.is_watch
+def is_list(request: ApiRequest) -> bool:
+    return request.path.endswith("/configmaps") and not request.is_watch
 
 
-def is_later_page(asked: Asked) -> bool:
-    return "continue" in asked.query
+def is_later_page(request: ApiRequest) -> bool:
+    return "continue" in request.query
 
 
 async def compact_history(plane: ControlPlane) -> None:
@@ -85,14 +85,14 @@ async def test_a_compacted_history_costs_one_list_and_delivers_the_differences(
     client = await prepare(plane, transport)
     await create(client, "kept", "deleted", "changed")
     async with proxied(plane, transport) as (faults, proxied_client), watching(proxied_client, NAMESPACE) as watcher:
-        faults.gone = True
+        faults.unavailable = True
         faults.cut()
         before = len(watcher.recorder.events)
         await grow(client, "changed", 1)
         await client.delete(CONFIG_MAPS, "deleted", NAMESPACE)
         await create(client, "created")
         await compact_history(plane)
-        faults.gone = False
+        faults.unavailable = False
 
         await watcher.converges({"kept": "0", "changed": "1", "created": "0"})
         assert sorted(watcher.recorder.summary[before:]) == [

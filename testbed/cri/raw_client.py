@@ -1,4 +1,4 @@
-"""A caller of a runtime that keeps to no rule: it sends whatever frames a test makes up, and reads or does not."""
+"""A client of a runtime that sends arbitrary HTTP/2 frames, valid or not, and reads only on request."""
 
 import asyncio
 import socket
@@ -13,8 +13,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADER_BYTES = 9
 
 
-class Intruder:
-    """One connection; ``received`` are the frames that came, by type, as far as they were read."""
+class RawClient:
+    """One connection; ``received`` are the frames read so far."""
 
     def __init__(self, reader: asyncio.StreamReader, out: socket.socket) -> None:
         self._reader = reader
@@ -22,12 +22,12 @@ class Intruder:
         self._encoder = Encoder()
         self.received: list[Frame] = []
 
-    async def greet(self, settings: dict[int, int] | None = None) -> None:
-        """Begin as every caller does."""
+    async def send_preface(self, settings: dict[int, int] | None = None) -> None:
+        """Send the connection preface."""
         await self.send(PREFACE, SettingsFrame(0, settings or {}))
 
     async def send(self, *frames: Frame | bytes) -> None:
-        """Send frames, or bytes that are none; the other side may have had enough of them."""
+        """Send frames or arbitrary bytes; the peer may have closed the connection."""
         loop = asyncio.get_running_loop()
         with suppress(ConnectionError):
             for frame in frames:
@@ -36,7 +36,7 @@ class Intruder:
     def request(
         self, stream: int, method: str, flags: Sequence[str] = ("END_HEADERS",), more: Iterable[tuple[str, str]] = ()
     ) -> Frame:
-        """The beginning of a call of the runtime service; its message is still to come."""
+        """Return the HEADERS frame that starts a call of the runtime service."""
         fields = [
             (":method", "POST"),
             (":scheme", "http"),
@@ -50,11 +50,11 @@ class Intruder:
 
     @staticmethod
     def message(stream: int, message: bytes = b"") -> Frame:
-        """The only message of a call, and its end."""
+        """Return the DATA frame with a call's only message, which ends the stream."""
         return DataFrame(stream, b"\0" + len(message).to_bytes(4) + message, flags=["END_STREAM"])
 
     async def read(self) -> Frame | None:
-        """The next frame; None when there are no more."""
+        """Return the next frame, or None once the connection is closed."""
         try:
             header = await self._reader.readexactly(_HEADER_BYTES)
             frame, length = Frame.parse_frame_header(memoryview(header))
@@ -64,8 +64,8 @@ class Intruder:
         self.received.append(frame)
         return frame
 
-    async def read_to_the_end(self) -> int | None:
-        """Read until the other side has had enough; the code with which it said so."""
+    async def read_until_closed(self) -> int | None:
+        """Read until the connection is closed, and return the GOAWAY error code, if any."""
         code = None
         while (frame := await self.read()) is not None:
             if isinstance(frame, GoAwayFrame):
@@ -73,7 +73,7 @@ class Intruder:
         return code
 
     async def last_bytes(self) -> bytes:
-        """Read to the end what is too much to be looked at; how it ends."""
+        """Read until the connection is closed without parsing frames, and return the last bytes."""
         last = b""
         with suppress(ConnectionError):
             while data := await self._reader.read(1 << 20):
@@ -82,14 +82,15 @@ class Intruder:
 
 
 @asynccontextmanager
-async def intruding(place: Path) -> AsyncIterator[Intruder]:
-    """A connection, which ends without a farewell."""
+async def raw_client(address: Path) -> AsyncIterator[RawClient]:
+    """Connect to a socket; at the end the connection is reset."""
     with socket.socket(socket.AF_UNIX) as out:
-        await asyncio.to_thread(out.connect, str(place))  # asyncio takes one for connected for which there is no room
+        # asyncio reports a socket as connected even if the server's backlog is full.
+        await asyncio.to_thread(out.connect, str(address))
         out.setblocking(False)
-        # What is sent goes past the stream: if it failed there, nothing that came before could be read any more.
+        # Writes bypass the stream: after a failed write it would discard what was received before.
         reader, writer = await asyncio.open_unix_connection(sock=out.dup())
         try:
-            yield Intruder(reader, out)
+            yield RawClient(reader, out)
         finally:
             writer.transport.abort()

@@ -1,6 +1,6 @@
-"""A plugin of the runtime proxy that breaks every rule: it answers with whatever bytes a test wants.
+"""A hook plugin that violates HTTP/2 and gRPC: a test decides which bytes it sends.
 
-Well-behaved ones, and those that only hang, crash or refuse, are ``HookPlugin``.
+For plugins that keep to the protocol, even if they hang, crash or fail calls, use ``HookPlugin``.
 """
 
 import asyncio
@@ -22,98 +22,98 @@ HEAD: Fields = ((":status", "200"), ("content-type", "application/grpc"))
 DONE: Fields = (("grpc-status", "0"),)
 
 
-class Asked:
-    """One question, and the connection on which it came."""
+class HookCall:
+    """One hook call, and the connection on which it arrived."""
 
     def __init__(self, stream: int, protocol: h2.connection.H2Connection, writer: asyncio.StreamWriter) -> None:
         self.stream = stream
-        self.given_up = asyncio.Event()
-        """The caller has reset the stream."""
+        self.reset = asyncio.Event()
+        """Set when the caller resets the stream."""
         self.window_grew = asyncio.Event()
         self._protocol = protocol
         self._writer = writer
         self._spent = 0
 
     async def write(self, *frames: Frame | bytes) -> None:
-        """Send frames, or bytes that are none, as fast as they are read."""
+        """Send frames or arbitrary bytes, as fast as the caller reads."""
         for frame in frames:
             self._writer.write(frame if isinstance(frame, bytes) else frame.serialize())
             await self._writer.drain()
 
     async def write_within_windows(self, data: bytes) -> None:
-        """Send DATA when the caller has room for it, unless it gives up."""
+        """Send DATA once the flow-control windows allow it; return early if the stream is reset."""
         while self._protocol.local_flow_control_window(self.stream) - self._spent < len(data):
             self.window_grew.clear()
             await self.window_grew.wait()
-            if self.given_up.is_set():
+            if self.reset.is_set():
                 return
         self._spent += len(data)
         await self.write(*self.data(data))
 
-    def break_off(self) -> None:
-        """End the connection at once."""
+    def abort(self) -> None:
+        """Reset the connection."""
         self._writer.transport.abort()
 
     def head(self, fields: Fields = HEAD) -> Frame:
-        """The beginning of an answer."""
+        """Return the HEADERS frame that starts a response."""
         return HeadersFrame(self.stream, _encoded(fields), flags=["END_HEADERS"])
 
     def data(self, *parts: bytes) -> Iterator[Frame]:
-        """Bytes of an answer, in frames that are not too large."""
+        """Yield DATA frames of at most ``FRAME_BYTES``."""
         whole = b"".join(parts)
         for at in range(0, len(whole), FRAME_BYTES):
             yield DataFrame(self.stream, whole[at : at + FRAME_BYTES])
 
     def end(self, fields: Fields = DONE) -> Frame:
-        """The end of an answer."""
+        """Return the HEADERS frame with the trailers."""
         return HeadersFrame(self.stream, _encoded(fields), flags=["END_HEADERS", "END_STREAM"])
 
-    def more_fields(self) -> Frame:
-        """A part of a header block that does not end."""
+    def continuation(self) -> Frame:
+        """Return a CONTINUATION frame that does not end the header block."""
         return ContinuationFrame(self.stream, _encoded([("x-more", "y" * 8000)]))
 
     async def answer(self, message: bytes) -> None:
-        """A whole and proper answer."""
+        """Send a complete, valid response."""
         await self.write(self.head(), *self.data(b"\0", len(message).to_bytes(4), message), self.end())
 
 
-Act = Callable[[Asked], Awaitable[None]]
+Handler = Callable[[HookCall], Awaitable[None]]
 
 
-class RudePlugin:
-    """Does ``act`` with each question; ``asked`` are all that came."""
+class MisbehavingPlugin:
+    """A plugin that passes each call to ``handler``; ``calls`` records them."""
 
-    def __init__(self, socket: Path, act: Act) -> None:
+    def __init__(self, socket: Path, handler: Handler) -> None:
         self.socket = socket
-        self.act = act
-        self.asked: list[Asked] = []
+        self.handler = handler
+        self.calls: list[HookCall] = []
         self.connections = 0
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve; afterwards all connections are closed."""
+        """Serve until the context exits; then close all connections."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            ended: list[asyncio.Task[None]] = []
+            connections: list[asyncio.Task[None]] = []
 
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                ended.append(tasks.create_task(self._serve(reader, writer)))
+                connections.append(tasks.create_task(self._serve(reader, writer)))
 
             server = await asyncio.start_unix_server(serve, str(self.socket))
             try:
                 yield
             finally:
                 server.close()
-                for task in ended:
+                for task in connections:
                     task.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         protocol = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
         protocol.initiate_connection()
-        mine: dict[int, Asked] = {}
+        calls: dict[int, HookCall] = {}
         try:
-            # Who is told nonsense may well end with what our side takes for nonsense.
+            # After invalid frames the caller may close the connection in a way that h2 rejects.
             with suppress(ConnectionError, h2.exceptions.ProtocolError):
                 while True:
                     writer.write(protocol.data_to_send())
@@ -121,7 +121,7 @@ class RudePlugin:
                     if not data:
                         return
                     for event in protocol.receive_data(data):
-                        self._handle(event, protocol, mine, writer)
+                        self._handle(event, protocol, calls, writer)
         finally:
             writer.transport.abort()
 
@@ -129,23 +129,23 @@ class RudePlugin:
         self,
         event: h2.events.Event,
         protocol: h2.connection.H2Connection,
-        mine: dict[int, Asked],
+        calls: dict[int, HookCall],
         writer: asyncio.StreamWriter,
     ) -> None:
         if isinstance(event, h2.events.StreamEnded):
-            asked = mine[event.stream_id or 0] = Asked(event.stream_id or 0, protocol, writer)
-            self.asked.append(asked)
-            self._tasks.create_task(self._answer(asked))
-        elif isinstance(event, h2.events.StreamReset) and event.stream_id in mine:
-            mine[event.stream_id].given_up.set()
-        for each in mine.values():
+            call = calls[event.stream_id or 0] = HookCall(event.stream_id or 0, protocol, writer)
+            self.calls.append(call)
+            self._tasks.create_task(self._answer(call))
+        elif isinstance(event, h2.events.StreamReset) and event.stream_id in calls:
+            calls[event.stream_id].reset.set()
+        for each in calls.values():
             each.window_grew.set()
 
-    async def _answer(self, asked: Asked) -> None:
+    async def _answer(self, call: HookCall) -> None:
         with suppress(ConnectionError):
-            await self.act(asked)
+            await self.handler(call)
 
 
 def _encoded(fields: Fields) -> bytes:
-    """Without a table, so that frames may be left out."""
+    """Encode without the dynamic table, so that a test may omit frames."""
     return Encoder().encode([(name.encode(), value.encode()) for name, value in fields], huffman=False)
