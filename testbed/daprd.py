@@ -107,7 +107,7 @@ DAPRD_1_16 = recipe(VERSION_1_16)
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What distinguishes one sidecar from another."""
+    """The settings of one sidecar."""
 
     app_id: str
     resources: Path
@@ -117,7 +117,7 @@ class Sidecar:
 
 
 class Daprd(Server):
-    """A sidecar on its own: no control plane, no mutual TLS, everything on loopback."""
+    """A standalone sidecar on loopback, without control plane and mutual TLS."""
 
     def __init__(self, binary: Path, directory: Path, sidecar: Sidecar) -> None:
         super().__init__("daprd", directory, ["http", "grpc", "internal-grpc", "public", "metrics"])
@@ -126,16 +126,16 @@ class Daprd(Server):
 
     @property
     def url(self) -> str:
-        """Where its HTTP API answers."""
+        """The URL of the HTTP API."""
         return f"http://127.0.0.1:{self.ports['http']}"
 
     @property
     def metrics_url(self) -> str:
-        """Where its metrics are read."""
+        """The URL of the metrics."""
         return f"http://127.0.0.1:{self.ports['metrics']}/metrics"
 
     def command(self) -> list[str]:
-        """The sidecar with a port of its own for each of its interfaces."""
+        """Return the command line, with one port for each interface."""
         ports = self.ports
         settings = {
             "mode": "standalone",
@@ -157,13 +157,13 @@ class Daprd(Server):
         return [str(self._binary), *(f"--{name}={value}" for name, value in settings.items()), *self._sidecar.arguments]
 
     def environment(self) -> dict[str, str]:
-        """Always with a namespace: without one, equal names in two namespaces clash."""
+        """Add the namespace: without one, resources of the same name in two namespaces conflict."""
         return {**super().environment(), "NAMESPACE": self._sidecar.namespace}
 
     async def is_ready(self) -> bool:
-        """Whether it says that its components are initialised; whether the application is up is another question.
+        """Return whether the components are initialised; the application need not be up.
 
-        One that exits because of a component may say so too in its last moment.
+        A sidecar that is about to exit because of a component may be ready for a moment.
         """
         return await _status(self.ports["http"], "/v1.0/healthz/outbound") == 204
 

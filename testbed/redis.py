@@ -1,4 +1,4 @@
-"""Redis: Debian's, started with a password; and as much of its protocol as a test needs to look into it."""
+"""Debian's Redis, started with a password, and a minimal client for tests."""
 
 import asyncio
 import re
@@ -12,8 +12,7 @@ from toolchain.errors import TestbedError
 from toolchain.recipe import Recipe
 from toolchain.steps import Steps
 
-# Debian's redis-server package is a link to this program and a system service. With the link alone no service
-# is started, neither now nor at the next boot.
+# Debian's redis-server package is a link to this program and a system service. The link alone starts no service.
 _PROGRAM = Path("/usr/bin/redis-check-rdb")
 _OLDEST = 6
 _ANSWER_WITHIN_S = 60.0
@@ -21,8 +20,8 @@ _ANSWER_WITHIN_S = 60.0
 Reply = str | int | list["Reply"] | None
 
 
-def is_fitting(printed: str) -> bool:
-    """Whether the server that printed this as its version is new enough."""
+def is_supported(printed: str) -> bool:
+    """Return whether this output of ``redis-server --version`` names a supported version."""
     found = re.search(r"\bv=(\d+)\.", printed)
     return found is not None and int(found[1]) >= _OLDEST
 
@@ -32,12 +31,12 @@ def _on_path() -> Path | None:
     if server is None:
         return None
     printed = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout
-    return Path(server) if is_fitting(printed) else None
+    return Path(server) if is_supported(printed) else None
 
 
 def _link(result: Path, steps: Steps) -> None:
     steps.run("link Debian's server", ["ln", "-s", _PROGRAM, result / "redis-server"])
-    steps.run("ask for its version", [result / "redis-server", "--version"])
+    steps.run("check its version", [result / "redis-server", "--version"])
 
 
 REDIS = Recipe(
@@ -46,11 +45,11 @@ REDIS = Recipe(
 
 
 class RedisError(TestbedError):
-    """The server refused a command."""
+    """An error reply of the server."""
 
 
 class Redis(Server):
-    """An empty Redis that demands a password and keeps nothing on disk."""
+    """A Redis server with a password and without persistence."""
 
     def __init__(self, binary: Path, directory: Path) -> None:
         super().__init__("redis", directory, ["redis"])
@@ -59,16 +58,16 @@ class Redis(Server):
 
     @property
     def port(self) -> int:
-        """The loopback port that it serves."""
+        """The loopback port."""
         return self.ports["redis"]
 
     @property
     def address(self) -> str:
-        """Host and port, as Dapr's ``redisHost`` wants them."""
+        """Host and port, in the format of Dapr's ``redisHost``."""
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        """The server with its settings in a file: a password has no place in a list of processes."""
+        """Write the settings to a file, to keep the password out of process lists, and return the command line."""
         settings = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -83,19 +82,19 @@ class Redis(Server):
         return [str(self._binary), str(file)]
 
     async def is_ready(self) -> bool:
-        """Whether it answers to its own password, which no other server on that port would."""
+        """Return whether the server accepts its password, which another server on this port would not."""
         try:
             return await self.execute("PING") == "PONG"
         except (OSError, asyncio.IncompleteReadError, RedisError):
             return False
 
     async def execute(self, *command: str) -> Reply:
-        """The reply to one command."""
+        """Send a command and return its reply."""
         return await execute(self.port, self.password, *command)
 
 
 async def execute(port: int, password: str, *command: str, host: str = "127.0.0.1") -> Reply:
-    """The reply of a Redis to one command, on a connection of its own."""
+    """Send a command on a new connection and return its reply."""
     async with asyncio.timeout(_ANSWER_WITHIN_S):
         reader, writer = await asyncio.open_connection(host, port)
         try:
@@ -119,11 +118,11 @@ async def _reply(reader: asyncio.StreamReader) -> Reply:
         case "+":
             return rest
         case "-":
-            raise RedisError(f"Redis refused the command: {rest}")
+            raise RedisError(f"Redis rejected the command: {rest}")
         case ":":
             return int(rest)
         case "$":
             return None if rest == "-1" else (await reader.readexactly(int(rest) + 2))[:-2].decode()
         case "*":
             return [await _reply(reader) for _ in range(int(rest))]
-    raise RedisError(f"Redis answered with something else than a reply: {line!r}")
+    raise RedisError(f"Redis sent an invalid reply: {line!r}")

@@ -1,7 +1,7 @@
 """One real server process on loopback: free ports, start, readiness, log, stop.
 
-A server ends with the process that started it, even if that is killed. What a server is (its command line, how
-it shows that it is ready) is the subclass's business.
+A server ends with the process that started it, even if that is killed. Subclasses define the command line and the
+readiness check.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ _ATTEMPTS = 5
 _LONGEST_SOCKET = 104
 _PORTS = range(2_000, 10_000)
 _WORKERS = 16
-"""As many have ports of their own: so nobody takes those of a server that is just being started again."""
+"""Each pytest worker has its own ports, so none takes those of another's server during its restart."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now, where neither outgoing connections nor the sidecars of agents get theirs."""
+    """Return free loopback ports, outside of the ranges of outgoing connections and of agents' sidecars."""
     free = filter(_is_free, itertools.islice(_own_ports(), len(_PORTS) // _WORKERS))
     ports = list(itertools.islice(free, count))
     if len(ports) < count:
-        raise TestbedError(f"of the ports {_PORTS} that tests use, too few are free")
+        raise TestbedError(f"too few of the test bed's ports {_PORTS.start}-{_PORTS.stop - 1} are free")
     return ports
 
 
 @functools.cache
 def _own_ports() -> Iterator[int]:
-    """In turns, so that none is given again soon: some servers bind theirs only after others have been given some."""
+    """Cycle through this worker's ports: a server may bind its port only after others were allocated."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     own = _PORTS[worker % _WORKERS :: _WORKERS]
     return itertools.cycle(random.sample(own, len(own)))
@@ -54,28 +54,28 @@ def _is_free(port: int) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether no thread runs: each goes on until the kernel has reached it, which takes time on a busy machine."""
+    """Return whether all threads are stopped; on a busy machine the kernel stops them one by one."""
     return all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
 
 
 def _state(thread: Path) -> str:
-    # It follows the name, which is in brackets and may hold anything.
+    # The state follows the name, which is in parentheses and may contain any character.
     return (thread / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
 def short_socket(socket: Path, suffix: str = "") -> Path:
-    """The place of a Unix socket, if the kernel can take it, also when its server appends something."""
+    """Return a Unix socket's path; raise if it is too long with the suffix that its server appends."""
     if len(f"{socket}{suffix}") > _LONGEST_SOCKET:
-        raise TestbedError(f"the kernel takes no socket of so long a name: {socket}; use a shorter directory")
+        raise TestbedError(f"the path is too long for a Unix socket: {socket}; use a shorter directory")
     return socket
 
 
 class Server(ABC):
-    """A server that is started with ``async with`` or ``start``, and may be stopped and started again."""
+    """A server process, started with ``async with`` or ``start``; it can be stopped and started again."""
 
     ready_within_s: ClassVar[float] = 120.0
     death_signal: ClassVar[str] = "KILL"
-    """What it gets when the process that started it has gone."""
+    """The signal that it receives when its parent process exits."""
 
     def __init__(self, name: str, directory: Path, port_names: Sequence[str]) -> None:
         self.name = name
@@ -88,14 +88,14 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command line, for the ports chosen."""
+        """Return the command line, for the ports chosen."""
 
     @abstractmethod
     async def is_ready(self) -> bool:
-        """Whether the server answers."""
+        """Return whether the server accepts requests."""
 
     def environment(self) -> dict[str, str]:
-        """Nothing of the caller's environment but what a program cannot do without."""
+        """Return a minimal environment, without the caller's variables."""
         return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.directory)}
 
     @property
@@ -106,7 +106,7 @@ class Server(ABC):
         return self._process.pid
 
     async def start(self) -> Self:
-        """Start and wait until ready, on the ports of the last start or else on free ones."""
+        """Start and wait until ready, on the ports of the previous start or else on free ones."""
         self.directory.mkdir(parents=True, exist_ok=True)
         choose = not self.ports
         for _ in range(_ATTEMPTS):
@@ -146,16 +146,16 @@ class Server(ABC):
             )
 
     def _lost_a_port(self) -> bool:
-        """Whether another process took one of the ports between their choice and their use."""
+        """Return whether another process bound one of the ports after they were chosen."""
         return b"address already in use" in self.log.read_bytes()[self._log_start :].lower()
 
     async def stop(self) -> None:
-        """End the server gracefully, and by force when the deadline has passed."""
+        """Terminate the server, and kill it after ``STOP_WITHIN_S``."""
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return
-        process.send_signal(signal.SIGCONT)  # one that is paused would not hear the other
-        process.terminate()  # last: whoever signals one that has ended takes its status from the loop
+        process.send_signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
+        process.terminate()  # last: signalling an exited process takes its status from the event loop
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await process.wait()
@@ -164,20 +164,20 @@ class Server(ABC):
             await process.wait()
 
     async def kill(self) -> None:
-        """End the server as a crash would; it may be started again on its ports."""
+        """Kill the server; it can be started again on the same ports."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
 
     async def ended(self) -> int:
-        """The status with which the server ended, once it has."""
+        """Wait until the server exits, and return its exit status."""
         if self._process is None:
             raise TestbedError(f"{self.name} is not running")
         return await self._process.wait()
 
     async def pause(self) -> None:
-        """Stop it where it is, as a machine without processor time would; its connections stay open."""
+        """Suspend the process, and return once all threads are stopped; connections stay open."""
         pid = self.pid
         os.kill(pid, signal.SIGSTOP)
 
@@ -190,7 +190,7 @@ class Server(ABC):
         await until(is_paused)
 
     def resume(self) -> None:
-        """End a pause."""
+        """Continue a paused process."""
         os.kill(self.pid, signal.SIGCONT)
 
     async def __aenter__(self) -> Self:

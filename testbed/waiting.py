@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, in place of sleeping."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,10 +8,10 @@ Value = TypeVar("Value")
 _POLL_S = 0.01
 
 
-async def until(look: Callable[[], Awaitable[Value]], *, within_s: float = 120.0) -> Value:
-    """The first true value that ``look`` returns; a TimeoutError when the deadline has passed."""
+async def until(condition: Callable[[], Awaitable[Value]], *, within_s: float = 120.0) -> Value:
+    """Poll ``condition`` and return its first true value; raise TimeoutError after the deadline."""
     async with asyncio.timeout(within_s):
         while True:
-            if value := await look():
+            if value := await condition():
                 return value
             await asyncio.sleep(_POLL_S)

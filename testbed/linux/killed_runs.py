@@ -1,8 +1,8 @@
-"""What a killed run of the tests leaves on the machine, cleared by the next one.
+"""Cleanup of what a killed test run has left on the machine, done by the next run.
 
-Most ends with a run however that ends; what does not is found by the run's directory: processes in sessions of their
-own, such as an agent's sidecars, which outlive it on purpose; file systems; cgroups of pods that had named none. The
-directory itself stays for whoever wants to read its logs, until pytest has enough newer ones.
+Most resources end with a run, however it ends. The others are found by the run's directory: processes in their own
+sessions, such as an agent's sidecars, which outlive it by design; mounts; cgroups of pods without a cgroup parent. The
+directory itself is kept for its logs, until pytest removes it.
 """
 
 import os
@@ -17,26 +17,26 @@ from testbed.cri.containerd import NAMESPACE
 from testbed.linux.cgroups import below_hierarchies, remove
 
 _RUNS = "pytest-of-"
-# pytest says there which process uses the directory, and does not touch that of a killed one for three days.
-_CLAIM = "pytest-*/.lock"
+# pytest writes the id of the process that uses the directory there, and keeps a killed run's file for three days.
+_LOCK = "pytest-*/.lock"
 _TASKS = f"state/io.containerd.runtime.v2.task/{NAMESPACE}/*"
 _ESCAPED = re.compile(r"\\(\d{3})")
 
 
 def clear(runs: Path) -> None:
-    """Clear what killed runs left, given the directory in which pytest keeps those of all of a user's runs."""
-    if not runs.name.startswith(_RUNS):  # somebody chose another directory for a run: what is beside it is not ours
+    """Clean up after killed runs, given pytest's directory of all runs of a user."""
+    if not runs.name.startswith(_RUNS):  # with --basetemp, siblings of the run's directory are unrelated
         return
-    for claim in runs.glob(_CLAIM):
-        if not claim.parent.is_symlink() and _is_abandoned(claim):
-            _clear(claim.parent)
-            claim.unlink(missing_ok=True)
+    for lock in runs.glob(_LOCK):
+        if not lock.parent.is_symlink() and _is_abandoned(lock):
+            _clear(lock.parent)
+            lock.unlink(missing_ok=True)
 
 
-def _is_abandoned(claim: Path) -> bool:
+def _is_abandoned(lock: Path) -> bool:
     try:
-        process = claim.read_text(encoding="utf-8")
-    except FileNotFoundError:  # its run has just ended
+        process = lock.read_text(encoding="utf-8")
+    except FileNotFoundError:  # the run has just ended
         return False
     return process != "" and not Path("/proc", process).exists()
 
@@ -45,19 +45,19 @@ def _clear(run: Path) -> None:
     for leader in _session_leaders(run):
         with suppress(ProcessLookupError):
             os.killpg(leader, signal.SIGKILL)
-    for place in reversed(list(_mounts(run))):
-        subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
+    for mount_point in reversed(list(_mounts(run))):
+        subprocess.run(["umount", "--lazy", mount_point], capture_output=True, check=False)
     tasks = [task.name for depth in ("*/*", "*/*/*") for task in run.glob(f"{depth}/{_TASKS}")]
     remove(cgroup for task in tasks for cgroup in below_hierarchies(f"{NAMESPACE}/{task}"))
 
 
 def _session_leaders(run: Path) -> Iterator[int]:
-    """Those without a terminal whose command line names something of the run: nobody looks at its logs with them."""
+    """Yield session leaders whose command line names a file of the run; those with a terminal may be a user's pager."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes()
             _, _, _, session, terminal, *_ = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has exited
             continue
         if session == process.name and terminal == "0" and f"{run}/".encode() in words:
             yield int(process.name)
@@ -65,6 +65,6 @@ def _session_leaders(run: Path) -> Iterator[int]:
 
 def _mounts(run: Path) -> Iterator[str]:
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
-        place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
-        if place.startswith(f"{run}/"):
-            yield place
+        mount_point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
+        if mount_point.startswith(f"{run}/"):
+            yield mount_point

@@ -172,7 +172,7 @@ def test_a_daprd_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("version", "fits"), [("5.0.14", False), ("6.0.0", True), ("7.0.15", True), ("10.1", True)])
 def test_redis_must_be_new_enough(version: str, fits: bool) -> None:
-    assert redis.is_fitting(f"Redis server v={version} sha=00000000:0 malloc=libc bits=64") is fits
+    assert redis.is_supported(f"Redis server v={version} sha=00000000:0 malloc=libc bits=64") is fits
 
 
 @pytest.mark.parametrize(
