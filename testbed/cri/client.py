@@ -1,4 +1,4 @@
-"""A caller of a container runtime on one connection, as kubelet is: ``cri-client`` of ``testbed/go``."""
+"""A CRI client on one connection, as kubelet is: ``cri-client`` of ``testbed/go``."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ _DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class Reply:
-    """All that the caller knows of a call that has ended; answers above 1 MiB are only a size and a digest."""
+    """The outcome of a call; of answers above 1 MiB only size and digest are kept."""
 
     code: str
     headers: dict[str, list[str]]
@@ -33,7 +33,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Progress:
-    """What has come on a stream until now; ``code`` is empty while it lasts."""
+    """The messages received on a stream so far; ``code`` is empty while it is open."""
 
     count: int
     size: int
@@ -47,9 +47,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Wire:
-    """The HTTP/2 frames of all connections of the caller; ``errors`` are resets that nobody has asked for.
+    """Counts of the HTTP/2 frames on all connections of the client; ``errors`` are unexpected resets.
 
-    The windows are those of the connections, as their frames say: what may be sent, and what may be received.
+    The windows are the connection windows for sending and receiving, computed from the frames.
     """
 
     connections: int
@@ -63,7 +63,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Repetition:
-    """How many calls ended with which status, and how long they took."""
+    """The number of calls by status, and their durations."""
 
     statuses: dict[str, int]
     took_s: float
@@ -77,7 +77,7 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Kind:
-    """Creates of a storm: the beginning of their names, the length of ``{padding}``, when they are given up."""
+    """A kind of create in a storm: name prefix, length of ``{padding}``, and when the call is cancelled."""
 
     name: str
     padding_bytes: int = 0
@@ -86,7 +86,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Storm:
-    """Statuses of the creates by kind, different messages of each, statuses and sizes of the lists, and events."""
+    """Outcome of a storm: statuses and distinct messages of creates by kind, statuses and sizes of lists, events."""
 
     creates: dict[str, dict[str, int]]
     messages: dict[str, list[str]]
@@ -99,32 +99,32 @@ class Storm:
 
 
 class Stream:
-    """A call that is answered by any number of messages."""
+    """A server-streaming call."""
 
     def __init__(self, client: "CriClient", number: int) -> None:
         self._client = client
         self._path = f"/streams/{number}"
 
     async def progress(self) -> Progress:
-        """What has come until now."""
+        """Return the messages received so far."""
         return _progress(await self._client.ask("GET", self._path))
 
     async def until(self, is_enough: Callable[[Progress], bool]) -> Progress:
-        """What has come, as soon as it is enough."""
+        """Wait until the messages received satisfy a predicate, and return them."""
 
-        async def look() -> tuple[Progress, ...]:
+        async def poll() -> tuple[Progress, ...]:
             seen = await self.progress()
             return (seen,) if is_enough(seen) else ()
 
-        return (await until(look))[0]
+        return (await until(poll))[0]
 
     async def end(self) -> Progress:
-        """Cancel the call, unless it has ended already."""
+        """Cancel the call, unless it has ended."""
         return _progress(await self._client.ask("DELETE", self._path))
 
 
 class CriClient(Peer):
-    """The caller; every method of CRI by its short name, every other by its path and raw bytes."""
+    """The client process. CRI methods are called by short name, others by path and raw bytes."""
 
     def __init__(self, directory: Path, socket: Path, window_bytes: int = 0) -> None:
         super().__init__("cri-client", directory)
@@ -132,19 +132,19 @@ class CriClient(Peer):
         self._window_bytes = window_bytes
 
     def command(self) -> list[str]:
-        """The caller; it connects when it is first needed."""
+        """Return the command line; the client connects on first use."""
         options = [f"--socket={self._socket}", f"--control={self._control}", f"--window-bytes={self._window_bytes}"]
         return [str(self._binary), *options]
 
     async def call(self, method: str, request: Json | None = None, **more: Any) -> Reply:
-        """Call, and tell how it went: ``more`` are the further fields of ``Wanted`` in the program."""
-        reply = await self.ask("POST", "/calls", _wanted(method, request, more))
+        """Make a call and return its outcome; ``more`` are further fields of the Go program's request."""
+        reply = await self.ask("POST", "/calls", _call(method, request, more))
         reply["raw"] = decoded(reply.get("raw"))
         reply["details"] = tuple({**each, "value": decoded(each["value"])} for each in reply.get("details", ()))
         return Reply(**reply)
 
     async def answer(self, method: str, request: Json | None = None, **more: Any) -> Json:
-        """What a call is answered; any other end is an error."""
+        """Make a call and return the answer; raise if its status is not OK."""
         reply = await self.call(method, request, **more)
         if reply.code != "OK":
             raise TestbedError(f"{method} ended with {reply.code}: {reply.message}")
@@ -152,8 +152,8 @@ class CriClient(Peer):
 
     @asynccontextmanager
     async def stream(self, method: str, request: Json | None = None, **more: Any) -> AsyncIterator[Stream]:
-        """A call with any number of answers, cancelled at the end; ``more`` may have ``more`` messages."""
-        wanted = _wanted(method, request, {"deadline_s": 0, **more})
+        """Open a streaming call, cancelled at the end; ``more`` may contain further messages as ``more``."""
+        wanted = _call(method, request, {"deadline_s": 0, **more})
         stream = Stream(self, (await self.ask("POST", "/streams", wanted))["number"])
         try:
             yield stream
@@ -163,8 +163,8 @@ class CriClient(Peer):
     async def repeat(
         self, method: str, request: Json | None = None, *, count: int, at_once: int = 1, **more: Any
     ) -> Repetition:
-        """Make a call many times and tell how long it took; in the request ``{n}`` is the number of the call."""
-        wanted = _wanted(method, request, {**more, "count": count, "at_once": at_once})
+        """Make a call many times and measure it; ``{n}`` in the request is replaced by the call's number."""
+        wanted = _call(method, request, {**more, "count": count, "at_once": at_once})
         return Repetition(**await self.ask("POST", "/repetitions", wanted))
 
     async def storm(
@@ -178,9 +178,9 @@ class CriClient(Peer):
         lists_at_once: int = 2,
         deadline_s: float = _DEADLINE_S,
     ) -> Storm:
-        """Everything at once: events, creates whose kinds take turns, and lists all the while.
+        """Run an event stream, creates of alternating kinds, and lists concurrently.
 
-        In the request that creates a container ``{name}`` is the kind with a number, ``{padding}`` a long text.
+        In the create request ``{name}`` is replaced by the kind with a number, ``{padding}`` by a long text.
         """
         wanted = {
             "request": create,
@@ -196,11 +196,11 @@ class CriClient(Peer):
         return Storm(**{**seen, "list_sizes": sizes, "wire": _wire(seen["wire"])})
 
     async def wire(self) -> Wire:
-        """What passed on the connection until now."""
+        """Return the frame counts so far."""
         return _wire(await self.ask("GET", "/wire"))
 
 
-def _wanted(method: str, request: Json | None, more: Mapping[str, Any]) -> Json:
+def _call(method: str, request: Json | None, more: Mapping[str, Any]) -> Json:
     return {"method": method, "request": request or {}, "deadline_s": _DEADLINE_S, **more}
 
 

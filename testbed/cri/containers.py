@@ -1,6 +1,6 @@
-"""Containers without a cluster: a containerd in namespaces of its own, with which they and their mounts end.
+"""Containers without a cluster: a containerd in private namespaces, with which containers and mounts end.
 
-It runs them as a careful cluster would: as the image's user, on a root file system that cannot be written.
+Containers run as the image's user, with a read-only root file system.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _ANSWER_WITHIN_S = 120.0
 
 
 class PrivateContainerd(Containerd):
-    """A containerd that nobody else sees; it leaves nothing behind, however it ends.
+    """A containerd in private namespaces that leaves nothing behind, however it ends.
 
-    It may be killed or halted and started again, while its containers go on; ``stop`` ends them, too.
+    After ``kill`` or ``terminate`` it can be started again while its containers run on; ``stop`` ends them too.
     """
 
     def __init__(
@@ -39,86 +39,86 @@ class PrivateContainerd(Containerd):
         self._namespaces = Namespaces(directory / "namespaces", *preparations)
 
     def command(self) -> list[str]:
-        """containerd, but for the namespaces the same as any."""
+        """Return containerd's command line, run in the namespaces."""
         return [*self._namespaces.enter(), *super().command()]
 
     @property
     def pid(self) -> int:
-        """containerd's own, and not that of its parent, which waits for it outside of the namespaces."""
+        """containerd's process id, not that of nsenter, its parent outside of the namespaces."""
         found = child_of(super().pid)
         if found is None:
             raise TestbedError(f"{self.name} is not running")
         return found
 
     async def start(self) -> Self:
-        """Start, after removing what those left behind who were killed."""
+        """Remove cgroups of killed instances, then start."""
         if not self._namespaces.is_running:
             sweep(_CGROUP)
             await self._namespaces.start()
         return await super().start()
 
     async def stop(self) -> None:
-        """Nothing in it is worth a goodbye."""
+        """Kill containerd and everything in the namespaces, and return once the cgroups are removed."""
         await self.kill()
         await self._namespaces.stop()
         await until(self._is_cleared)
 
     async def kill(self) -> None:
-        """End containerd as a crash would, and nothing else."""
+        """Kill containerd only."""
         await self._end(signal.SIGKILL)
 
     async def terminate(self) -> None:
-        """End containerd as its service would be ended, and nothing else."""
+        """Terminate containerd only, as a service manager does."""
         await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        with suppress(ProcessLookupError, TestbedError):  # it was about to end
+        with suppress(ProcessLookupError, TestbedError):  # containerd was about to exit
             os.kill(self.pid, how)
-        with suppress(ProcessLookupError):  # it was not paused, and has ended
+        with suppress(ProcessLookupError):  # containerd was not paused and has exited
             self.resume()
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             await process.wait()
         self._process = None
 
     def resume(self) -> None:
-        """End a pause: its parent pauses with it, and lets it go on."""
+        """Continue the parent, which was paused with containerd and then continues it."""
         os.kill(super().pid, signal.SIGCONT)
 
     async def _is_cleared(self) -> bool:
-        """Whether its cgroups are gone; the kernel lets them go when the last process has."""
+        """Return whether the cgroups are removed, which is possible once their last process has exited."""
         remove(self.cgroups())
         return not self.cgroups()
 
     def cgroups(self) -> list[Path]:
-        """Those that are still there."""
+        """Return the cgroups that exist."""
         return below_hierarchies(self.cgroup)
 
     async def ctr(self, *arguments: str) -> str:
-        """What containerd's own client prints inside of the namespaces."""
+        """Run containerd's client in the namespaces and return its output."""
         process = await self._start_ctr(*arguments)
         async with asyncio.timeout(_ANSWER_WITHIN_S):
-            printed, complaints = await process.communicate()
+            stdout, stderr = await process.communicate()
         if process.returncode != 0:
-            raise TestbedError(f"ctr {' '.join(arguments)} failed: {complaints.decode()}{printed.decode()}")
-        return printed.decode()
+            raise TestbedError(f"ctr {' '.join(arguments)} failed: {stderr.decode()}{stdout.decode()}")
+        return stdout.decode()
 
     async def import_image(self, archive: Archive) -> str:
-        """The name under which the image is known from now on."""
+        """Import an image and return its name."""
         await self.ctr("images", "import", str(archive.file))
         return archive.name
 
     async def run(self, image: str, *arguments: str, mounts: Mapping[Path, str] | None = None) -> str:
-        """What a container prints; without arguments it does what the image says."""
+        """Run a container to its end and return its output; without arguments it runs the image's command."""
         return await self.ctr(*self._run(image, f"c-{secrets.token_hex(4)}", arguments, mounts or {}))
 
     @asynccontextmanager
     async def running(
         self, image: str, *arguments: str, mounts: Mapping[Path, str] | None = None
     ) -> AsyncIterator[Process]:
-        """A container in the machine's network; afterwards it has ended because it was asked to."""
+        """Run a container in the host's network; it is terminated at the end."""
         name = f"c-{secrets.token_hex(4)}"
         process = await self._start_ctr(*self._run(image, name, arguments, mounts or {}, "--net-host"))
         try:
@@ -144,7 +144,7 @@ class PrivateContainerd(Containerd):
 
 
 def volume(directory: Path) -> Path:
-    """A directory that a container may write into when it is mounted there."""
+    """Create a directory that a container may write to when it is mounted."""
     directory.mkdir()
     os.chown(directory, NONROOT, NONROOT)
     return directory

@@ -1,4 +1,4 @@
-"""Fixtures of the peers of a runtime proxy: real containerds, a caller, a runtime that runs nothing, and plugins."""
+"""Fixtures for the peers of a runtime proxy: real containerds, CRI clients, fake runtimes and plugins."""
 
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -18,29 +18,29 @@ MakeDirectory = Callable[[], Path]
 
 
 class StartCriClient(Protocol):
-    """Starts a caller on a socket."""
+    """A function that starts a CRI client."""
 
     async def __call__(self, socket: Path, window_bytes: int = 0) -> CriClient:
-        """The caller; without a size its flow-control windows grow."""
+        """Start a client on a socket; without a size its flow-control windows grow."""
 
 
 class StartFakeRuntime(Protocol):
-    """Starts a runtime that runs nothing."""
+    """A function that starts a fake runtime."""
 
     async def __call__(self, *rules: Json, window_bytes: int = 0) -> FakeRuntime:
-        """The runtime, with rules from its start."""
+        """Start a fake runtime with these rules."""
 
 
 class StartHookPlugin(Protocol):
-    """Starts a plugin."""
+    """A function that starts a plugin."""
 
     async def __call__(self, *rules: Json) -> HookPlugin:
-        """The plugin, with rules from its start."""
+        """Start a plugin with these rules."""
 
 
 @pytest.fixture
 def peer_directory(tmp_path_factory: pytest.TempPathFactory) -> MakeDirectory:
-    """Makes directories of short names, for sockets lie in them."""
+    """Return a function that returns new paths, short enough for sockets."""
     numbers = count(1)
     parent = tmp_path_factory.mktemp("cri")
     return lambda: parent / str(next(numbers))
@@ -48,13 +48,13 @@ def peer_directory(tmp_path_factory: pytest.TempPathFactory) -> MakeDirectory:
 
 @pytest.fixture
 def start_cri_runtime(peer_directory: MakeDirectory, start_server: StartServer) -> StartCriRuntime:
-    """Starts any number of real containerds: Debian's 1.6 as ``containerd``, 2.4.2 as ``containerd-2``."""
+    """Return a function that starts a real containerd: ``containerd`` (Debian's 1.6) or ``containerd-2`` (2.4.2)."""
     return lambda recipe: start_server(CriRuntime(peer_directory(), recipe))
 
 
 @pytest.fixture
 def start_cri_client(peer_directory: MakeDirectory, start_server: StartServer) -> StartCriClient:
-    """Starts any number of callers, each with one connection."""
+    """Return a function that starts a CRI client with one connection."""
 
     async def start(socket: Path, window_bytes: int = 0) -> CriClient:
         return await start_server(CriClient(peer_directory(), socket, window_bytes))
@@ -64,7 +64,7 @@ def start_cri_client(peer_directory: MakeDirectory, start_server: StartServer) -
 
 @pytest.fixture
 def start_fake_runtime(peer_directory: MakeDirectory, start_server: StartServer) -> StartFakeRuntime:
-    """Starts any number of runtimes that run nothing."""
+    """Return a function that starts a fake runtime."""
 
     async def start(*rules: Json, window_bytes: int = 0) -> FakeRuntime:
         return await start_server(FakeRuntime(peer_directory(), rules, window_bytes))
@@ -74,7 +74,7 @@ def start_fake_runtime(peer_directory: MakeDirectory, start_server: StartServer)
 
 @pytest.fixture
 def start_hook_plugin(peer_directory: MakeDirectory, start_server: StartServer) -> StartHookPlugin:
-    """Starts any number of plugins."""
+    """Return a function that starts a plugin."""
 
     async def start(*rules: Json) -> HookPlugin:
         return await start_server(HookPlugin(peer_directory(), rules))

@@ -1,6 +1,6 @@
-"""What answers calls as it is told: a runtime that runs nothing, and a plugin of the runtime proxy.
+"""Servers with scripted answers: a fake runtime, and a plugin of the runtime proxy.
 
-A rule says how some calls are answered differently; its fields are those of ``Rule`` in ``testbed/go/internal/peer``.
+A rule changes the answer to some calls; its fields are those of ``Rule`` in ``testbed/go/internal/peer``.
 """
 
 import json
@@ -16,10 +16,10 @@ from testbed.server import short_socket
 
 @dataclass(frozen=True)
 class Received:
-    """One call as it arrived; requests above 1 MiB are only a size and a digest.
+    """A call as received; of requests above 1 MiB only size and digest are kept.
 
-    ``unknown`` are the bytes of fields that no known version has, by the path of their message. ``status`` has an
-    empty code while the call lasts.
+    ``unknown`` are the bytes of unknown fields, by the path of their message. ``status`` has an empty code while the
+    call is open.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Received:
 
 
 class AnsweringPeer(Peer):
-    """A server on a socket of its own that keeps what it is sent."""
+    """A server on a Unix socket that records the calls it receives."""
 
     def __init__(self, program: str, directory: Path, rules: Sequence[Json] = (), window_bytes: int = 0) -> None:
         super().__init__(program, directory)
@@ -45,58 +45,58 @@ class AnsweringPeer(Peer):
         self._window_bytes = window_bytes
 
     def command(self) -> list[str]:
-        """The server, with the latest rules."""
+        """Write the current rules, and return the command line."""
         file = put(self.directory / "settings.json", as_json({"rules": self._rules}).encode())
         options = [f"--socket={self.socket}", f"--control={self._control}", f"--settings={file}"]
         return [str(self._binary), *options, f"--window-bytes={self._window_bytes}"]
 
     async def set(self, *rules: Json) -> None:
-        """Answer by these rules from now on."""
+        """Replace the rules."""
         self._rules = rules
         await self.ask("PUT", "/settings", {"rules": rules})
 
     async def received(self, method: str = "") -> list[Received]:
-        """The latest calls of one method or all, as they came."""
+        """Return the latest calls of one method, or of all, in order of arrival."""
         return [_received(each) for each in await self.ask("GET", f"/records?method={method}")]
 
     async def forget(self) -> None:
-        """Forget all calls until now."""
+        """Delete the recorded calls."""
         await self.ask("DELETE", "/records")
 
     async def statuses(self) -> dict[str, dict[str, int]]:
-        """How many calls of which method ended with which status."""
+        """Return the number of ended calls by method and status."""
         counts: dict[str, dict[str, int]] = (await self.ask("GET", "/counts"))["ended"]
         return counts
 
     async def open_calls(self) -> int:
-        """How many calls have not ended."""
+        """Return the number of open calls."""
         return int((await self.ask("GET", "/counts"))["open"])
 
 
 class FakeRuntime(AnsweringPeer):
-    """A runtime that answers at once and runs nothing; any method of ``/testbed.Echo/`` sends back what it gets."""
+    """A runtime that keeps pods in memory only; any method of ``/testbed.Echo/`` returns its request."""
 
     def __init__(self, directory: Path, rules: Sequence[Json] = (), window_bytes: int = 0) -> None:
         super().__init__("fake-runtime", directory, rules, window_bytes)
 
     async def exit(self, container_id: str) -> None:
-        """Let a container end by itself."""
+        """Let a container exit."""
         await self.ask("POST", "/exits", {"container_id": container_id})
 
 
 class HookPlugin(AnsweringPeer):
-    """A plugin; without rules it changes nothing."""
+    """A hook plugin; without rules it changes nothing."""
 
     def __init__(self, directory: Path, rules: Sequence[Json] = (), window_bytes: int = 0) -> None:
         super().__init__("hook-plugin", directory, rules, window_bytes)
 
     def register(self, directory: Path, name: str, hooks: Sequence[str], **more: Any) -> Path:
-        """Write the file by which a proxy knows the plugin; ``more`` are keys with ``_`` for ``-``."""
+        """Write the plugin's registration file for a proxy; ``more`` are further keys, with ``_`` for ``-``."""
         return register(self.socket, directory, name, hooks, **more)
 
 
 def register(socket: Path, directory: Path, name: str, hooks: Sequence[str], **more: Any) -> Path:
-    """Write, in one step, the file by which a proxy knows the plugin at a socket."""
+    """Write a plugin's registration file for a proxy atomically."""
     keys = {key.replace("_", "-"): value for key, value in more.items()}
     text = json.dumps({"remote-endpoint": str(socket), "runtime-hooks": list(hooks), **keys})
     directory.mkdir(parents=True, exist_ok=True)

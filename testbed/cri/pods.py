@@ -1,4 +1,4 @@
-"""Pods as kubelet asks a runtime for them: the configurations, and a pod's way from its start to its end."""
+"""Pods created through CRI as kubelet does: their configurations and life cycle."""
 
 import uuid
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _BUSYBOX = f"{LOCAL}/busybox:1"
 
 
 def sandbox(name: str, cgroup: str, **changes: Any) -> Json:
-    """The configuration of a pod whose cgroup is below the given one."""
+    """Return the configuration of a pod whose cgroup is below the given one."""
     return {
         "metadata": {"name": name, "uid": str(uuid.uuid4()), "namespace": "default"},
         "hostname": name,
@@ -27,7 +27,7 @@ def sandbox(name: str, cgroup: str, **changes: Any) -> Json:
 
 
 def container(name: str, *command: str, **changes: Any) -> Json:
-    """The configuration of a container of ``busybox``; it sleeps unless told otherwise."""
+    """Return the configuration of a ``busybox`` container; without a command it sleeps."""
     return {
         "metadata": {"name": name},
         "image": {"image": _BUSYBOX},
@@ -39,7 +39,7 @@ def container(name: str, *command: str, **changes: Any) -> Json:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that was started by a caller, in one of CRI's packages."""
+    """A pod started by a client through one of CRI's packages."""
 
     client: CriClient
     id: str
@@ -53,7 +53,7 @@ class Pod:
         return cls(client, answer["pod_sandbox_id"], config, package)
 
     async def create(self, config: Json) -> str:
-        """Create a container; its id."""
+        """Create a container and return its id."""
         request = {"pod_sandbox_id": self.id, "config": config, "sandbox_config": self.config}
         answer = await self.client.answer("CreateContainer", request, package=self.package)
         return str(answer["container_id"])
@@ -63,7 +63,7 @@ class Pod:
         await self._act("StartContainer", container_id=container_id)
 
     async def stop(self, container_id: str) -> None:
-        """Stop a container, at once."""
+        """Stop a container without a grace period."""
         await self._act("StopContainer", container_id=container_id)
 
     async def remove(self, container_id: str) -> None:

@@ -1,7 +1,7 @@
-"""A real containerd with kubelet's interface and a network of pods, without kubelet and without a cluster.
+"""A real containerd with CRI and a pod network, without kubelet and cluster.
 
-containerd itself is in the machine's network, so that what it streams (exec, attach, port-forward) is reached at the
-address that it tells; the pods' bridge is in a network of its own, so that any number of these run side by side.
+containerd is in the host's network, so its streaming server (exec, attach, port-forward) is reachable at the address
+that it returns. The pods' bridge is in a private network namespace, so several runtimes can run concurrently.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ _IN_NETWORK = "nsenter --net=/run/netns/pods"
 
 
 class CriRuntime(PrivateContainerd):
-    """It knows the images ``pause`` and ``busybox``; the cgroups of pods belong below the one called ``cgroup``."""
+    """A containerd with the images ``pause`` and ``busybox``; tests put pods' cgroups below ``cgroup``."""
 
     def __init__(self, directory: Path, recipe: str = "containerd") -> None:
         super().__init__(directory, recipe, directory / "plugins", _MAKE_NETWORK)
@@ -31,15 +31,15 @@ class CriRuntime(PrivateContainerd):
         self._has_images = False
 
     def command(self) -> list[str]:
-        """containerd, with its network plug-ins."""
+        """Write the CNI plugins and their configuration, and return the command line."""
         put(self.directory / "cni" / "10-pods.conflist", cni_config(_NETWORK, self.directory / "leases").encode())
         for name in ("bridge", "host-local", "loopback"):
-            bridged = f"#!/bin/sh\nexec {_IN_NETWORK} {PLUGINS / name}\n"
-            put(self._plugins / name, bridged.encode()).chmod(0o755)
+            wrapper = f"#!/bin/sh\nexec {_IN_NETWORK} {PLUGINS / name}\n"
+            put(self._plugins / name, wrapper.encode()).chmod(0o755)
         return super().command()
 
     async def start(self) -> Self:
-        """Start; only the first time it has to be given the images."""
+        """Start, and import the images the first time."""
         await super().start()
         if not self._has_images:
             for archive in (images.pause(), images.busybox()):
@@ -48,7 +48,7 @@ class CriRuntime(PrivateContainerd):
         return self
 
     async def is_ready(self) -> bool:
-        """Whether kubelet would be answered; that comes a moment after containerd's own API."""
+        """Return whether CRI is served, which is a moment after containerd's own API."""
         try:
             await self.crictl("version")
         except TestbedError:
@@ -56,18 +56,18 @@ class CriRuntime(PrivateContainerd):
         return True
 
     async def stop(self) -> None:
-        """End everything; containers of pods without a cgroup have theirs where containerd puts them."""
+        """End everything, and remove the cgroups that containerd chose for pods without a cgroup parent."""
         tasks = self.directory / "state" / "io.containerd.runtime.v2.task" / NAMESPACE
-        lost = [f"{NAMESPACE}/{task.name}" for task in tasks.glob("*")]
+        orphans = [f"{NAMESPACE}/{task.name}" for task in tasks.glob("*")]
         await super().stop()
-        remove(cgroup for name in lost for cgroup in below_hierarchies(name))
-        for cgroup in below_hierarchies(NAMESPACE) if lost else ():
-            with suppress(OSError):  # others have theirs there
+        remove(cgroup for name in orphans for cgroup in below_hierarchies(name))
+        for cgroup in below_hierarchies(NAMESPACE) if orphans else ():
+            with suppress(OSError):  # another runtime has cgroups there
                 cgroup.rmdir()
 
     def setting(self, container_id: str, file: str) -> str:
-        """What a file of a container's cgroup says, such as ``cpu.shares``."""
-        for place in (f"{self.cgroup}/**/{container_id}/{file}", f"{NAMESPACE}/{container_id}/{file}"):
-            for found in below_hierarchies(place):
+        """Return the content of a file in a container's cgroup, such as ``cpu.shares``."""
+        for pattern in (f"{self.cgroup}/**/{container_id}/{file}", f"{NAMESPACE}/{container_id}/{file}"):
+            for found in below_hierarchies(pattern):
                 return found.read_text(encoding="utf-8").strip()
         raise TestbedError(f"no cgroup of container {container_id} has a file {file}")

@@ -1,4 +1,4 @@
-"""A real runtime proxy as a process, before a runtime."""
+"""A runtime proxy process in front of a runtime."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ from testbed.server import Server, short_socket
 from testbed.waiting import until
 
 _PLUGIN_WITHIN_S = 30
-"""What plugins get whose files do not say it: the proxy's own two seconds are little on a busy machine."""
+"""Default timeout of plugins: the proxy's own default of two seconds is too short on a busy machine."""
 
 
 class RuntimeProxy(Server):
-    """``governor runtime-proxy`` before a runtime; plugins are registered in ``plugins``."""
+    """``governor runtime-proxy`` in front of a runtime; plugins are registered in ``plugins``."""
 
     def __init__(self, directory: Path, runtime: Path, *arguments: str) -> None:
         super().__init__("runtime-proxy", directory, ["health"])
@@ -29,11 +29,11 @@ class RuntimeProxy(Server):
         self.variables: dict[str, str] = {}
 
     def environment(self) -> dict[str, str]:
-        """What a service manager would set beside the usual."""
+        """Add the variables that a service manager would set."""
         return {**super().environment(), **self.variables}
 
     def command(self) -> list[str]:
-        """The program as the operator starts it."""
+        """Return the command line."""
         return [
             *(sys.executable, "-m", "governor.cli.main", "runtime-proxy"),
             f"--koord-runtimeproxy-endpoint=unix://{self.socket}",
@@ -45,7 +45,7 @@ class RuntimeProxy(Server):
         ]
 
     async def start_command(self, *words: str) -> Running:
-        """Start a command that asks the proxy, with the flags with which it was started."""
+        """Start a subcommand that connects to the proxy, with the proxy's own flags."""
         process = await asyncio.create_subprocess_exec(
             *(*self.command(), *words),
             stdin=asyncio.subprocess.DEVNULL,
@@ -56,15 +56,15 @@ class RuntimeProxy(Server):
         return Running(process)
 
     async def run_command(self, *words: str) -> Outcome:
-        """Run such a command to its end."""
+        """Run such a subcommand to its end."""
         return await (await self.start_command(*words)).ended()
 
     async def is_ready(self) -> bool:
-        """Whether it serves; the runtime may be away."""
+        """Return whether the proxy serves; the runtime may be unavailable."""
         return self.socket.exists() and b'"serving"' in self.log.read_bytes()[self._log_start :]
 
     async def get(self, path: str) -> tuple[int, str]:
-        """What its health server answers."""
+        """Return status and body of a GET on the health server."""
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{self.ports['health']}{path}") as answer,
@@ -72,37 +72,37 @@ class RuntimeProxy(Server):
             return answer.status, await answer.text()
 
     async def metric(self, name: str) -> float:
-        """The value of a metric, given with its labels as it is shown; 0 while it is not there."""
+        """Return the value of a metric, named with its labels as exposed; 0 if missing."""
         _, text = await self.get("/metrics")
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     async def wait_for_metric(self, name: str, value: float) -> None:
-        """Wait until a metric has a value."""
+        """Wait until a metric has this value."""
 
-        async def look() -> bool:
+        async def has_value() -> bool:
             return await self.metric(name) == value
 
-        await until(look)
+        await until(has_value)
 
     async def wait_for_plugins(self, plugins: int) -> None:
-        """Wait until so many plugins are in force."""
+        """Wait until this many plugins are registered."""
         await self.wait_for_metric("governor_proxy_plugins", plugins)
 
     def lines(self, event: str) -> list[Json]:
-        """Its log lines of one event."""
-        whole = self.log.read_text().rpartition("\n")[0]  # of the last one only a part may be written
+        """Return the log lines of one event."""
+        whole = self.log.read_text().rpartition("\n")[0]  # the last line may be incomplete
         lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
     def resident_bytes(self) -> int:
-        """The memory that it has now."""
+        """Return the resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 
     async def wait_for_exit(self) -> int:
-        """The exit code, after a signal that the test has sent."""
+        """Wait until the proxy exits, and return its exit code."""
         if self._process is None:
-            raise AssertionError("the proxy does not run")
+            raise AssertionError("the proxy is not running")
         async with asyncio.timeout(120):
             return await self._process.wait()

@@ -1,7 +1,7 @@
-"""A Kubernetes control plane on loopback: etcd and kube-apiserver, and on request what makes objects act.
+"""A Kubernetes control plane on loopback: etcd, kube-apiserver, and optionally controller manager and scheduler.
 
-It keeps its objects while it is stopped and started again, not when the machine goes down: etcd does not wait for
-the disk. Nodes are the business of ``fake_nodes``.
+Objects survive a restart of the servers, but not of the machine: etcd does not sync to disk. Nodes are in
+``fake_nodes``.
 """
 
 import asyncio
@@ -27,30 +27,30 @@ _SERVICES = "10.96.0.0/16"
 _FIRST_SERVICE = "10.96.0.1"
 _ANSWER_WITHIN_S = 60.0
 _PROBE_WITHIN_S = 5.0
-# Many starts at once on a small machine take many times as long as one alone.
+# Concurrent starts on a small machine take many times as long as one.
 _READY_WITHIN_S = 120.0
-# The API server accepts a token until a minute after its end, to allow for clocks that differ.
+# The API server accepts a token until a minute after it expires, to allow for clock skew.
 _LEEWAY_S = 60.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a control plane has beyond etcd and kube-apiserver."""
+    """Options of a control plane."""
 
     controllers: bool = False
-    """Whether kube-controller-manager runs: without it no Deployment gets pods and no namespace ever ends."""
+    """Whether kube-controller-manager runs: without it Deployments get no pods and namespaces are never deleted."""
     scheduler: bool = False
     """Whether kube-scheduler runs: without it no pod gets a node."""
     address: str = _LOOPBACK
-    """Where kube-apiserver listens: on loopback, or for real nodes and their pods where they reach it."""
+    """Where kube-apiserver listens: loopback, or an address that real nodes and their pods reach."""
     watch_cache: bool = True
-    """Whether the API server remembers what happened: without, a compaction of etcd ends old versions at once (410)."""
+    """Whether the API server has its watch cache: without, old versions expire (410) as soon as etcd is compacted."""
     api_flags: tuple[str, ...] = ()
-    """Further flags of kube-apiserver; the last of a kind counts."""
+    """Further flags of kube-apiserver; they win over the defaults."""
 
 
 class Etcd(Server):
-    """One member that is the whole cluster."""
+    """A single-member etcd."""
 
     def __init__(self, binary: Path, directory: Path) -> None:
         super().__init__("etcd", directory, ["client", "peer"])
@@ -58,11 +58,11 @@ class Etcd(Server):
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """The client URL."""
         return f"http://127.0.0.1:{self.ports['client']}"
 
     def command(self) -> list[str]:
-        """The member without waiting for the disk: its data outlives the process, which is enough."""
+        """Return the command line, without fsync: data must outlive the process only."""
         peer = f"http://127.0.0.1:{self.ports['peer']}"
         settings = {
             "name": "testbed",
@@ -78,18 +78,18 @@ class Etcd(Server):
         return [str(self._binary), *_flags(settings)]
 
     async def is_ready(self) -> bool:
-        """Whether it has a leader, which is itself."""
+        """Return whether the member has elected itself."""
         return await probe(f"{self.url}/readyz")
 
     async def compact(self) -> int:
-        """Forget all revisions but the newest; return that. A watch may still begin at the one before it."""
-        head = (await _ask("POST", f"{self.url}/v3/kv/range", {"key": "AA=="}))["header"]
-        await _ask("POST", f"{self.url}/v3/kv/compaction", {"revision": head["revision"], "physical": True})
+        """Compact to the newest revision and return it. A watch may still start at the one before."""
+        head = (await _request("POST", f"{self.url}/v3/kv/range", {"key": "AA=="}))["header"]
+        await _request("POST", f"{self.url}/v3/kv/compaction", {"revision": head["revision"], "physical": True})
         return int(head["revision"])
 
 
 class ApiServer(Server):
-    """kube-apiserver with certificates, tokens and RBAC as in real clusters."""
+    """kube-apiserver with certificates, tokens and RBAC as in a production cluster."""
 
     ready_within_s: ClassVar[float] = _READY_WITHIN_S
 
@@ -109,15 +109,15 @@ class ApiServer(Server):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The server's URL."""
         return f"https://{self._options.address}:{self.ports['https']}"
 
     def serve_with(self, pair: Pair) -> None:
-        """Put another serving certificate in place; it takes that up by itself some time later."""
+        """Replace the serving certificate; the server reloads it some time later."""
         pair.put(self.directory, "serving")
 
     def command(self) -> list[str]:
-        """Only what loopback needs; the rest is as Kubernetes sets it."""
+        """Return the command line; flags that loopback does not need keep Kubernetes' defaults."""
         certificate, key = self._serving
         to_kubelets, to_kubelets_key = self._to_kubelets
         settings = {
@@ -138,23 +138,23 @@ class ApiServer(Server):
             "service-account-signing-key-file": self.token_key,
             "service-account-extend-token-expiration": "false",
             "service-cluster-ip-range": _SERVICES,
-            "etcd-compaction-interval": "0",  # history ends when a test says so
+            "etcd-compaction-interval": "0",  # tests compact explicitly
             "watch-cache": str(self._options.watch_cache).lower(),
         }
         if self._options.address == _LOOPBACK:
-            settings["endpoint-reconciler-type"] = "none"  # no pod will ever look for it
+            settings["endpoint-reconciler-type"] = "none"  # no pod connects to it
         if not self._options.controllers:
-            # Nobody makes the accounts without which pods would be refused.
+            # Without the controller manager there are no default accounts, and the plugin would reject pods.
             settings["disable-admission-plugins"] = "ServiceAccount"
         return [str(self._binary), *_flags(settings), *self._options.api_flags]
 
     async def is_ready(self) -> bool:
-        """Whether it says that everything of it is."""
+        """Return whether ``/readyz`` succeeds."""
         return await probe(f"{self.url}/readyz", self._trust)
 
 
 class Companion(Server):
-    """A program that works on the objects of an API server."""
+    """A control plane program that is a client of the API server."""
 
     ready_within_s: ClassVar[float] = _READY_WITHIN_S
 
@@ -167,10 +167,10 @@ class Companion(Server):
 
     @abstractmethod
     def settings(self) -> Mapping[str, object]:
-        """Its flags beyond those that all such programs have."""
+        """Return the flags beyond those of every companion."""
 
     def command(self) -> list[str]:
-        """The program as an administrator: no accounts and roles of its parts have to be made first."""
+        """Return the command line; the program runs as administrator, so it needs no roles."""
         certificate, key = self._authority.issue_serving().put(self.directory, "serving")
         user = self._authority.issue(f"system:{self.name}", groups=["system:masters"])
         settings = {
@@ -189,15 +189,15 @@ class Companion(Server):
         return [str(self._binary), *_flags(settings)]
 
     async def is_ready(self) -> bool:
-        """Whether it runs; what it does takes a little longer to begin."""
+        """Return whether the program is healthy; its controllers start a little later."""
         return await probe(f"https://127.0.0.1:{self.ports['https']}/healthz", self._trust)
 
 
 class ControllerManager(Companion):
-    """kube-controller-manager: deployments, replica sets, garbage, namespaces and so on."""
+    """kube-controller-manager."""
 
     def settings(self) -> Mapping[str, object]:
-        """What it needs to publish the authority to all namespaces."""
+        """Return the files with which it publishes the authority and signs tokens."""
         return {"root-ca-file": self._api.authority, "service-account-private-key-file": self._api.token_key}
 
 
@@ -205,12 +205,12 @@ class Scheduler(Companion):
     """kube-scheduler."""
 
     def settings(self) -> Mapping[str, object]:
-        """It needs no more than the others."""
+        """Return no further flags."""
         return {}
 
 
 class ControlPlane:
-    """The servers of one cluster, and its administrator."""
+    """The servers of one control plane, used as its administrator."""
 
     def __init__(self, binaries: Mapping[str, Path], directory: Path, options: Options | None = None) -> None:
         options = options or Options()
@@ -240,16 +240,16 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Where the API server answers."""
+        """The API server's URL."""
         return self.api.url
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's, as a file."""
+        """The administrator's kubeconfig file."""
         return put(self.directory / "admin.kubeconfig", kubeconfig(self.url, self.authority.certificate, self.admin))
 
     async def start(self) -> Self:
-        """Start all servers, each when those before it are ready."""
+        """Start all servers, each after the previous one is ready."""
         try:
             for server in self.servers:
                 await server.start()
@@ -259,7 +259,7 @@ class ControlPlane:
         return self
 
     async def end(self) -> None:
-        """End all servers at once: nobody needs what a graceful stop of them would take a second for."""
+        """Kill all servers: a graceful stop would take longer and save nothing."""
         for server in reversed(self.servers):
             await server.kill()
 
@@ -270,35 +270,35 @@ class ControlPlane:
         await self.end()
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The decoded answer to one request of the administrator; a refusal is an error."""
-        return await _ask(method, self.url + path, body, self._context)
+        """Send a request as the administrator and return the decoded response; raise if it fails."""
+        return await _request(method, self.url + path, body, self._context)
 
     async def request_token(self, namespace: str, account: str, expires_in_s: int = 3600) -> str:
-        """A token as the API server issues it: it refuses to make one for less than ten minutes."""
+        """Return a token issued by the API server, which rejects lifetimes under ten minutes."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         answer = await self.ask("POST", path, {**body, "spec": {"expirationSeconds": expires_in_s}})
         return str(answer["status"]["token"])
 
     async def expiring_token(self, namespace: str, account: str, accepted_for_s: float) -> str:
-        """A token that the API server begins to refuse so soon; not at all with a negative number.
+        """Return a token that the API server accepts for this long; with a negative number, never.
 
-        One that it has seen it may accept for ten seconds longer: so long it remembers its own answer.
+        A token already used may be accepted for ten seconds longer, since the server caches its decision.
         """
-        described = await self.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}")
-        return self.tokens.sign(described, time.time() - _LEEWAY_S + accepted_for_s)
+        service_account = await self.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}")
+        return self.tokens.sign(service_account, time.time() - _LEEWAY_S + accepted_for_s)
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl prints to the administrator."""
+        """Run kubectl as the administrator and return its output."""
         argv = [str(self._kubectl), f"--kubeconfig={self.kubeconfig}", *arguments]
         pipe = asyncio.subprocess.PIPE
-        surroundings = {"HOME": str(self.directory)}
-        process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings)
+        environment = {"HOME": str(self.directory)}
+        process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         async with asyncio.timeout(_ANSWER_WITHIN_S):
-            printed, complaints = await process.communicate(stdin.encode())
+            stdout, stderr = await process.communicate(stdin.encode())
         if process.returncode != 0:
-            raise TestbedError(f"kubectl {' '.join(arguments)} failed: {complaints.decode()}")
-        return printed.decode()
+            raise TestbedError(f"kubectl {' '.join(arguments)} failed: {stderr.decode()}")
+        return stdout.decode()
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:
@@ -306,17 +306,17 @@ def _flags(settings: Mapping[str, object]) -> list[str]:
 
 
 async def probe(url: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a GET succeeds."""
+    """Return whether a GET is answered with 200."""
     try:
-        async with asyncio.timeout(_PROBE_WITHIN_S), _answer("GET", url, None, context) as response:
+        async with asyncio.timeout(_PROBE_WITHIN_S), _response("GET", url, None, context) as response:
             return response.status == 200
     except (OSError, TimeoutError, aiohttp.ClientError):
         return False
 
 
-async def _ask(method: str, url: str, body: object = None, context: ssl.SSLContext | None = None) -> Any:
-    """The decoded answer; a refusal is an error."""
-    async with asyncio.timeout(_ANSWER_WITHIN_S), _answer(method, url, body, context) as response:
+async def _request(method: str, url: str, body: object = None, context: ssl.SSLContext | None = None) -> Any:
+    """Return the decoded response; raise if it is an error."""
+    async with asyncio.timeout(_ANSWER_WITHIN_S), _response(method, url, body, context) as response:
         text = await response.text()
     if response.status >= 400:
         raise TestbedError(f"{method} {url} was answered with {response.status}: {text}")
@@ -324,9 +324,9 @@ async def _ask(method: str, url: str, body: object = None, context: ssl.SSLConte
 
 
 @asynccontextmanager
-async def _answer(
+async def _response(
     method: str, url: str, body: object, context: ssl.SSLContext | None
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """One request on a connection of its own: tests of one session run in many event loops."""
+    """Send a request on a new connection: the tests of one session run in many event loops."""
     async with aiohttp.ClientSession() as session, session.request(method, url, json=body, ssl=context or True) as got:
         yield got

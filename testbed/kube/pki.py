@@ -1,6 +1,6 @@
 """A certificate authority for one control plane: certificates, service-account tokens and kubeconfigs.
 
-Everything is made in memory and good for tests only; who needs a file writes it with ``put``.
+Everything is generated in memory, for tests only; ``put`` writes files.
 """
 
 import base64
@@ -35,11 +35,11 @@ class Pair:
     key: bytes
 
     def put(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Write both, each replaced at once; return their files."""
+        """Write both files atomically and return their paths."""
         return put(directory / f"{name}.crt", self.certificate), put(directory / f"{name}.key", self.key)
 
     def load(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Let the context show this certificate; OpenSSL takes it from a file only."""
+        """Load the certificate into a context; OpenSSL reads it from a file only."""
         with tempfile.NamedTemporaryFile() as file:
             file.write(self.certificate + self.key)
             file.flush()
@@ -48,7 +48,7 @@ class Pair:
 
 
 def put(file: Path, content: bytes) -> Path:
-    """Write a file of the owner's alone, whole or not at all."""
+    """Write a file atomically, readable by its owner only."""
     file.parent.mkdir(parents=True, exist_ok=True)
     scratch = file.with_name(f".{file.name}")
     scratch.touch(mode=0o600)
@@ -57,7 +57,7 @@ def put(file: Path, content: bytes) -> Path:
 
 
 class Authority:
-    """Issues certificates for servers and clients alike."""
+    """A certificate authority for servers and clients."""
 
     def __init__(self, name: str = "testbed") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -65,7 +65,7 @@ class Authority:
         public = self._key.public_key()
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         built = (
-            _begun(self._name, self._name, public, DAY_S)
+            _builder(self._name, self._name, public, DAY_S)
             .add_extension(constraints, critical=True)
             .add_extension(_usage(is_authority=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -75,15 +75,15 @@ class Authority:
     def issue(
         self, name: str, *, groups: Iterable[str] = (), hosts: Iterable[str] = (), valid_for_s: float = DAY_S
     ) -> Pair:
-        """A certificate for a user of these groups, or for a server of these names and addresses.
+        """Issue a certificate for a user in these groups, or for a server with these names and addresses.
 
-        It may be over already, with a negative ``valid_for_s``.
+        With a negative ``valid_for_s`` it has expired already.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         built = (
-            _begun(_subject(name, groups), self._name, key.public_key(), valid_for_s)
+            _builder(_subject(name, groups), self._name, key.public_key(), valid_for_s)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(is_authority=False), critical=True)
             .add_extension(purposes, critical=False)
@@ -94,22 +94,22 @@ class Authority:
         return Pair(built.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM), _pem(key))
 
     def client_context(self, user: Pair | None = None) -> ssl.SSLContext:
-        """For a client that trusts this authority alone, and shows the user's certificate."""
+        """Return a context for a client that trusts this authority only and presents the user's certificate."""
         context = ssl.create_default_context(cadata=self.certificate.decode())
         return user.load(context) if user else context
 
     def server_context(self) -> ssl.SSLContext:
-        """For a server on loopback, with a new certificate; it asks its clients for none."""
+        """Return a context for a server on loopback with a new certificate, without client authentication."""
         return self.issue_serving().load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def issue_serving(self, *others: str) -> Pair:
-        """A certificate for a server on loopback, and at these other addresses."""
+        """Issue a certificate for a server on loopback and these other addresses."""
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
         return self.issue("testbed-server", hosts=dict.fromkeys(["127.0.0.1", *others, *names]))
 
 
 class TokenKey:
-    """The key with which an API server signs service-account tokens, and the test bed those that it would not."""
+    """The key with which the API server signs service-account tokens, and the test bed those it would not issue."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -117,7 +117,7 @@ class TokenKey:
         self.public = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def sign(self, account: dict[str, Any], expires_at_s: float) -> str:
-        """A token of that ServiceAccount (as the API returns it) that expires then, by the clock of the machine."""
+        """Return a token for a ServiceAccount (as the API returns it) that expires at this Unix time."""
         metadata = account["metadata"]
         claims = {
             "iss": ISSUER,
@@ -134,7 +134,7 @@ class TokenKey:
 
 
 def kubeconfig(server: str, authority: bytes, user: Pair | str) -> bytes:
-    """A kubeconfig for a user with a certificate or a token; it is JSON, which is YAML too."""
+    """Return a kubeconfig for a user with a certificate or a token, as JSON, which is valid YAML."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -158,7 +158,7 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid_for_s: float
 ) -> x509.CertificateBuilder:
     end = datetime.now(UTC) + timedelta(seconds=valid_for_s)
