@@ -1,4 +1,4 @@
-"""Debian packages: installed for root, named exactly for everybody else; or unpacked beside the system."""
+"""Debian packages: installed as root, reported to other users, or unpacked without installing."""
 
 import os
 import shutil
@@ -14,17 +14,17 @@ _INSTALL = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPk
 
 
 def missing(packages: Iterable[str]) -> list[str]:
-    """Those of the packages that are not installed, in order and once each."""
+    """Return the packages that are not installed, in order and without duplicates."""
     return [package for package in dict.fromkeys(packages) if not _is_installed(package)]
 
 
 def require(packages: Iterable[str]) -> None:
-    """Install what is missing; without root, refuse with the command line that does it."""
+    """Install missing packages; without root, raise with the command that installs them."""
     absent = missing(packages)
     if not absent:
         return
     if not shutil.which("apt-get"):
-        raise TestbedError(f"this machine has no apt-get: install what Debian calls {' '.join(absent)}")
+        raise TestbedError(f"this machine has no apt-get: install the equivalents of Debian's {' '.join(absent)}")
     if os.geteuid() != 0:
         raise TestbedError(
             f"Debian packages are missing; install them with:\n  sudo {' '.join(_INSTALL[:3])} {' '.join(absent)}"
@@ -33,7 +33,7 @@ def require(packages: Iterable[str]) -> None:
 
 
 def unpack(package: str, directory: Path, steps: Steps) -> None:
-    """Put the files of a package below a directory without installing it: a service in it would be started."""
+    """Unpack a package into a directory; installing it would start its services."""
     with cache.locked("debian-packages"):
         steps.run("update the package lists", ["apt-get", "update"])
         steps.run(f"download Debian's {package}", ["apt-get", "download", package], cwd=directory)

@@ -1,7 +1,6 @@
-"""The libraries without which programs and extension modules do not load, as the dynamic loader itself names them.
+"""The shared libraries that programs and extension modules need, as resolved by the dynamic loader.
 
-Nothing is guessed from names: ``ldd`` lets the loader resolve every object, and an object that it cannot resolve is
-an error. Only the GNU C library's loader is understood.
+``ldd`` lets the loader resolve every object; an unresolved library is an error. Only glibc's loader is supported.
 """
 
 import ctypes
@@ -14,13 +13,13 @@ from pathlib import Path
 from toolchain.errors import TestbedError
 
 _LIBC = "libc.so.6"
-# The C library opens it only when a thread is made to end, and ends the whole process if it is not there.
+# glibc opens it when a thread is cancelled, and aborts the process if it is missing.
 _OPENED_BY_LIBC = "libgcc_s.so.1"
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What the loader said: libraries by the name under which they are wanted, others by their own path."""
+    """The loader's result: libraries by requested name, and objects with a fixed path, such as the loader itself."""
 
     libraries: dict[str, set[Path]] = field(default_factory=dict)
     fixed: set[Path] = field(default_factory=set)
@@ -28,38 +27,39 @@ class Resolved:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether the file is a program, a library or an extension module."""
+    """Return whether the file is an ELF program, library or extension module."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def is_static(program: Path) -> bool:
-    """Whether this is a program, and one that needs no library at all."""
+    """Return whether this is an ELF program that needs no shared library."""
     return is_elf(program) and parse(_ldd([program])) == Resolved()
 
 
 def closure(objects: Iterable[Path], own: Path | None = None) -> dict[str, Path]:
-    """Path in the image of each file that the objects need: the loader where they look for it, libraries beside libc.
+    """Return the files that the objects need, by path in the image: the loader at its fixed path, libraries beside libc.
 
-    There the loader looks without being told. Libraries below ``own`` travel with the objects themselves.
+    The loader searches that directory by default. Libraries below ``own`` are left out: they ship with the objects.
     """
     resolved = parse(_ldd([*objects, _opened(_OPENED_BY_LIBC)]))
     libraries = {name: _one(name, files) for name, files in resolved.libraries.items()}
     libraries[_OPENED_BY_LIBC] = _opened(_OPENED_BY_LIBC)
-    if lost := resolved.missing - libraries.keys():
-        raise TestbedError(f"the dynamic loader does not find {', '.join(sorted(lost))}: install what they come from")
+    if missing := resolved.missing - libraries.keys():
+        names = ", ".join(sorted(missing))
+        raise TestbedError(f"the dynamic loader does not find {names}: install the packages that contain them")
     if _LIBC not in libraries:
-        raise TestbedError(f"no object needs {_LIBC}: only programs of the GNU C library can be put into an image")
-    place = libraries[_LIBC].parent
+        raise TestbedError(f"no object needs {_LIBC}: only programs linked with glibc can be put into an image")
+    directory = libraries[_LIBC].parent
     outside = {name: file for name, file in libraries.items() if own is None or not file.is_relative_to(own)}
     return {
-        **{str(place / name): file for name, file in outside.items()},
+        **{str(directory / name): file for name, file in outside.items()},
         **{str(file): file for file in resolved.fixed},
     }
 
 
 def parse(printed: str) -> Resolved:
-    """Read what ``ldd`` printed about any number of objects."""
+    """Parse the output of ``ldd``."""
     resolved = Resolved()
     for line in printed.splitlines():
         name, arrow, found = line.strip().partition(" => ")
@@ -74,22 +74,22 @@ def parse(printed: str) -> Resolved:
 
 
 def _ldd(objects: Sequence[Path]) -> str:
-    surroundings = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "LC_"))}
-    result = subprocess.run(["ldd", *objects], env=surroundings, capture_output=True, text=True, check=False)
-    for complaint in result.stderr.splitlines():
-        if "No such file" in complaint:
-            raise TestbedError(f"cannot find the libraries of a file that is not there: {complaint}")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "LC_"))}
+    result = subprocess.run(["ldd", *objects], env=environment, capture_output=True, text=True, check=False)
+    for line in result.stderr.splitlines():
+        if "No such file" in line:
+            raise TestbedError(f"cannot resolve the libraries of a missing file: {line}")
     return result.stdout
 
 
 def _one(name: str, files: set[Path]) -> Path:
     if len({file.resolve() for file in files}) > 1:
-        raise TestbedError(f"{name} is wanted in several versions: {', '.join(sorted(map(str, files)))}")
+        raise TestbedError(f"several versions of {name} are needed: {', '.join(sorted(map(str, files)))}")
     return min(files)
 
 
 def _opened(name: str) -> Path:
-    """Where the loader finds a library that nothing names before it is opened."""
+    """Return the path at which the loader finds a library that is opened at run time."""
     try:
         ctypes.CDLL(name)
     except OSError as error:

@@ -1,8 +1,7 @@
-"""Container images as OCI archives, written without a registry and without a build tool.
+"""Container images as OCI archives, written without a registry or build tool.
 
-A layer is a tree of files that is fully described: sorted, owned by numbers, all of one time, uncompressed. So equal
-trees are equal bytes wherever and whenever they are written, and an image's digest says what is in it. What goes into
-an image is not decided here.
+Layers are reproducible: sorted, with numeric owners and one timestamp, uncompressed. Equal trees give equal bytes and
+digests. The contents of images are decided elsewhere.
 """
 
 import hashlib
@@ -19,7 +18,7 @@ from typing import Any
 from toolchain.errors import TestbedError
 
 NONROOT = 65532
-# Under this name of a domain that nobody can own, an image is never looked for anywhere else.
+# In the reserved domain .test, so that no runtime pulls the image from a registry.
 LOCAL = "local.test"
 _NAME = "io.containerd.image.name"
 _SCHEMA = "application/vnd.oci.image"
@@ -28,7 +27,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class File:
-    """A regular file; its content is read only when the layer is written."""
+    """A regular file; a path's content is read when the layer is written."""
 
     content: bytes | Path
     executable: bool = False
@@ -36,7 +35,7 @@ class File:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory that differs from what a directory is anyway: root's, open to all readers."""
+    """A directory; the default is what implied parent directories get."""
 
     mode: int = 0o755
     owner: int = 0
@@ -55,7 +54,7 @@ Tree = Mapping[str, Node]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that lies in a file."""
+    """A layer in a file."""
 
     title: str
     file: Path
@@ -64,7 +63,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """Everything that an image says about itself, and its layers, the lowest first."""
+    """An image's configuration and its layers, the lowest first."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -79,7 +78,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Archive:
-    """An image that lies in a file, to be imported under its name."""
+    """An image in a file, imported under its name."""
 
     name: str
     file: Path
@@ -87,7 +86,7 @@ class Archive:
 
 
 def tree_of(directory: Path, at: str = "") -> dict[str, Node]:
-    """Everything below a directory, as it shall lie below a path of the image."""
+    """Return everything below a directory, placed below a path of the image."""
     return {str(PurePosixPath(at, path.relative_to(directory))): _node(path) for path in directory.rglob("*")}
 
 
@@ -100,7 +99,7 @@ def _node(path: Path) -> Node:
 
 
 def write_layer(title: str, tree: Tree, file: Path) -> Layer:
-    """Write a tree, with the directories that its paths imply, as a layer."""
+    """Write a tree as a layer, with the parent directories that its paths imply."""
     complete: dict[str, Node] = {**dict.fromkeys(_parents(tree), Directory()), **tree}
     with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(complete):
@@ -109,7 +108,7 @@ def write_layer(title: str, tree: Tree, file: Path) -> Layer:
 
 
 def read_layer(title: str, file: Path) -> Layer:
-    """A layer that was written before."""
+    """Return a layer written before."""
     with file.open("rb") as content:
         return Layer(title, file, f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}")
 
@@ -117,7 +116,7 @@ def read_layer(title: str, file: Path) -> Layer:
 def _parents(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
-            raise TestbedError(f"{path!r} is no path of a layer: it must be relative and stay inside")
+            raise TestbedError(f"{path!r} is not a valid layer path: it must be relative, without '..'")
         yield from (str(parent) for parent in PurePosixPath(path).parents if parent.name)
 
 
@@ -138,7 +137,7 @@ def _add(archive: tarfile.TarFile, path: str, node: Node) -> None:
 
 
 def write_archive(image: Image, file: Path) -> Archive:
-    """Write an image, whole or not at all."""
+    """Write an image atomically."""
     config = _encoded(_config(image))
     manifest = _encoded(_manifest(image, config))
     small = {"oci-layout": _encoded({"imageLayoutVersion": "1.0.0"}), "index.json": _encoded(_index(image, manifest))}
@@ -149,18 +148,18 @@ def write_archive(image: Image, file: Path) -> Archive:
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
         unfinished = Path(scratch, "archive")
         with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
-            for name in sorted(members, reverse=True):  # the small ones first: whoever reads learns at once what it is
+            for name in sorted(members, reverse=True):  # the index and layout first, for streaming readers
                 _add_blob(archive, name, members[name])
         unfinished.replace(file)
     return Archive(image.name, file, _digest(manifest))
 
 
 def read_archive(file: Path) -> Archive:
-    """An archive that was written before."""
+    """Return an archive written before."""
     with tarfile.open(file) as archive:
         index = archive.extractfile("index.json")
         if index is None:
-            raise TestbedError(f"{file} is no archive of an image: its index.json is no file")
+            raise TestbedError(f"{file} is not an image archive: index.json is not a file")
         (manifest,) = json.load(index)["manifests"]
     return Archive(manifest["annotations"][_NAME], file, manifest["digest"])
 
@@ -215,9 +214,10 @@ def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:
 
 
 def architecture() -> str:
-    """This machine, as images call it."""
+    """Return this machine's architecture in OCI terms."""
     if platform.machine() not in _ARCHITECTURES:
-        raise TestbedError(f"no image can be made for a {platform.machine()}; known are {', '.join(_ARCHITECTURES)}")
+        known = ", ".join(_ARCHITECTURES)
+        raise TestbedError(f"images for {platform.machine()} are not supported; supported are {known}")
     return _ARCHITECTURES[platform.machine()]
 
 

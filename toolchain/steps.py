@@ -1,7 +1,7 @@
-"""Slow work as named steps: each runs one command into a log and shows that it is alive.
+"""Named steps of long work: each runs one command, logs its output and shows progress.
 
-On a terminal a step is one line that counts seconds; elsewhere it is a line at its start, one now and then, and
-one at its end.
+On a terminal a step is one line with elapsed seconds; otherwise it prints a line at its start, periodically, and at
+its end.
 """
 
 import os
@@ -23,12 +23,12 @@ Argv = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one piece of work (``title``), all logged to one file."""
+    """The steps of one task (``title``), logged to one file."""
 
     title: str
     log: Path
     scratch: Path | None = None
-    """Where each puts its temporary files: one that is killed leaves them."""
+    """TMPDIR of the commands: a killed command leaves its temporary files there."""
 
     def run(
         self,
@@ -38,12 +38,12 @@ class Steps:
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Run the command of one step; a failure names the step and the log."""
+        """Run a step's command; raise with the step's name and log if it fails."""
         with self._open_log() as log:
             self._execute(step, argv, log, log, cwd, environment)
 
     def output(self, step: str, argv: Argv, *, environment: Mapping[str, str] | None = None) -> str:
-        """Run the command of one step and return what it printed; only its complaints are logged."""
+        """Run a step's command and return its standard output; only standard error is logged."""
         with self._open_log() as log, tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
             self._execute(step, argv, printed, log, None, environment)
             printed.seek(0)
@@ -64,17 +64,17 @@ class Steps:
     ) -> None:
         log.write(f"\n# {step}\n$ {shlex.join(map(str, argv))}\n")
         log.flush()
-        places = {"TMPDIR": str(self.scratch)} if self.scratch else {}
+        temporary = {"TMPDIR": str(self.scratch)} if self.scratch else {}
         try:
-            # Its own session: an interrupt must end the step's whole family, and reach it only once, from here.
-            # If we are killed it goes on, and what we have locked stays locked until it has ended.
+            # In a new session, an interrupt reaches the command's process group only once, from _watch. Inherited
+            # descriptors keep locks held: if this process is killed, they are released when the command exits.
             process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=log,
                 cwd=cwd,
-                env={**(os.environ if environment is None else environment), **places},
+                env={**(os.environ if environment is None else environment), **temporary},
                 start_new_session=True,
                 close_fds=False,
             )
@@ -86,7 +86,7 @@ class Steps:
 
 
 def _watch(process: "subprocess.Popen[bytes]", label: str) -> int:
-    """Show that the step is alive until it has ended; whoever interrupts that ends the step."""
+    """Show progress until the process exits, and return its status; kill its group on an interrupt."""
     try:
         with _Line(label) as line:
             while True:
@@ -101,7 +101,7 @@ def _watch(process: "subprocess.Popen[bytes]", label: str) -> int:
 
 
 class _Line:
-    """The sign of life of one running step on standard error."""
+    """The progress line of a running step on standard error."""
 
     def __init__(self, label: str) -> None:
         self._label = label

@@ -192,7 +192,7 @@ def test_who_is_not_root_hears_exactly_what_to_install(monkeypatch: pytest.Monke
 
 def test_without_apt_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(TestbedError, match=r"no apt-get: install what Debian calls redis-tools$"):
+    with pytest.raises(TestbedError, match=r"no apt-get: install the equivalents of Debian's redis-tools$"):
         debian.require(["redis-tools"])
 
 

@@ -1,4 +1,4 @@
-"""Libraries are named by the loader, all of them, or the image is not made."""
+"""Shared libraries are resolved by the loader; a missing one is an error."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ PRINTED = """\
 """
 
 
-def test_what_the_loader_says_is_understood() -> None:
+def test_ldd_output_is_parsed() -> None:
     assert elf.parse(PRINTED) == elf.Resolved(
         libraries={
             "libm.so.6": {Path("/lib/x86_64-linux-gnu/libm.so.6")},
@@ -39,11 +39,11 @@ def test_what_the_loader_says_is_understood() -> None:
     )
 
 
-def test_nothing_said_is_nothing_needed() -> None:
+def test_empty_output_means_no_libraries() -> None:
     assert elf.parse("") == elf.Resolved()
 
 
-def test_the_closure_of_a_real_program_holds_loader_and_libraries_beside_libc() -> None:
+def test_the_closure_of_a_real_program_has_the_loader_and_libraries_beside_libc() -> None:
     found = elf.closure([Path(sys.executable)])
     places = {Path(place).name: Path(place).parent for place in found}
     assert all(file.exists() for file in found.values())
@@ -53,7 +53,7 @@ def test_the_closure_of_a_real_program_holds_loader_and_libraries_beside_libc() 
     assert set(libraries.values()) == {places["libc.so.6"]}
 
 
-def test_libraries_that_travel_with_their_object_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_ship_with_their_object_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = PRINTED.replace("not found", "/lib/x86_64-linux-gnu/libm.so.6 (0x1)").replace("/usr/lib/libc", LIBC)
     monkeypatch.setattr(elf, "_ldd", lambda _: printed)
     assert not [place for place in elf.closure([], own=Path("/site")) if "libthing" in place]
@@ -63,19 +63,19 @@ def test_libraries_that_travel_with_their_object_are_left_to_it(monkeypatch: pyt
 LIBC = "/lib/x86_64-linux-gnu/libc"
 
 
-def test_a_library_that_is_not_found_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elf, "_ldd", lambda _: PRINTED.replace("/usr/lib/libc", LIBC))
     with pytest.raises(TestbedError, match=r"does not find libother\.so\.2"):
         elf.closure([])
 
 
-def test_one_library_in_two_versions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_versions_of_one_library_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elf, "_ldd", lambda _: PRINTED)
-    with pytest.raises(TestbedError, match=r"libc\.so\.6 is wanted in several versions"):
+    with pytest.raises(TestbedError, match=r"several versions of libc\.so\.6 are needed"):
         elf.closure([])
 
 
-def test_an_object_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_object_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match="no-such-program"):
         elf.closure([tmp_path / "no-such-program"])
 
