@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.image.assemble import governor_image
-from deploy.image.interpreter import ask
+from deploy.image.interpreter import inspect
 from deploy.image.layers import VENV, compile_all, environment, python_layer, skeleton
 from testbed.recipes import provide
 from toolchain import cache, debian, elf, oci
@@ -49,7 +49,7 @@ def governor(directory: Path) -> Archive:
 
 def order_app() -> Archive:
     """The order application beside its sidecar in a pod; other ports are given as arguments."""
-    interpreter = ask(VENV_PYTHON)
+    interpreter = inspect(VENV_PYTHON)
     base = python_layer(interpreter)
     name = f"{LOCAL}/order-app:1"
 

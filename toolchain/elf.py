@@ -38,7 +38,7 @@ def is_static(program: Path) -> bool:
 
 
 def closure(objects: Iterable[Path], own: Path | None = None) -> dict[str, Path]:
-    """Return the files that the objects need, by path in the image: the loader at its fixed path, libraries beside libc.
+    """Return the needed files by path in the image: the loader at its fixed path, libraries beside libc.
 
     The loader searches that directory by default. Libraries below ``own`` are left out: they ship with the objects.
     """

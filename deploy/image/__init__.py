@@ -1,4 +1,4 @@
-"""The governor's own container image, assembled from locked parts without a registry.
+"""The governor's container image, assembled from locked parts without a registry.
 
-``assemble`` is the command, ``layers`` what the image is made of, ``interpreter`` the part of Python that it needs.
+``assemble`` is the command, ``layers`` builds the layers, ``interpreter`` selects the parts of Python.
 """

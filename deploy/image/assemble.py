@@ -1,6 +1,6 @@
 """Assemble the governor's image: ``.venv/bin/python -m deploy.image.assemble --output governor.tar``.
 
-The Containerfile beside this file runs the same with ``--root``.
+The Containerfile in this directory runs the same command with ``--root``.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.image.interpreter import ask
+from deploy.image.interpreter import inspect
 from deploy.image.layers import DATA, VENV, Product, environment, helm_layer, product_layer, python_layer
 from toolchain import cache
 from toolchain.errors import TestbedError
@@ -23,8 +23,8 @@ _LABEL = "org.opencontainers.image"
 
 @contextmanager
 def governor_image(steps: Steps, python: Path = VENV_PYTHON, revision: str = "") -> Iterator[Image]:
-    """The governor's image, for as long as its product's layer is kept."""
-    interpreter = ask(python)
+    """Yield the governor's image; its product layer is deleted at the end."""
+    interpreter = inspect(python)
     large = (python_layer(interpreter), helm_layer())
     with tempfile.TemporaryDirectory(prefix="governor-image-") as scratch:
         product = product_layer(interpreter, Path(scratch), steps)
@@ -40,13 +40,13 @@ def governor_image(steps: Steps, python: Path = VENV_PYTHON, revision: str = "")
 
 
 def _labels(product: Product, revision: str) -> dict[str, str]:
-    of_wheel = {"title": "Name", "description": "Summary", "version": "Version", "licenses": "License-Expression"}
-    labels = {f"{_LABEL}.{label}": str(product.metadata[header]) for label, header in of_wheel.items()}
+    headers = {"title": "Name", "description": "Summary", "version": "Version", "licenses": "License-Expression"}
+    labels = {f"{_LABEL}.{label}": str(product.metadata[header]) for label, header in headers.items()}
     return {**labels, f"{_LABEL}.revision": revision} if revision else labels
 
 
 def main() -> int:
-    """Assemble what the command line asks for and say what it is."""
+    """Assemble the image, write it and print its name and digest."""
     options = _parser().parse_args()
     steps = Steps("image", cache.log_of("image"))
     steps.log.unlink(missing_ok=True)
@@ -70,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     result = parser.add_mutually_exclusive_group(required=True)
     result.add_argument("--output", type=Path, metavar="FILE", help="write an OCI archive")
     result.add_argument("--root", type=Path, metavar="DIRECTORY", help="write the root file system instead")
-    python = "the interpreter to put into it (the one of the working copy's environment)"
+    python = "the interpreter of the image (default: that of .venv)"
     parser.add_argument("--python", type=Path, default=VENV_PYTHON, help=python)
-    parser.add_argument("--revision", default="", help="what the label org.opencontainers.image.revision says")
+    parser.add_argument("--revision", default="", help="value of the label org.opencontainers.image.revision")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""A Python that runs on this machine, reduced to what a program needs and made fit for another place.
+"""A Python of this machine, reduced to what a program needs and relocated to ``/usr`` in the image.
 
-In the image it lies below ``/usr``. One that somebody compiled carries debugging information and the directory that
-it was compiled for; both are taken out. A distribution's is taken as it is.
+A locally compiled Python contains debugging information and its build directory; both are removed. A distribution's
+Python is copied unchanged.
 """
 
 import json
@@ -18,7 +18,7 @@ from toolchain.steps import Steps
 
 PREFIX = "/usr"
 OLDEST = (3, 11)
-# Left out: what tests, teaches, compiles, installs, draws windows or edits lines at a terminal.
+# Excluded: tests, demos, compilers, installers, GUIs and terminal line editing.
 _PACKAGES = {
     *(
         "__phello__",
@@ -37,7 +37,7 @@ _PACKAGES = {
 _MODULES = {"antigravity", "sitecustomize", "this", "turtle", "turtledemo", "usercustomize"}
 _EXTENSIONS = {"_curses", "_curses_panel", "_dbm", "_gdbm", "_tkinter", "nis", "ossaudiodev", "readline"}
 _EXTENSIONS_OF_TESTS = ("_ctypes_test", "_test", "_xxtest", "xxlimited", "xxsubtype")
-_QUESTION = """
+_INSPECTION = """
 import json, sys, sysconfig
 print(json.dumps({
     "executable": sys._base_executable, "prefix": sys.base_prefix, "version": list(sys.version_info[:3]),
@@ -48,7 +48,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What a Python says about itself; one of a virtual environment speaks of the Python that made it."""
+    """Facts about a Python; for a virtual environment, about the Python that created it."""
 
     executable: Path
     prefix: Path
@@ -59,38 +59,38 @@ class Interpreter:
 
     @property
     def name(self) -> str:
-        """``python3.11``: its program, and the directory of its library."""
+        """``python3.11``: the name of the program and of the library directory."""
         return f"python{self.version.rpartition('.')[0]}"
 
     @property
     def is_compiled_here(self) -> bool:
-        """Whether somebody compiled it for a directory of this machine."""
+        """Whether it was compiled for a directory of this machine."""
         return str(self.prefix) != PREFIX
 
     @property
     def site(self) -> str:
-        """Where, below an environment's directory, its packages are."""
+        """The directory of packages, relative to a virtual environment."""
         return f"lib/{self.name}/site-packages"
 
     def modules(self) -> Iterator[Path]:
-        """The files of its library that are wanted, relative to it."""
+        """Yield the library files to copy, relative to the library."""
         for directory, packages, files in os.walk(self.library):
-            packages[:] = sorted(filter(_is_wanted_package, packages))
+            packages[:] = sorted(filter(_is_included_package, packages))
             here = Path(directory).relative_to(self.library)
-            yield from (here / file for file in sorted(files) if _is_wanted_module(Path(file)))
+            yield from (here / file for file in sorted(files) if _is_included_module(Path(file)))
 
     def objects(self) -> list[Path]:
-        """Its program and extension modules, where they are now."""
+        """Return the paths of the program and its extension modules."""
         return [self.executable, *(self.library / module for module in self.modules() if module.suffix == ".so")]
 
 
-def ask(python: Path) -> Interpreter:
-    """The interpreter behind a command."""
+def inspect(python: Path) -> Interpreter:
+    """Run a Python and return the facts about it; raise if it cannot be put into an image."""
     try:
-        printed = subprocess.run([python, "-I", "-c", _QUESTION], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run([python, "-I", "-c", _INSPECTION], capture_output=True, text=True, check=True).stdout
         facts = json.loads(printed)
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise TestbedError(f"{python} is no Python that could be asked what it is: {error}") from error
+        raise TestbedError(f"{python} is not a working Python: {error}") from error
     if tuple(facts["version"]) < OLDEST:
         raise TestbedError(f"{python} is older than {'.'.join(map(str, OLDEST))}: name a newer one with --python")
     if not Path(facts["library"], "os.py").exists():
@@ -105,11 +105,11 @@ def ask(python: Path) -> Interpreter:
     )
 
 
-def _is_wanted_package(name: str) -> bool:
+def _is_included_package(name: str) -> bool:
     return name not in _PACKAGES and not name.startswith("config-")
 
 
-def _is_wanted_module(file: Path) -> bool:
+def _is_included_module(file: Path) -> bool:
     name = file.name.partition(".")[0]
     match file.suffix:
         case ".so":
@@ -121,7 +121,7 @@ def _is_wanted_module(file: Path) -> bool:
 
 
 def put(interpreter: Interpreter, root: Path, steps: Steps) -> None:
-    """Copy program and library to where they belong below a root directory; libraries are somebody else's concern."""
+    """Copy program and standard library below a root directory; shared libraries are copied elsewhere."""
     program = root / PREFIX[1:] / "bin" / interpreter.name
     library = root / PREFIX[1:] / "lib" / interpreter.name
     for source, target in [
@@ -132,39 +132,39 @@ def put(interpreter: Interpreter, root: Path, steps: Steps) -> None:
         shutil.copyfile(source, target)
     program.chmod(0o755)
     for settings in library.glob("_sysconfigdata*.py"):
-        settings.write_text(_reduced(settings), encoding="utf-8")
-    neutralise(interpreter, [program, *library.rglob("*.so")], steps)
+        settings.write_text(_without_paths(settings), encoding="utf-8")
+    strip_paths(interpreter, [program, *library.rglob("*.so")], steps)
 
 
-def _reduced(settings: Path) -> str:
-    """The settings that it was compiled with, but none that names a place: where nothing is compiled, none is used."""
-    then = runpy.run_path(str(settings))["build_time_vars"]
-    kept = {name: value for name, value in sorted(then.items()) if "/" not in str(value)}
+def _without_paths(settings: Path) -> str:
+    """Return the build settings without those that contain paths, which only compilation needs."""
+    variables = runpy.run_path(str(settings))["build_time_vars"]
+    kept = {name: value for name, value in sorted(variables.items()) if "/" not in str(value)}
     return "build_time_vars = {\n" + "".join(f"    {name!r}: {value!r},\n" for name, value in kept.items()) + "}\n"
 
 
-def neutralise(interpreter: Interpreter, objects: list[Path], steps: Steps) -> None:
-    """Take out of its own copied objects what only the machine knows on which it was compiled."""
+def strip_paths(interpreter: Interpreter, objects: list[Path], steps: Steps) -> None:
+    """Remove debugging information and build paths from copied objects of a locally compiled interpreter."""
     if not (interpreter.is_compiled_here and objects):
         return
     steps.run("strip the interpreter", ["strip", "--strip-unneeded", *sorted(objects)])
     for file in objects:
         content = file.read_bytes()
-        for place in filter(None, (str(interpreter.prefix), interpreter.source)):
-            content = without_place(content, place)
+        for directory in filter(None, (str(interpreter.prefix), interpreter.source)):
+            content = without_parents(content, directory)
         file.write_bytes(content)
 
 
-def without_place(content: bytes, place: str) -> bytes:
-    """An object that no longer names the directories above a place.
+def without_parents(content: bytes, directory: str) -> bytes:
+    """Return an object with the parents of a directory replaced by slashes.
 
-    Equally long, for slashes in a row count as one. The place's last name stays: a linker lets other texts share the
-    end of a path, and a version is often there.
+    The length stays the same, since repeated slashes count as one. The directory's own name stays: linkers let other
+    strings share the end of a path, which is often a version.
     """
-    above = str(Path(place).parent).rstrip("/").encode()
-    return content.replace(above + b"/", b"/" * (len(above) + 1)) if above else content
+    parents = str(Path(directory).parent).rstrip("/").encode()
+    return content.replace(parents + b"/", b"/" * (len(parents) + 1)) if parents else content
 
 
 def is_own(interpreter: Interpreter, library: Path) -> bool:
-    """Whether a library was compiled together with the interpreter."""
+    """Return whether a library was compiled together with the interpreter."""
     return interpreter.is_compiled_here and library.is_relative_to(interpreter.prefix)

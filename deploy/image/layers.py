@@ -1,7 +1,7 @@
-"""What images of Python programs are made of: Python with the locked packages, Helm, the product.
+"""The layers of images of Python programs: Python with the locked packages, Helm, and the product.
 
-The first two are large and change seldom. They are kept in the per-user cache, under a key that covers everything
-they are made from; the product is small and made anew each time.
+The first two are large and change rarely; they are kept in the per-user cache, keyed by all their inputs. The product
+layer is small and built each time.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Final
 
-from deploy.image.interpreter import PREFIX, Interpreter, is_own, neutralise, put
+from deploy.image.interpreter import PREFIX, Interpreter, is_own, put, strip_paths
 from toolchain import cache, debian, elf, oci
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
@@ -29,11 +29,11 @@ DATA: Final = "var/lib/governor"
 CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
 _LOCK = REPOSITORY / "requirements" / "runtime.txt"
 _LAYER = "layer.tar"
-# What Mozilla trusts, as Debian packages it; the bundle in /etc may hold authorities of this machine alone.
+# Mozilla's authorities as packaged by Debian; the bundle in /etc may contain local ones.
 _AUTHORITIES = Path("/usr/share/ca-certificates/mozilla")
 # Read by compilers and type checkers, never at run time.
 _SOURCES_OF_OTHERS = {".c", ".h", ".pxd", ".pxi", ".pyi", ".pyx"}
-# What an installer notes about its own work: paths and digests of what it did on this machine.
+# Records of an installer, with paths and digests of this machine.
 _NOTES_OF_INSTALLERS = {"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"}
 _FILES = {
     "etc/passwd": f"root:x:0:0::/:/sbin/nologin\nnonroot:x:{NONROOT}:{NONROOT}::/tmp:/sbin/nologin\n",
@@ -44,7 +44,7 @@ _FILES = {
 
 
 def environment() -> dict[str, str]:
-    """What a Python program of an image has around it."""
+    """Return the environment variables of an image's Python program."""
     return {
         "PATH": f"/{VENV}/bin:{PREFIX}/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -54,13 +54,13 @@ def environment() -> dict[str, str]:
 
 
 def skeleton() -> dict[str, Node]:
-    """What every image has: who exists in it, how names are looked up, and where to mount what runtimes mount."""
+    """Return the files of every image: accounts, name resolution, and mount points for runtimes."""
     files: dict[str, Node] = {path: File(text.encode()) for path, text in _FILES.items()}
     return {**files, "tmp": Directory(0o1777), "proc": Directory(), "sys": Directory(), "dev": Directory()}
 
 
 def python_layer(interpreter: Interpreter) -> Layer:
-    """The interpreter, the packages of the lock, the libraries of both, and whom to trust."""
+    """Return the layer with the interpreter, the locked packages, their shared libraries and trusted authorities."""
     debian.require(["ca-certificates", *(["binutils"] if interpreter.is_compiled_here else [])])
 
     def build(result: Path, steps: Steps) -> None:
@@ -84,7 +84,7 @@ def python_layer(interpreter: Interpreter) -> Layer:
 
 
 def helm_layer() -> Layer:
-    """Helm as a program of its own."""
+    """Return the layer with Helm."""
     helm = cache.provide(HELM)
 
     def build(result: Path, _: Steps) -> None:
@@ -95,14 +95,14 @@ def helm_layer() -> Layer:
 
 @dataclass(frozen=True)
 class Product:
-    """The project's wheel, unpacked where the interpreter looks for it."""
+    """The layer with the project's wheel, and the wheel's metadata."""
 
     layer: Layer
     metadata: Message
 
 
 def product_layer(interpreter: Interpreter, scratch: Path, steps: Steps) -> Product:
-    """The project's own wheel, built now, and where its data shall be mounted."""
+    """Build the project's wheel and return its layer, with the mount point of the data directory."""
     build: Argv = [VENV_PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", scratch / "wheel"]
     steps.run("build the wheel", build, cwd=REPOSITORY, environment=_reproducible())
     (wheel,) = (scratch / "wheel").glob("*.whl")
@@ -118,9 +118,9 @@ def product_layer(interpreter: Interpreter, scratch: Path, steps: Steps) -> Prod
 
 
 def compile_all(interpreter: Interpreter, root: Path, directories: Iterable[Path], steps: Steps) -> None:
-    """Bytecode that is used unchecked and names the places in the image.
+    """Compile to bytecode that is never checked against its source and contains paths in the image.
 
-    In one process and in order: what it writes depends on the names that the process has seen before.
+    One process compiles in order: the output depends on the strings that the process has interned before.
     """
     mode = ("--invalidation-mode", "unchecked-hash")
     places: Argv = ["-s", root, "-p", "/", *directories]
@@ -140,24 +140,24 @@ def _install(interpreter: Interpreter, site: Path, steps: Steps) -> None:
 
 
 def _put_libraries(interpreter: Interpreter, root: Path, site: Path, steps: Steps) -> dict[str, Node]:
-    """Libraries where the loader looks; those of the interpreter's own kind as neutral as itself."""
+    """Return the shared libraries by path in the image, without build paths if compiled with the interpreter."""
     objects = [*interpreter.objects(), *(file for file in sorted(site.rglob("*.so*")) if elf.is_elf(file))]
-    libraries = {place[1:]: file for place, file in elf.closure(objects, own=site).items()}
-    own = {place: file for place, file in libraries.items() if is_own(interpreter, file)}
-    copies = {place: Path(shutil.copy(file, root.with_name(file.name))) for place, file in own.items()}
-    neutralise(interpreter, list(copies.values()), steps)
-    return {place: File(file, executable=True) for place, file in {**libraries, **copies}.items()}
+    libraries = {path[1:]: file for path, file in elf.closure(objects, own=site).items()}
+    own = {path: file for path, file in libraries.items() if is_own(interpreter, file)}
+    copies = {path: Path(shutil.copy(file, root.with_name(file.name))) for path, file in own.items()}
+    strip_paths(interpreter, list(copies.values()), steps)
+    return {path: File(file, executable=True) for path, file in {**libraries, **copies}.items()}
 
 
 def _environment_of(interpreter: Interpreter) -> dict[str, Node]:
-    """A virtual environment: the one place for packages that every distribution's Python looks into."""
+    """Return a virtual environment, the only package directory that every distribution's Python uses."""
     settings = f"home = {PREFIX}/bin\ninclude-system-site-packages = false\nversion = {interpreter.version}\n"
     program = Link(f"{PREFIX}/bin/{interpreter.name}")
     return {f"{VENV}/pyvenv.cfg": File(settings.encode()), f"{VENV}/bin/python3": program}
 
 
 def _commands(entry_points: Path) -> dict[str, Node]:
-    """The commands that the wheel promises; the kernel starts them, no shell is needed."""
+    """Return the wheel's console scripts, which need no shell."""
     sections = ConfigParser(delimiters="=")
     sections.read(entry_points, encoding="utf-8")
     commands = sections["console_scripts"].items()
@@ -171,12 +171,12 @@ def _command(module: str, function: str) -> bytes:
 def _bundle() -> bytes:
     certificates = sorted(_AUTHORITIES.glob("*.crt"))
     if not certificates:
-        raise TestbedError(f"{_AUTHORITIES} holds no certificates: install Debian's package ca-certificates")
+        raise TestbedError(f"{_AUTHORITIES} has no certificates: install Debian's package ca-certificates")
     return b"".join(file.read_bytes().rstrip(b"\n") + b"\n" for file in certificates)
 
 
 def _inputs(interpreter: Interpreter) -> tuple[str, ...]:
-    """Everything that shapes the layer. A library of the machine counts as changed with its time or size."""
+    """Return the cache key's inputs. The machine's libraries are compared by size and modification time."""
     libraries = {**elf.closure(interpreter.objects()), "": interpreter.executable}.values()
     states = [(file, file.stat()) for file in sorted(set(libraries))]
     programs = [Path(__file__), Path(__file__).with_name("interpreter.py"), Path(elf.__file__), Path(oci.__file__)]
@@ -191,5 +191,5 @@ def _inputs(interpreter: Interpreter) -> tuple[str, ...]:
 
 
 def _reproducible() -> dict[str, str]:
-    """The surroundings of everything whose result must not depend on who runs it, where and when."""
+    """Return the environment of reproducible builds."""
     return {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1580601600", "LC_ALL": "C.UTF-8"}

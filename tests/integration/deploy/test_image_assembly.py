@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from deploy.image.interpreter import ask
+from deploy.image.interpreter import inspect
 from testbed import images
 from testbed.cri.containers import PrivateContainerd
 from toolchain import cache
@@ -96,7 +96,7 @@ def test_two_directories_give_one_digest_and_leave_no_trace(tmp_path: Path) -> N
     assert read_archive(tmp_path / "first.tar").digest == read_archive(tmp_path / "second.tar").digest
     assert (tmp_path / "first.tar").read_bytes() == (tmp_path / "second.tar").read_bytes()
     content = (tmp_path / "second.tar").read_bytes()
-    for place in (tmp_path, REPOSITORY, cache.root(), Path.home() / ".pyenv", ask(VENV_PYTHON).prefix):
+    for place in (tmp_path, REPOSITORY, cache.root(), Path.home() / ".pyenv", inspect(VENV_PYTHON).prefix):
         assert str(place) == "/usr" or str(place).encode() + b"/" not in content, place
 
 
@@ -133,7 +133,7 @@ def test_only_the_commands_that_are_meant_can_be_executed(archive: Archive) -> N
         "opt/venv/bin/governor",
         "opt/venv/bin/python3",
         "usr/bin/helm",
-        f"usr/bin/{ask(VENV_PYTHON).name}",
+        f"usr/bin/{inspect(VENV_PYTHON).name}",
     }
 
 
@@ -233,8 +233,8 @@ def test_something_that_is_no_python_is_refused_by_name(tmp_path: Path) -> None:
 def pythons() -> list[Any]:
     """Debian's, whose library is in its program; and what this user has compiled or fetched, in long runs only."""
     own = [python for place in OWN for python in Path.home().glob(f"{place}/*/bin/python3.1[1-9]")]
-    executables = {ask(python).executable for python in own if not python.is_symlink()}
-    others = executables - {ask(VENV_PYTHON).executable, ask(DEBIAN).executable}
+    executables = {inspect(python).executable for python in own if not python.is_symlink()}
+    others = executables - {inspect(VENV_PYTHON).executable, inspect(DEBIAN).executable}
     return [DEBIAN, *(pytest.param(python, marks=pytest.mark.soak) for python in sorted(others))]
 
 
@@ -248,7 +248,7 @@ async def test_any_python_can_be_put_into_it(python: Path, tmp_path: Path) -> No
     async with PrivateContainerd(tmp_path / "containerd") as containerd:
         image = await containerd.import_image(archive)
         version = await containerd.run(image, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
-        assert version.strip() == ask(python).build
+        assert version.strip() == inspect(python).build
         printed = await containerd.run(image, "/opt/venv/bin/governor", "--version")
         assert printed == f"governor, version {archive.name.rpartition(':')[2]}\n"
         imports = "import governor.server.main, governor.agent.main, ssl, sqlite3, uvloop; print('all')"
