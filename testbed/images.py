@@ -1,7 +1,7 @@
-"""Images of what the test bed runs in containers, made from what this machine has.
+"""Images that the test bed runs in containers, built from programs of this machine.
 
-Each function gives the archive of one image, which says itself under which name it is imported. They come from the
-per-user cache, but for the governor's: of that only the large layers do, for the product changes all the time.
+Each function returns the archive of one image, which contains the image's name. Archives are kept in the per-user
+cache; of the governor's image only the large layers are, since the product changes often.
 """
 
 import hashlib
@@ -41,14 +41,14 @@ MakeImage = Callable[[Path, Steps], Image]
 
 
 def governor(directory: Path) -> Archive:
-    """The product as it is now, written into a directory."""
+    """Write the image of the current product into a directory."""
     steps = Steps("image governor", cache.log_of("image-governor"))
     with governor_image(steps) as image:
         return write_archive(image, directory / "governor.tar")
 
 
 def order_app() -> Archive:
-    """The order application beside its sidecar in a pod; other ports are given as arguments."""
+    """Return the image of the order application, by default with the ports that it uses beside a sidecar in a pod."""
     interpreter = inspect(VENV_PYTHON)
     base = python_layer(interpreter)
     name = f"{LOCAL}/order-app:1"
@@ -68,33 +68,33 @@ def order_app() -> Archive:
 
 
 def redis() -> Archive:
-    """Debian's Redis; it keeps its data in ``/data`` and, without a password, hears only its own pod."""
+    """Return the image of Debian's Redis, with data in ``/data``; without a password it serves its own pod only."""
     program = provide(["redis"])["redis"].resolve()
     files = {"/usr/bin/redis-server": program, **elf.closure([program])}
-    nodes: dict[str, Node] = {place[1:]: File(file, executable=True) for place, file in files.items()}
-    places = {"data": Directory(0o750, NONROOT)}
-    return _single(f"{LOCAL}/redis:1", {**nodes, **places}, ("/usr/bin/redis-server",), volume="/data")
+    nodes: dict[str, Node] = {path[1:]: File(file, executable=True) for path, file in files.items()}
+    nodes["data"] = Directory(0o750, NONROOT)
+    return _single(f"{LOCAL}/redis:1", nodes, ("/usr/bin/redis-server",), volume="/data")
 
 
 def busybox() -> Archive:
-    """A shell and small tools, for whoever must look from inside."""
+    """Return an image with a shell and small tools."""
     return _single(f"{LOCAL}/busybox:1", _applets(), ("/bin/sh",))
 
 
 def pause() -> Archive:
-    """What holds a pod's namespaces: a process that does nothing."""
+    """Return the pause image, whose idle process holds a pod's namespaces."""
     return _single(f"{LOCAL}/pause:1", _applets(), ("/bin/sleep", "infinity"))
 
 
 def static(name: str, binary: Path) -> Archive:
-    """Any program that needs no library, in the root directory under the image's own short name."""
+    """Return an image with one static program, in the root directory under the image's short name."""
     if not elf.is_static(binary):
-        raise TestbedError(f"{binary} does not run alone: build it with CGO_ENABLED=0 to put it into an image")
+        raise TestbedError(f"{binary} needs shared libraries: build it with CGO_ENABLED=0 to put it into an image")
     return _single(name, {_short(name): File(binary, executable=True)}, (f"/{_short(name)}",))
 
 
 def _single(name: str, nodes: dict[str, Node], entrypoint: tuple[str, ...], volume: str = "") -> Archive:
-    """An image of one layer."""
+    """Return an image with one layer."""
     tree = {**skeleton(), **nodes}
 
     def image(scratch: Path, _: Steps) -> Image:
@@ -106,7 +106,7 @@ def _single(name: str, nodes: dict[str, Node], entrypoint: tuple[str, ...], volu
 
 
 def _cached(name: str, make: MakeImage, *inputs: str) -> Archive:
-    """The archive of an image, made now unless it was made from just this already."""
+    """Return an image's archive, built now unless it is cached for the same inputs."""
 
     def build(result: Path, steps: Steps) -> None:
         write_archive(make(result.parent, steps), result / _ARCHIVE)
@@ -119,7 +119,7 @@ def _cached(name: str, make: MakeImage, *inputs: str) -> Archive:
 
 
 def _described(node: Node) -> str:
-    """A node with what a file holds in place of where it lies."""
+    """Return a node's description, with the digest of a file's content instead of its path."""
     if isinstance(node, File) and isinstance(node.content, Path):
         with node.content.open("rb") as content:
             return f"{hashlib.file_digest(content, 'sha256').hexdigest()} {node.executable}"

@@ -226,7 +226,7 @@ def test_something_that_is_no_python_is_refused_by_name(tmp_path: Path) -> None:
     result = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
     assert result.returncode == 1
-    assert "/bin/true is no Python" in result.stderr
+    assert "/bin/true is not a working Python" in result.stderr
     assert not (tmp_path / "x").exists()
 
 

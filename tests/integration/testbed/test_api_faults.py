@@ -1,4 +1,4 @@
-"""The proxies before an API server do what tests rely on: they count, answer, lose, cut, silence and tunnel."""
+"""The proxies in front of an API server count, answer, drop, truncate, blackhole and tunnel requests."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def is_write(request: ApiRequest) -> bool:
     return request.method == "POST"
 
 
-async def test_what_passes_is_as_the_server_sent_it_and_counted(
+async def test_requests_pass_unchanged_and_are_counted(
     faults: ApiFaults, session: aiohttp.ClientSession, control_plane: ControlPlane
 ) -> None:
     name, large = new_name(), "x" * 300_000
@@ -66,7 +66,7 @@ async def test_what_passes_is_as_the_server_sent_it_and_counted(
     assert (faults.count(is_write), faults.count(), faults.connections) == (1, 2, 1)
 
 
-async def test_the_next_requests_of_a_kind_are_answered_in_place_of_the_server(
+async def test_the_next_matching_requests_are_answered_by_the_proxy(
     faults: ApiFaults, session: aiohttp.ClientSession
 ) -> None:
     url, name = faults.url + CONFIGMAPS, new_name()
@@ -78,7 +78,7 @@ async def test_the_next_requests_of_a_kind_are_answered_in_place_of_the_server(
     assert await status_of(session, "POST", url, config_map(name)) == 201
 
 
-async def test_a_lost_answer_was_an_executed_request(
+async def test_a_request_with_a_dropped_response_is_executed(
     faults: ApiFaults, session: aiohttp.ClientSession, control_plane: ControlPlane
 ) -> None:
     name = new_name()
@@ -89,7 +89,7 @@ async def test_a_lost_answer_was_an_executed_request(
     assert await status_of(session, "GET", f"{faults.url}{CONFIGMAPS}/{name}") == 200
 
 
-async def test_an_event_is_cut_after_the_bytes_that_were_said(
+async def test_an_event_is_truncated_after_the_given_bytes(
     faults: ApiFaults, session: aiohttp.ClientSession, control_plane: ControlPlane
 ) -> None:
     name = new_name()
@@ -105,7 +105,7 @@ async def test_an_event_is_cut_after_the_bytes_that_were_said(
     assert await status_of(session, "GET", f"{faults.url}{CONFIGMAPS}/{name}") == 200
 
 
-async def test_a_silenced_watch_stays_silent_while_others_work(
+async def test_a_blackholed_watch_receives_nothing_while_others_work(
     faults: ApiFaults, session: aiohttp.ClientSession, control_plane: ControlPlane
 ) -> None:
     name = new_name()
@@ -119,7 +119,9 @@ async def test_a_silenced_watch_stays_silent_while_others_work(
     assert faults.count(lambda request: request.is_watch) == faults.connections == 2
 
 
-async def test_the_upstream_is_left_when_a_client_leaves(faults: ApiFaults, session: aiohttp.ClientSession) -> None:
+async def test_the_upstream_connection_is_closed_with_the_client(
+    faults: ApiFaults, session: aiohttp.ClientSession
+) -> None:
     async with session.get(faults.url + CONFIGMAPS, params={"watch": "true"}):
         assert faults.is_connected
 
@@ -129,7 +131,7 @@ async def test_the_upstream_is_left_when_a_client_leaves(faults: ApiFaults, sess
     await until(is_left)
 
 
-async def test_a_token_passes_and_a_prefix_is_taken_off(
+async def test_a_token_passes_and_the_prefix_is_stripped(
     control_plane: ControlPlane, session: aiohttp.ClientSession
 ) -> None:
     await control_plane.ask(
@@ -148,7 +150,7 @@ async def test_a_token_passes_and_a_prefix_is_taken_off(
         assert faults.requests == [ApiRequest("GET", CONFIGMAPS, {})]
 
 
-async def test_a_tunnel_leads_to_the_server_untouched(control_plane: ControlPlane) -> None:
+async def test_a_tunnel_passes_tls_unchanged(control_plane: ControlPlane) -> None:
     context: ssl.SSLContext = control_plane.authority.client_context(control_plane.admin)
     async with TunnelProxy() as proxy, aiohttp.ClientSession(proxy=proxy.url) as session:
         async with session.get(control_plane.url + CONFIGMAPS, ssl=context) as response:

@@ -1,4 +1,4 @@
-"""Control planes of the test bed are real, stand side by side, break as told, and are gone when they were ended."""
+"""Control planes of the test bed are real, isolated from each other, break on request, and leave nothing behind."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def _broken(
 
 @pytest.fixture
 def broken(_broken: ControlPlane, server_logs: list[Path]) -> ControlPlane:
-    """A control plane that the tests of this module break, one after the other; each leaves it whole."""
+    """A control plane that each test of this module breaks and repairs."""
     server_logs.extend(server.log for server in _broken.servers)
     return _broken
 
@@ -56,7 +56,7 @@ def new_name() -> str:
 async def answer(
     plane: ControlPlane, path: str, user: Pair | None = None, token: str = "", **query: str
 ) -> tuple[int, bytes]:
-    """Status and first line of the answer to a GET."""
+    """Return status and first line of the response to a GET."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     context = plane.authority.client_context(user)
     async with (
@@ -85,7 +85,7 @@ async def test_kubectl_finds_a_server_of_the_pinned_version(control_plane: Contr
         await control_plane.kubectl("get", "configmap", "nothing-of-this-name")
 
 
-async def test_control_planes_side_by_side_share_nothing(control_plane: ControlPlane, broken: ControlPlane) -> None:
+async def test_two_control_planes_share_nothing(control_plane: ControlPlane, broken: ControlPlane) -> None:
     await control_plane.ask("POST", CONFIGMAPS, config_map(name := new_name()))
     with pytest.raises(TestbedError, match="404"):
         await broken.ask("GET", f"{CONFIGMAPS}/{name}")
@@ -107,7 +107,7 @@ async def test_requests_fail_while_etcd_is_paused_and_work_again_afterwards(brok
 
 
 async def works(plane: ControlPlane) -> bool:
-    """Whether a read succeeds; a server that cannot answers with 504, or just closes the connection."""
+    """Return whether a read succeeds; otherwise the server answers 504 or closes the connection."""
     try:
         return (await answer(plane, CONFIGMAPS, plane.admin))[0] == 200
     except aiohttp.ClientConnectionError:
@@ -141,7 +141,7 @@ async def test_a_restarted_server_has_its_address_and_its_objects(broken: Contro
     assert broken.api.pid != pid
 
 
-async def test_a_new_serving_certificate_is_taken_up_without_a_restart(broken: ControlPlane) -> None:
+async def test_a_new_serving_certificate_is_loaded_without_a_restart(broken: ControlPlane) -> None:
     pid, new = broken.api.pid, broken.authority.issue_serving()
     assert serving_certificate(broken).encode() != new.certificate
     broken.api.serve_with(new)
@@ -149,12 +149,12 @@ async def test_a_new_serving_certificate_is_taken_up_without_a_restart(broken: C
     async def is_shown() -> bool:
         return serving_certificate(broken).encode() == new.certificate
 
-    await until(is_shown, within_s=120)  # it looks every minute even if it was not told of the change
+    await until(is_shown, within_s=120)  # the server checks every minute, even without a file notification
     assert (await answer(broken, "/version", broken.admin))[0] == 200
     assert broken.api.pid == pid
 
 
-async def test_a_certificate_counts_until_its_end(control_plane: ControlPlane) -> None:
+async def test_an_expired_certificate_is_rejected(control_plane: ControlPlane) -> None:
     issue = control_plane.authority.issue
     ended = issue("someone", groups=["system:masters"], valid_for_s=-1)
     renewed = issue("someone", groups=["system:masters"], valid_for_s=3600)
@@ -197,7 +197,7 @@ asyncio.run(main())
 
 
 def is_running(pid: int) -> bool:
-    """Whether it is there and has not ended."""
+    """Return whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except FileNotFoundError:
@@ -226,7 +226,7 @@ async def exists(plane: ControlPlane, path: str) -> bool:
     return (await answer(plane, path, plane.admin))[0] == 200
 
 
-async def test_a_webhook_refuses_what_its_function_refuses(control_plane: ControlPlane) -> None:
+async def test_a_webhook_denies_what_its_function_denies(control_plane: ControlPlane) -> None:
     name = new_name()
 
     def decide(request: dict[str, Any]) -> str:

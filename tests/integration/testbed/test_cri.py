@@ -19,7 +19,7 @@ RESOURCES = {
 
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
-async def test_a_pod_goes_its_way_with_its_resources_in_cgroup_files(
+async def test_a_pods_resources_are_in_its_cgroup_files(
     recipe: str, package: str, start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient
 ) -> None:
     runtime = await start_cri_runtime(recipe)
@@ -50,29 +50,27 @@ async def test_a_pod_goes_its_way_with_its_resources_in_cgroup_files(
     assert (await client.wire()).errors == ()
 
 
-async def test_events_come_from_a_runtime_that_has_them(
-    start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient
-) -> None:
+async def test_containerd_2_sends_events(start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient) -> None:
     runtime = await start_cri_runtime("containerd-2")
     client = await start_cri_client(runtime.socket)
     async with client.stream("GetContainerEvents") as events:
         pod = await Pod.run(client, sandbox("one", runtime.cgroup))
         created = await pod.create(container("sleeper"))
         await pod.start(created)
-        await events.until(lambda seen: {"CREATED", "STARTED"} <= _told_of(created, seen.answers))
+        await events.until(lambda seen: {"CREATED", "STARTED"} <= _event_kinds(created, seen.answers))
         await pod.end()
-        await events.until(lambda seen: {"STOPPED", "DELETED"} <= _told_of(created, seen.answers))
+        await events.until(lambda seen: {"STOPPED", "DELETED"} <= _event_kinds(created, seen.answers))
         last = await events.end()
     assert last.code == "CANCELLED"
 
 
-def _told_of(container_id: str, answers: tuple[dict[str, str], ...]) -> set[str]:
+def _event_kinds(container_id: str, answers: tuple[dict[str, str], ...]) -> set[str]:
     kinds = [each.get("container_event_type", "") for each in answers if each["container_id"] == container_id]
-    # The first of an enumeration is left out of JSON.
+    # JSON omits the first value of an enumeration.
     return {kind.removeprefix("CONTAINER_").removesuffix("_EVENT") or "CREATED" for kind in kinds}
 
 
-async def test_a_runtime_without_events_says_so(
+async def test_events_are_unimplemented_in_containerd_1(
     start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient
 ) -> None:
     client = await start_cri_client((await start_cri_runtime("containerd")).socket)
@@ -81,7 +79,7 @@ async def test_a_runtime_without_events_says_so(
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
-async def test_containers_go_on_while_containerd_is_killed_paused_and_halted(
+async def test_containers_survive_a_killed_paused_and_terminated_containerd(
     recipe: str, start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient
 ) -> None:
     runtime = await start_cri_runtime(recipe)
@@ -123,7 +121,7 @@ async def test_crictl_executes_shows_logs_and_forwards_ports(
     assert await runtime.crictl.read_from_port(pod.id, 8080) == b"answered\n"
 
 
-async def test_two_runtimes_side_by_side_leave_nothing_behind(
+async def test_two_concurrent_runtimes_leave_nothing_behind(
     start_cri_runtime: StartCriRuntime, start_cri_client: StartCriClient
 ) -> None:
     runtimes = [await start_cri_runtime(recipe) for recipe in ("containerd", "containerd-2")]
@@ -148,5 +146,5 @@ async def test_two_runtimes_side_by_side_leave_nothing_behind(
 
 
 def _network_devices() -> set[str]:
-    """The machine's, without the cable of its cluster, which other tests may plug in or out meanwhile."""
+    """Return the host's network devices, without the cluster's veth, which other tests may create or delete."""
     return {device.name for device in Path("/sys/class/net").iterdir()} - {HOST_LINK}

@@ -1,4 +1,4 @@
-"""The caller, the instant runtime and the plugin of the test bed tell what really happened between them."""
+"""The CRI client, the fake runtime and the plugin of the test bed report exactly what passed between them."""
 
 import asyncio
 import subprocess
@@ -65,11 +65,11 @@ async def plugin(start_hook_plugin: StartHookPlugin) -> HookPlugin:
 
 @pytest.fixture
 async def proxy(plugin: HookPlugin, start_cri_client: StartCriClient) -> CriClient:
-    """Whoever calls the plugin."""
+    """A client of the plugin, in place of the proxy."""
     return await start_cri_client(plugin.socket)
 
 
-async def test_a_pod_goes_its_way_in_memory(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_a_fake_pod_runs_through_its_life_cycle(runtime: FakeRuntime, client: CriClient) -> None:
     async with client.stream("GetContainerEvents") as events:
         await until(runtime.open_calls)
         pod = await Pod.run(client, sandbox("one", "cgroup"))
@@ -89,7 +89,7 @@ async def test_a_pod_goes_its_way_in_memory(runtime: FakeRuntime, client: CriCli
     assert (await client.call("ContainerStatus", {"container_id": created})).code == "NOT_FOUND"
 
 
-async def test_the_runtime_tells_exactly_what_it_was_sent(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_the_runtime_records_exactly_what_it_received(runtime: FakeRuntime, client: CriClient) -> None:
     request = {"config": {"linux": {"resources": {"unified": {"memory.high": "1"}}}}}
     metadata = {"traceparent": ["00-1-2-03"], "secret-bin": ["AP8="], "twice": ["a", "b"]}
     sent = {"raw": UNKNOWN_FIELD, "metadata": metadata, "deadline_s": 70.0, "compressor": "gzip"}
@@ -106,7 +106,7 @@ async def test_the_runtime_tells_exactly_what_it_was_sent(runtime: FakeRuntime, 
     assert await runtime.statuses() == {"RunPodSandbox": {"OK": 1}}
 
 
-async def test_the_caller_tells_exactly_what_it_was_answered(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_the_client_reports_exactly_what_it_received(runtime: FakeRuntime, client: CriClient) -> None:
     detail = {"type_url": "type.googleapis.com/reason", "value": b"\x00\xff"}
     await runtime.set(
         {
@@ -122,7 +122,7 @@ async def test_the_caller_tells_exactly_what_it_was_answered(runtime: FakeRuntim
     assert reply.trailers["late-bin"] == ["AP8="]
 
 
-async def test_rules_hold_as_often_and_for_whom_they_say(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_rules_apply_to_matching_calls_a_limited_number_of_times(runtime: FakeRuntime, client: CriClient) -> None:
     path = {"path": ["config", "metadata", "name"], "prefix": "bad-"}
     refused = {"method": "RunPodSandbox", "when": path, "times": 1, "status": {"code": "UNAVAILABLE"}}
     await runtime.set(refused)
@@ -145,7 +145,7 @@ async def test_large_messages_pass_both_ways(
     assert (await runtime.received("RunPodSandbox"))[0].size > LARGE
 
 
-async def test_methods_and_services_that_nobody_knows(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_unknown_methods_and_services_can_be_scripted(runtime: FakeRuntime, client: CriClient) -> None:
     assert (await client.call("/runtime.v1.RuntimeService/Later", raw=b"x")).code == "UNIMPLEMENTED"
     await runtime.set({"method": "Later", "raw": b"answer", "repeat": 3})
     async with client.stream("/later.v9.Service/Later", raw=b"x") as later:
@@ -155,7 +155,7 @@ async def test_methods_and_services_that_nobody_knows(runtime: FakeRuntime, clie
     assert [call.raw for call in await runtime.received("Later")] == [b"x", b"x"]
 
 
-async def test_a_call_that_is_given_up_ends_on_both_sides(runtime: FakeRuntime, client: CriClient) -> None:
+async def test_a_cancelled_call_ends_on_both_sides(runtime: FakeRuntime, client: CriClient) -> None:
     await runtime.set({"method": "StopContainer", "hang": True})
     replies = await asyncio.gather(
         client.call("StopContainer", deadline_s=3), client.call("StopContainer", cancel_after_s=3)
@@ -217,7 +217,7 @@ async def test_a_storm_on_one_connection_with_small_windows_is_counted(
     assert (seen.wire.connections, seen.wire.errors) == (1, ())
 
 
-async def test_a_reset_that_nobody_asked_for_is_an_error_on_the_wire(
+async def test_an_unexpected_reset_is_an_error_on_the_wire(
     tmp_path_factory: pytest.TempPathFactory, start_cri_client: StartCriClient
 ) -> None:
     socket = tmp_path_factory.mktemp("bad") / "socket"
@@ -229,7 +229,7 @@ async def test_a_reset_that_nobody_asked_for_is_an_error_on_the_wire(
 
 
 async def _reset_everything(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A server that holds every request for an error of the protocol."""
+    """Reset every request with PROTOCOL_ERROR."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     writer.write(connection.data_to_send())
@@ -279,7 +279,7 @@ async def test_a_plugin_echoes_and_sets_fields(plugin: HookPlugin, proxy: CriCli
     )
 
 
-async def test_a_plugin_misbehaves_as_it_is_told(plugin: HookPlugin, proxy: CriClient) -> None:
+async def test_a_plugin_misbehaves_as_scripted(plugin: HookPlugin, proxy: CriClient) -> None:
     await plugin.set({"raw": b"\xff\xff"})
     assert (await proxy.call(CREATE_HOOK)).raw == b"\xff\xff"
     await plugin.set({"delay_s": 5})

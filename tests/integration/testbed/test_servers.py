@@ -1,4 +1,4 @@
-"""The servers that the test bed starts are real, answer as configured, and are gone when they were stopped."""
+"""The servers that the test bed starts are real, are configured as requested, and end when stopped."""
 
 import asyncio
 import json
@@ -41,14 +41,14 @@ def connection(redis: Redis) -> dict[str, str]:
 
 
 async def save_order(daprd: Daprd, value: str) -> int:
-    """The status with which the sidecar answers to an order for its state store."""
+    """Post an order to the sidecar's state store and return the status."""
     order = [{"key": "order", "value": value}]
     async with aiohttp.ClientSession(daprd.url) as session, session.post("/v1.0/state/store", json=order) as response:
         return response.status
 
 
 async def components_of(daprd: Daprd) -> set[str]:
-    """What the sidecar says that it has loaded."""
+    """Return the names of the components that the sidecar has loaded."""
     async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
         return {component["name"] for component in (await response.json())["components"]}
 
@@ -62,7 +62,7 @@ async def is_gone(port: int) -> bool:
     return not accepts(port)
 
 
-async def test_redis_keeps_what_it_is_told(redis_server: Redis) -> None:
+async def test_redis_stores_values(redis_server: Redis) -> None:
     assert await redis_server.execute("SET", "order", "foo") == "OK"
     assert await redis_server.execute("GET", "order") == "foo"
     assert await redis_server.execute("GET", "nothing") is None
@@ -70,7 +70,7 @@ async def test_redis_keeps_what_it_is_told(redis_server: Redis) -> None:
     assert await redis_server.execute("DBSIZE") == 1
 
 
-async def test_redis_refuses_a_wrong_password(redis_server: Redis) -> None:
+async def test_redis_rejects_a_wrong_password(redis_server: Redis) -> None:
     redis_server.password = "wrong"
     with pytest.raises(RedisError, match="WRONGPASS"):
         await redis_server.execute("PING")
@@ -83,7 +83,7 @@ async def test_two_redis_servers_share_nothing(start_redis: StartRedis) -> None:
     assert await two.execute("GET", "order") is None
 
 
-async def test_a_stopped_server_is_gone_and_returns_on_its_ports(redis_server: Redis) -> None:
+async def test_a_stopped_server_starts_again_on_its_ports(redis_server: Redis) -> None:
     port, pid = redis_server.port, redis_server.pid
     await redis_server.stop()
     assert not accepts(port)
@@ -139,7 +139,7 @@ async def test_daprd_of_a_pinned_version_stores_in_redis(
     assert await redis_server.execute("HGET", "nodeapp||order", "data") == '"foo"'
 
 
-async def test_daprd_1_16_takes_a_changed_file_only_when_it_starts_anew(
+async def test_daprd_1_16_applies_a_changed_file_only_after_a_restart(
     daprd_1_16_binary: Path,
     start_server: StartServer,
     start_daprd: StartDaprd,
