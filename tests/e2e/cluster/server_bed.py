@@ -1,4 +1,4 @@
-"""The server's chart installed in a real cluster, a person in front of it, and an agent that has joined it."""
+"""The server's chart installed in a real cluster, the command line in front of it, and an agent that has joined."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ WITHIN_S = 120.0
 
 @dataclass(frozen=True)
 class Installation:
-    """A release of the chart in the test's namespace, its volume, and a person in front of it."""
+    """A release of the chart in the test's namespace, with its volume and a user's home directory."""
 
     cluster: Cluster
     namespace: str
@@ -51,11 +51,11 @@ class Installation:
 
     @property
     def volume(self) -> Path:
-        """What the server's claim is bound to, as the node sees it."""
+        """The directory on the node to which the server's claim is bound."""
         return self.cluster.state / "volumes" / self.namespace
 
-    async def offer_volume(self) -> None:
-        """A disk as a cluster gives it: of root alone. Unlike a hostPath, kubelet hands it to the pod's group."""
+    async def create_volume(self) -> None:
+        """Create a local volume owned by root; unlike a hostPath, kubelet gives it to the pod's group."""
         self.volume.mkdir(parents=True)
         node = {"key": "kubernetes.io/hostname", "operator": "Exists"}
         spec = {
@@ -68,36 +68,36 @@ class Installation:
         await apply(self.cluster, "default", manifest("v1", "PersistentVolume", self.namespace, spec=spec))
 
     async def install(self, *values: str, wait: bool = True) -> str:
-        """Install or upgrade the release, wait until it is ready, and return what people are told."""
+        """Install or upgrade the release, wait until it is ready, and return the chart's notes."""
         given = (f"image.repository={LOCAL}/governor", f"persistence.storageClassName={self.namespace}", *values)
         settings = [f"--set={value}" for value in given]
-        place = [NAME, str(CHART), f"--namespace={self.namespace}"]
-        patience = ["--wait", "--timeout=120s"] if wait else []
-        told = await helm(self.cluster, "upgrade", "--install", *place, *settings, *patience)
+        release = [NAME, str(CHART), f"--namespace={self.namespace}"]
+        waiting = ["--wait", "--timeout=120s"] if wait else []
+        printed = await helm(self.cluster, "upgrade", "--install", *release, *settings, *waiting)
         if wait:
-            await until(self.is_reached, within_s=WITHIN_S)
-        return told.partition("NOTES:\n")[2]
+            await until(self.is_reachable, within_s=WITHIN_S)
+        return printed.partition("NOTES:\n")[2]
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl prints about the namespace."""
+        """Run kubectl in the namespace and return its output."""
         return await self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
 
     async def exec(self, *command: str) -> str:
-        """What a command beside the server prints."""
+        """Run a command in the server's container and return its output."""
         return await self.kubectl("exec", POD, "--", *command)
 
     async def pod(self) -> Manifest:
-        """The server's pod; nothing unless it is ready."""
+        """Return the server's pod, or ``{}`` unless it is ready."""
         listed = json.loads(await self.kubectl("get", "pods", "--output=json"))["items"]
         pods = [each for each in listed if each["metadata"]["name"] == POD]
         return next((each for each in pods if is_ready(each)), {})
 
     async def address(self) -> str:
-        """Where the Service is reached from this machine."""
+        """Return the Service's address."""
         return await self.kubectl("get", "service", NAME, "--output=jsonpath={.spec.clusterIP}")
 
-    async def is_reached(self) -> bool:
-        """Whether the Service leads to a pod: kube-proxy learns that one is ready later than everybody else."""
+    async def is_reachable(self) -> bool:
+        """Return whether the Service routes to a pod; kube-proxy follows the pod's readiness with a delay."""
         try:
             _, writer = await asyncio.open_connection(await self.address(), PORT)
         except OSError:
@@ -106,12 +106,12 @@ class Installation:
         return True
 
     async def governor(self, *words: str, **environment: str) -> str:
-        """What the command line prints to the person, who has followed the notes."""
+        """Run the command line as a user who has followed the notes, and return its output."""
         files = {"GOVERNOR_TOKEN_FILE": "admin.token", "GOVERNOR_CA_FILE": "authority.crt"}
         server = f"https://{await self.address()}:{PORT}"
-        surroundings = {"PATH": os.environ["PATH"], "GOVERNOR_SERVER": server, **files, **environment}
+        variables = {"PATH": os.environ["PATH"], "GOVERNOR_SERVER": server, **files, **environment}
         command = ["env", f"--chdir={self.home}", sys.executable, "-m", "governor.cli.main", *words]
-        return await run(command, environment=surroundings)
+        return await run(command, environment=variables)
 
 
 def is_ready(pod: Manifest) -> bool:
@@ -121,7 +121,7 @@ def is_ready(pod: Manifest) -> bool:
 
 @dataclass
 class JoinedAgent:
-    """The hands of an agent that has joined with a token as `governor token join` prints it."""
+    """An agent's client that has joined with a token printed by `governor token join`."""
 
     join: JoinToken
     key: Ed25519PrivateKey
@@ -129,14 +129,14 @@ class JoinedAgent:
 
     @classmethod
     async def joining(cls, token: str) -> "JoinedAgent":
-        """Trusts what the token says and nothing else."""
+        """Join with a token, trusting only the authority named in it."""
         join, key = read_join_token(Secret(token.strip())), Ed25519PrivateKey.generate()
         async with Client(join.server, None, ca_fingerprint=join.ca) as client:
             request = EnrolRequest(join.runtime, join.secret, encode_public_key(key.public_key()))
             return cls(join, key, await client.enrol(request))
 
     async def newest(self) -> Delivery:
-        """What the server wants of the runtime now, signed by the key that was pinned when it joined."""
+        """Return the newest delivery, verified with the key that was pinned at the enrolment."""
         credential = partial(mint, self.join.runtime, self.key)
         async with (
             Client(self.join.server, lambda: credential(datetime.now(UTC)), ca_fingerprint=self.join.ca) as client,
@@ -147,7 +147,7 @@ class JoinedAgent:
 
 
 def processes_of(pod: Manifest) -> list[int]:
-    """The processes of a pod's containers, as this machine numbers them."""
+    """Return the host's process ids of a pod's governor processes."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -162,7 +162,7 @@ def processes_of(pod: Manifest) -> list[int]:
 
 @asynccontextmanager
 async def forwarded(installation: Installation, line: str) -> AsyncIterator[int]:
-    """Run the port-forward that people are told, on a port that is free here."""
+    """Run the port-forward command of the notes on a free local port."""
     (port,) = free_ports(1)
     words = re.sub(rf" {PORT}$", f" {port}:{PORT}", line).split()[1:]
     kubectl = [installation.cluster.facts["kubectl"], f"--kubeconfig={installation.cluster.kubeconfig}"]
@@ -178,14 +178,14 @@ async def forwarded(installation: Installation, line: str) -> AsyncIterator[int]
 
 
 async def follow(installation: Installation, notes: str) -> str:
-    """Do what the notes tell people to do, word for word but for the local port; what the last command printed."""
+    """Run the commands of the notes, with another local port only, and return their output."""
     lines = [line.strip() for line in notes.splitlines() if line.startswith("  ")]
     (forward,) = (line for line in lines if "port-forward" in line)
     programs = installation.home / "bin"
     programs.mkdir()
     (programs / "kubectl").symlink_to(installation.cluster.facts["kubectl"])
     (programs / "governor").symlink_to(Path(sys.executable).with_name("governor"))
-    surroundings = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(installation.cluster.kubeconfig)}
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(installation.cluster.kubeconfig)}
     async with forwarded(installation, forward) as port:
         script = "\n".join(line for line in lines if line != forward).replace(f"localhost:{PORT}", f"localhost:{port}")
-        return await run(["env", f"--chdir={installation.home}", "sh", "-euc", script], environment=surroundings)
+        return await run(["env", f"--chdir={installation.home}", "sh", "-euc", script], environment=environment)

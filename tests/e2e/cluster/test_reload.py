@@ -1,4 +1,4 @@
-"""The seed's order application in a real cluster: which of its sidecars take a change while they run."""
+"""The order application in a real cluster: which sidecars apply a changed Component without a restart."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ Stores = tuple[RedisInCluster, RedisInCluster]
 
 @pytest.fixture
 async def stores(cluster: Cluster, cluster_namespace: str) -> Stores:
-    """Two stores, of which the first is in use."""
+    """Two stores; the Component points to the first."""
     first, second = (RedisInCluster(cluster, cluster_namespace, name) for name in ("first", "second"))
     await asyncio.gather(first.start(), second.start())
     await apply(cluster, cluster_namespace, state_store(first))
@@ -27,7 +27,7 @@ async def stores(cluster: Cluster, cluster_namespace: str) -> Stores:
 
 
 async def put_order(store: RedisInCluster, app: OrderApp, number: str) -> None:
-    """Put an order into a store behind the application's back: who sees it uses that store."""
+    """Write an order directly into a store; an application that returns it uses this store."""
     await store.execute("HSET", f"{app.name}||order", "data", json.dumps({"orderId": number}), "version", "1")
 
 
@@ -37,7 +37,7 @@ async def order_in(store: RedisInCluster, app: OrderApp) -> str:
 
 
 async def patch(cluster: Cluster, namespace: str, store: RedisInCluster) -> None:
-    """Let the Component lead to another store, as a person would with kubectl."""
+    """Point the Component to another store with kubectl."""
     content = json.dumps({"spec": state_store(store)["spec"]})
     where = ("component", "statestore", f"--namespace={namespace}")
     await cluster.kubectl("patch", *where, "--type=merge", f"--patch={content}")
@@ -47,7 +47,7 @@ def restarts(pod: Manifest) -> dict[str, int]:
     return {each["name"]: each["restartCount"] for each in pod["status"]["containerStatuses"]}
 
 
-async def test_a_patched_component_is_in_use_while_the_sidecar_runs_on(
+async def test_a_patched_component_is_applied_without_a_restart(
     dapr: Dapr, cluster_namespace: str, stores: Stores
 ) -> None:
     second = stores[1]
@@ -67,7 +67,7 @@ async def test_a_patched_component_is_in_use_while_the_sidecar_runs_on(
     assert sidecar_image(pod) == f"local.test/daprd:{VERSION}"
 
 
-async def test_a_sidecar_that_cannot_reload_keeps_to_what_it_had_until_its_pod_is_replaced(
+async def test_a_sidecar_without_hot_reload_keeps_its_store_until_its_pod_is_replaced(
     dapr: Dapr, cluster_namespace: str, stores: Stores
 ) -> None:
     cluster, (first, second) = dapr.cluster, stores

@@ -1,4 +1,4 @@
-"""The server in a real cluster, installed by its chart: used from outside, killed, and found again with everything."""
+"""The server in a real cluster, installed by its chart: used from outside, and killed without losing data."""
 
 import json
 import os
@@ -52,8 +52,8 @@ spec:
       - {name: redisHost, value: "redis:6379"}
       - {name: redisPassword, value: "sesame"}
 """
-# What a process of the server sees of its own limits.
-SURROUNDINGS = """
+# Prints the restrictions of a process in the server's container.
+RESTRICTIONS = """
 import json, os
 def refusal(path):
     try:
@@ -75,7 +75,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def governor_image(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """The product as it is now."""
+    """The image of the current product."""
     return images.governor(tmp_path_factory.mktemp("image"))
 
 
@@ -87,7 +87,7 @@ async def installation(
     enforce = "pod-security.kubernetes.io/enforce=restricted"
     await cluster.kubectl("label", "namespace", cluster_namespace, enforce)
     installation = Installation(cluster, cluster_namespace, tmp_path)
-    await installation.offer_volume()
+    await installation.create_volume()
     yield installation
     await helm(cluster, "uninstall", NAME, f"--namespace={cluster_namespace}", "--ignore-not-found")
     await cluster.kubectl("delete", "persistentvolume", cluster_namespace, "--wait=false")
@@ -104,7 +104,7 @@ async def test_governor_runs_in_a_pod(cluster: Cluster, cluster_namespace: str, 
     assert await cluster.kubectl("logs", "version", *place) == f"governor, version {__version__}\n"
 
 
-async def test_the_server_is_installed_used_killed_and_found_again_with_everything(installation: Installation) -> None:
+async def test_a_killed_server_keeps_documents_revisions_and_deliveries(installation: Installation) -> None:
     key = secrets.token_hex(32)
     secret = manifest("v1", "Secret", "sealing", stringData={"sealing.key": key})
     await apply(installation.cluster, installation.namespace, secret)
@@ -118,16 +118,16 @@ async def test_the_server_is_installed_used_killed_and_found_again_with_everythi
     await installation.governor("apply", "-f", "fleet.yaml", "-m", "first", "--no-wait")
     agent = await JoinedAgent.joining(await installation.governor("token", "join", "r1"))
     assert (agent.join.server, agent.join.ca) == (url, fingerprint_of(installation.home / "authority.crt"))
-    before = await everything(installation, agent)
+    before = await persistent_state(installation, agent)
     assert before["password"] == "sesame"
 
-    await killed_by_the_kernel(installation)
-    assert await everything(installation, agent) == before
-    await killed_by_the_cluster(installation)
-    assert await everything(installation, agent) == before
+    await kill_server(installation)
+    assert await persistent_state(installation, agent) == before
+    await delete_pod(installation)
+    assert await persistent_state(installation, agent) == before
 
     assert (await installation.exec("governor", "server", "authority")).encode() == authority
-    assert json.loads(await installation.exec("python3", "-c", SURROUNDINGS)) == {
+    assert json.loads(await installation.exec("python3", "-c", RESTRICTIONS)) == {
         "user": [NONROOT, NONROOT],
         "root": "Read-only file system",
         "tmp": None,
@@ -142,8 +142,8 @@ async def test_the_server_is_installed_used_killed_and_found_again_with_everythi
     assert key not in "".join(file.read_text(errors="replace") for file in (installation.volume / "data").iterdir())
 
 
-async def everything(installation: Installation, agent: JoinedAgent) -> dict[str, Any]:
-    """What must be the same before and after."""
+async def persistent_state(installation: Installation, agent: JoinedAgent) -> dict[str, Any]:
+    """Return what a restart must not change."""
     delivery = await agent.newest()
     return {
         "documents": json.loads(await installation.governor("get", "profiles", "orders", "--output=json")),
@@ -159,10 +159,10 @@ def redis_password(delivery: Delivery) -> str:
     return next(each["value"] for each in items if each["name"] == "redisPassword")
 
 
-async def killed_by_the_cluster(installation: Installation) -> None:
-    """Delete the pod without any grace, and wait for the next one.
+async def delete_pod(installation: Installation) -> None:
+    """Delete the pod without a grace period, and wait for the next one.
 
-    That may start while the old server still runs; then it finds the data directory in use, and is started again.
+    The new server may start while the old one still runs; then it finds the data directory in use and is restarted.
     """
     before = await until(installation.pod, within_s=WITHIN_S)
     await installation.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
@@ -173,24 +173,24 @@ async def killed_by_the_cluster(installation: Installation) -> None:
 
     await until(is_replaced, within_s=WITHIN_S)
     after = container(await until(installation.pod, within_s=WITHIN_S))
-    await until(installation.is_reached, within_s=WITHIN_S)
+    await until(installation.is_reachable, within_s=WITHIN_S)
     if after["restartCount"]:
         assert after["lastState"]["terminated"]["exitCode"] == EXIT_CODE[Kind.CONFLICT]
 
 
-async def killed_by_the_kernel(installation: Installation) -> None:
-    """Kill the server's process, and wait until kubelet has started it again in the same pod."""
+async def kill_server(installation: Installation) -> None:
+    """Kill the server's process, and wait until kubelet has restarted it in the same pod."""
     before = await until(installation.pod, within_s=WITHIN_S)
     (process,) = processes_of(before)
     os.kill(process, signal.SIGKILL)
 
-    async def is_started_again() -> bool:
+    async def is_restarted() -> bool:
         pod = await installation.pod()
         return bool(pod) and container(pod)["restartCount"] == container(before)["restartCount"] + 1
 
-    await until(is_started_again, within_s=WITHIN_S)
+    await until(is_restarted, within_s=WITHIN_S)
     after = await until(installation.pod, within_s=WITHIN_S)
-    await until(installation.is_reached, within_s=WITHIN_S)
+    await until(installation.is_reachable, within_s=WITHIN_S)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert container(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
 
@@ -201,17 +201,17 @@ def container(pod: Manifest) -> Manifest:
 
 
 async def metrics(installation: Installation) -> set[str]:
-    """The names of what a Prometheus that goes by the pod's annotations would find."""
+    """Return the names of the metrics that Prometheus scrapes by the pod's annotations."""
     pod = await until(installation.pod, within_s=WITHIN_S)
-    wanted = {key.removeprefix("prometheus.io/"): value for key, value in pod["metadata"]["annotations"].items()}
-    assert wanted["scrape"] == "true"
-    url = f"http://{pod['status']['podIP']}:{wanted['port']}{wanted['path']}"
+    annotations = {key.removeprefix("prometheus.io/"): value for key, value in pod["metadata"]["annotations"].items()}
+    assert annotations["scrape"] == "true"
+    url = f"http://{pod['status']['podIP']}:{annotations['port']}{annotations['path']}"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         assert answer.status == 200
         return set(re.findall(r"^# TYPE (\S+)", await answer.text(), re.MULTILINE))
 
 
-async def test_a_wrong_image_is_corrected_a_given_certificate_shown_and_the_data_outlive_the_release(
+async def test_an_upgrade_repairs_a_wrong_image_and_data_outlive_the_release(
     installation: Installation,
 ) -> None:
     authority = Authority()
@@ -244,7 +244,7 @@ def tls_secret(pair: Pair) -> Manifest:
 
 
 async def status(installation: Installation, trust: ssl.SSLContext) -> int:
-    """The server's answer to its first administrator through the Service, its certificate verified for its name."""
+    """Return the status of an administrator's request through the Service, with the certificate's name verified."""
     token = (await installation.exec("governor", "server", "admin-token")).strip()
     url = f"https://{await installation.address()}:{PORT}/api/v1alpha1/runtimes"
     headers = {"Authorization": f"Bearer {token}"}

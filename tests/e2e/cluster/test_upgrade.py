@@ -1,4 +1,4 @@
-"""Dapr is upgraded in place under a running application, which gets the new sidecar when its pods are replaced."""
+"""An upgrade of Dapr in place: applications keep running, and get the new sidecar when their pods are replaced."""
 
 import pytest
 
@@ -15,7 +15,7 @@ async def names(app: OrderApp) -> set[str]:
 
 
 @pytest.mark.parametrize("dapr", [VERSION_1_16], indirect=True)
-async def test_an_application_keeps_its_sidecars_through_an_upgrade_and_its_new_pods_get_the_new_one(
+async def test_running_pods_keep_their_sidecar_and_new_pods_get_the_new_one(
     dapr: Dapr, cluster_namespace: str, redis_in_cluster: RedisInCluster
 ) -> None:
     await apply(dapr.cluster, cluster_namespace, state_store(redis_in_cluster))

@@ -1,6 +1,6 @@
-"""The server's chart as helm renders it, compared with committed snapshots, and what a real API server says to it.
+"""The server's chart as rendered by helm, compared with committed snapshots and validated by a real API server.
 
-After an intended change, rewrite them: ``GOVERNOR_WRITE_SNAPSHOTS=1 .venv/bin/pytest -k chart_server``.
+After an intended change, rewrite the snapshots: ``GOVERNOR_WRITE_SNAPSHOTS=1 .venv/bin/pytest -k chart_server``.
 """
 
 import json
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "logLevel=debug",
     ),
 }
-REFUSED = {
+REJECTED = {
     "replicaCount=2": "Additional property replicaCount is not allowed",
     "tls.secretName=x": "Additional property secretName is not allowed",
     "ingress.enabled=maybe": "ingress.enabled: Invalid type. Expected: boolean, given: string",
@@ -67,20 +67,20 @@ Manifest = dict[str, Any]
 
 
 class Helm:
-    """Helm with files of its own."""
+    """Helm with a private home directory."""
 
     def __init__(self, home: Path) -> None:
-        places = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
-        self._environment = {"HOME": str(home), **places}
+        homes = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
+        self._environment = {"HOME": str(home), **homes}
         self._program = cache.provide(HELM)
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """One command to its end, whatever that is."""
+        """Run a command and return its outcome, failed or not."""
         argv = [str(self._program), *arguments]
         return subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=False, timeout=60)
 
     def render(self, *values: str) -> str:
-        """The manifests of a release named as the chart."""
+        """Return the manifests of a release with the chart's name."""
         rendered = self.run("template", "governor-server", str(CHART), "--namespace=fleet", *settings(*values))
         assert rendered.returncode == 0, rendered.stderr
         return rendered.stdout
@@ -96,57 +96,57 @@ def helm(tmp_path: Path) -> Helm:
 
 
 def compare(name: str, text: str) -> None:
-    """Hold a text against its snapshot, or make it the snapshot if that was asked for."""
+    """Compare a text with its snapshot; rewrite the snapshot first if requested."""
     file = SNAPSHOTS / name
     if os.environ.get("GOVERNOR_WRITE_SNAPSHOTS") == "1":
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert text == file.read_text(), "if this is wanted, write the snapshots anew and look at their differences"
+    assert text == file.read_text(), "if the change is intended, rewrite the snapshots and review the diff"
 
 
 def manifests(rendered: str) -> dict[str, Manifest]:
-    """By kind; the chart makes no two of one."""
+    """Return the manifests by kind, of which the chart has one each."""
     found = [each for each in yaml.safe_load_all(rendered) if each]
     by_kind = {each["kind"]: each for each in found}
     assert len(by_kind) == len(found)
     return by_kind
 
 
-def test_helm_has_no_complaint(helm: Helm) -> None:
+def test_helm_lint_reports_nothing(helm: Helm) -> None:
     outcome = helm.run("lint", "--strict", str(CHART), *settings())
 
     assert outcome.returncode == 0, outcome.stdout
     assert "WARNING" not in outcome.stdout
 
 
-def test_the_chart_installs_the_version_beside_which_it_lies() -> None:
+def test_the_charts_app_version_is_the_products() -> None:
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert described["appVersion"] == __version__
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_rendered_is_what_was_reviewed(helm: Helm, case: str) -> None:
+def test_rendered_manifests_match_the_snapshots(helm: Helm, case: str) -> None:
     compare(f"{case}.yaml", helm.render(*CASES[case]))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_invented_while_rendering(helm: Helm, case: str) -> None:
+def test_rendering_is_deterministic_and_generates_no_secret(helm: Helm, case: str) -> None:
     rendered = helm.render(*CASES[case])
 
     assert rendered == helm.render(*CASES[case])
     assert "Secret" not in manifests(rendered)
 
 
-@pytest.mark.parametrize(("value", "reason"), REFUSED.items(), ids=list(REFUSED))
-def test_wrong_values_are_refused_by_name(helm: Helm, value: str, reason: str) -> None:
+@pytest.mark.parametrize(("value", "reason"), REJECTED.items(), ids=list(REJECTED))
+def test_invalid_values_are_rejected_by_name(helm: Helm, value: str, reason: str) -> None:
     outcome = helm.run("template", "governor-server", str(CHART), *settings(value))
 
     assert outcome.returncode != 0
     assert reason in outcome.stderr
 
 
-def test_every_value_has_a_default_and_a_rule() -> None:
+def test_every_value_has_a_default_and_a_schema() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
 
@@ -168,7 +168,7 @@ def named(values: Mapping[str, Any], schema: Mapping[str, Any], path: str = "") 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_server_takes_its_settings(helm: Helm, tmp_path: Path, case: str) -> None:
+def test_the_server_accepts_its_settings(helm: Helm, tmp_path: Path, case: str) -> None:
     text = manifests(helm.render(*CASES[case]))["ConfigMap"]["data"]["server.yaml"]
     (tmp_path / "sealing.key").write_text("00" * 32)
     file = tmp_path / "server.yaml"
@@ -203,7 +203,7 @@ async def test_the_api_server_accepts_every_manifest(helm: Helm, control_plane: 
     assert "statefulset.apps/governor-server" in accepted
 
 
-async def test_the_pod_is_one_that_restricted_namespaces_take(helm: Helm, control_plane: ControlPlane) -> None:
+async def test_restricted_namespaces_admit_the_pod(helm: Helm, control_plane: ControlPlane) -> None:
     namespace = f"chart-{uuid.uuid4().hex[:8]}"
     await control_plane.kubectl("create", "namespace", namespace)
     label = "pod-security.kubernetes.io/enforce=restricted"
@@ -218,7 +218,7 @@ async def test_the_pod_is_one_that_restricted_namespaces_take(helm: Helm, contro
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_people_are_told_how_to_reach_it(helm: Helm, control_plane: ControlPlane, case: str) -> None:
+async def test_notes_match_the_snapshots(helm: Helm, control_plane: ControlPlane, case: str) -> None:
     place = ("--namespace=fleet", f"--kubeconfig={control_plane.kubeconfig}")
     outcome = helm.run("install", "governor-server", str(CHART), "--dry-run=client", *place, *settings(*CASES[case]))
     assert outcome.returncode == 0, outcome.stderr

@@ -1,4 +1,4 @@
-"""What was assembled runs: in real containers, without root, on a root file system that cannot be written."""
+"""The assembled images run in real containers, unprivileged and with a read-only root file system."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ import importlib, json, pathlib, pkgutil, sysconfig
 import governor
 site, library = pathlib.Path(governor.__file__).parents[1], pathlib.Path(sysconfig.get_path("stdlib"))
 modules = [module.name for module in pkgutil.walk_packages(governor.__path__, "governor.")]
-product = [name for name in modules if not name.endswith("migrations.env")]  # only alembic can run that
+product = [name for name in modules if not name.endswith("migrations.env")]  # only alembic can import it
 files = [file.relative_to(site) for file in site.rglob("*.so")]
 extensions = [".".join((*file.parts[:-1], file.name.partition(".")[0])) for file in files]
 standard = [file.name.partition(".")[0] for file in library.glob("lib-dynload/*.so")]
@@ -45,7 +45,7 @@ for name in (*product, *extensions, *standard):
         failures[name] = repr(error)
 print(json.dumps([len(product), len(extensions), len(standard), failures]))
 """
-SURROUNDINGS = """
+RESTRICTIONS = """
 import json, os, pwd, socket, ssl, sys
 import governor.cli.main as program
 try:
@@ -101,8 +101,8 @@ async def test_everything_in_the_image_finds_its_libraries(containers: PrivateCo
     assert standard > 20
 
 
-async def test_it_has_no_rights_and_still_everything_it_needs(containers: PrivateContainerd, governor: str) -> None:
-    surroundings = json.loads(await containers.run(governor, PYTHON, "-c", SURROUNDINGS))
+async def test_the_process_is_unprivileged_and_has_what_it_needs(containers: PrivateContainerd, governor: str) -> None:
+    surroundings = json.loads(await containers.run(governor, PYTHON, "-c", RESTRICTIONS))
 
     assert surroundings.pop("authorities") > 100
     assert surroundings == {
@@ -121,7 +121,7 @@ async def test_there_is_no_shell(containers: PrivateContainerd, governor: str) -
             await containers.run(governor, shell, "-c", "true")
 
 
-async def test_the_server_keeps_its_data_in_what_is_mounted(
+async def test_the_server_keeps_its_data_in_the_mounted_volume(
     containers: PrivateContainerd, governor: str, tmp_path: Path
 ) -> None:
     mounts = {volume(tmp_path / "data"): "/var/lib/governor"}
@@ -159,7 +159,7 @@ async def test_the_order_application_runs(containers: PrivateContainerd) -> None
     assert container.returncode == 0
 
 
-async def test_redis_runs_with_its_data_in_what_is_mounted(containers: PrivateContainerd, tmp_path: Path) -> None:
+async def test_redis_keeps_its_data_in_the_mounted_volume(containers: PrivateContainerd, tmp_path: Path) -> None:
     image = await containers.import_image(images.redis())
     (port,) = free_ports(1)
     password = secrets.token_hex(8)
@@ -194,7 +194,7 @@ async def test_a_static_program_runs_alone(containers: PrivateContainerd) -> Non
     assert await containers.run(image, "/daprd", "--version") == f"{VERSION}\n"
 
 
-async def test_a_program_that_needs_libraries_is_refused() -> None:
+async def test_a_program_with_shared_libraries_is_rejected() -> None:
     with pytest.raises(TestbedError, match="CGO_ENABLED=0"):
         images.static("local.test/nsenter:1", Path("/usr/bin/nsenter"))
 
@@ -213,14 +213,14 @@ async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
 
-async def test_what_a_killed_test_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+async def test_cgroups_of_a_killed_test_are_removed_by_the_next(tmp_path: Path) -> None:
     user = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
     hierarchy = HIERARCHIES / "pids" if (HIERARCHIES / "pids").exists() else HIERARCHIES
     abandoned = hierarchy / f"governor-containers-{user.pid}-0"
     used = hierarchy / f"governor-containers-{os.getpid()}-0"
     (abandoned / "one").mkdir(parents=True)
     used.mkdir()
-    await user.communicate(b"")  # from now on others may remove it, too
+    await user.communicate(b"")  # from now on other tests may remove it too
     try:
         async with PrivateContainerd(tmp_path / "containerd"):
             assert not abandoned.exists()
@@ -230,7 +230,7 @@ async def test_what_a_killed_test_left_behind_is_removed_by_the_next(tmp_path: P
 
 
 def processes_of(containerd: PrivateContainerd) -> list[str]:
-    """Living processes that name its directory, or are in one of its cgroups."""
+    """Return the running processes that name its directory or are in one of its cgroups."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""The image is the same wherever it is assembled, and nothing in it tells where that was."""
+"""Assembling the image is reproducible, and leaves no path of the machine in it."""
 
 import json
 import os
@@ -26,14 +26,14 @@ OWN = (".pyenv/versions", ".local/share/uv/python")
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the repository that shares nothing but the virtual environment with the original."""
+    """A copy of the repository that shares only the virtual environment with the original."""
 
     directory: Path
 
     def assemble(self, *options: str | Path, cache_home: Path, umask: int = 0o022, **others: str) -> str:
-        """What the command prints."""
+        """Run the command and return its output."""
         command = [VENV_PYTHON, "-m", "deploy.image.assemble", *options]
-        downloads = {"PIP_CACHE_DIR": str(cache.root().parent / "pip")}  # hashed, so it does not matter whose they are
+        downloads = {"PIP_CACHE_DIR": str(cache.root().parent / "pip")}  # verified by hash, so sharing them is safe
         environment = {**os.environ, **downloads, "XDG_CACHE_HOME": str(cache_home), **others}
         result = subprocess.run(
             command, cwd=self.directory, env=environment, umask=umask, capture_output=True, text=True, check=False
@@ -72,7 +72,7 @@ def config_of(file: Path) -> dict[str, Any]:
 
 
 def members_of(file: Path) -> list[list[tarfile.TarInfo]]:
-    """The members of each layer."""
+    """Return the members of each layer."""
     with tarfile.open(file) as archive:
         manifest = json.load(blob(archive, read_archive(file).digest))
         return [_members(blob(archive, layer["digest"])) for layer in manifest["layers"]]
@@ -84,8 +84,8 @@ def _members(layer: IO[bytes]) -> list[tarfile.TarInfo]:
 
 
 @pytest.mark.timeout(600)
-def test_two_directories_give_one_digest_and_leave_no_trace(tmp_path: Path) -> None:
-    """One with what the user has cached, the other from nothing and with other habits."""
+def test_the_digest_does_not_depend_on_directory_cache_and_environment(tmp_path: Path) -> None:
+    """One directory uses the cache, the other none and a different environment."""
     first = copied(REPOSITORY, tmp_path / "first")
     second = copied(first.directory, tmp_path / "elsewhere" / "second")
     habits = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path / "elsewhere")}
@@ -100,7 +100,7 @@ def test_two_directories_give_one_digest_and_leave_no_trace(tmp_path: Path) -> N
         assert str(place) == "/usr" or str(place).encode() + b"/" not in content, place
 
 
-def test_all_members_are_of_one_time_and_one_owner(archive: Archive) -> None:
+def test_all_members_have_one_timestamp_and_owner(archive: Archive) -> None:
     members = [member for layer in members_of(archive.file) for member in layer]
 
     assert {member.mtime for member in members} == {0}
@@ -109,7 +109,7 @@ def test_all_members_are_of_one_time_and_one_owner(archive: Archive) -> None:
     assert writable == {"tmp"}
 
 
-def test_no_path_is_in_two_layers_but_directories(archive: Archive) -> None:
+def test_only_directories_are_in_two_layers(archive: Archive) -> None:
     files = [member.name for layer in members_of(archive.file) for member in layer if not member.isdir()]
 
     assert len(files) == len(set(files))
@@ -125,7 +125,7 @@ def test_the_product_is_a_small_last_layer(archive: Archive) -> None:
     assert sum(member.size for member in product) * 10 < sum(member.size for member in python)
 
 
-def test_only_the_commands_that_are_meant_can_be_executed(archive: Archive) -> None:
+def test_only_the_intended_commands_are_executable(archive: Archive) -> None:
     members = [member for layer in members_of(archive.file) for member in layer]
     commands = {member.name for member in members if "bin" in PurePosixPath(member.name).parent.parts}
 
@@ -137,7 +137,7 @@ def test_only_the_commands_that_are_meant_can_be_executed(archive: Archive) -> N
     }
 
 
-def test_every_module_is_compiled_and_nothing_of_an_installer_is_left(archive: Archive) -> None:
+def test_every_module_is_compiled_and_installer_records_are_removed(archive: Archive) -> None:
     python, _, product = members_of(archive.file)
     names = {member.name for member in (*python, *product)}
     sources = {PurePosixPath(name) for name in names if name.endswith(".py")}
@@ -150,7 +150,7 @@ def test_every_module_is_compiled_and_nothing_of_an_installer_is_left(archive: A
     assert not [name for name in names if re.search(r"/python3\.\d+/(test|idlelib|tkinter|ensurepip|lib2to3)/", name)]
 
 
-def test_the_image_describes_itself(archive: Archive) -> None:
+def test_the_image_has_labels(archive: Archive) -> None:
     settings = config_of(archive.file)["config"]
 
     version = archive.name.rpartition(":")[2]
@@ -174,8 +174,8 @@ def test_the_containerfile_describes_the_same_image(archive: Archive) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_what_the_containerfile_copies_is_enough(tmp_path: Path) -> None:
-    """Its build stage, but for the system that it starts from: with Debian's Python and a user who has nothing."""
+def test_the_containerfiles_build_stage_works(tmp_path: Path) -> None:
+    """Run the build stage without its base image: with Debian's Python and an empty home directory."""
     stage = (REPOSITORY / "deploy" / "image" / "Containerfile").read_text().partition("FROM scratch")[0]
     copy = copied(REPOSITORY, tmp_path / "copy").directory
     source = tmp_path / "source"
@@ -194,7 +194,7 @@ def test_what_the_containerfile_copies_is_enough(tmp_path: Path) -> None:
     assert (tmp_path / "root" / "opt/venv/bin/governor").exists()
 
 
-def test_the_root_file_system_is_what_the_layers_hold(archive: Archive, tmp_path: Path) -> None:
+def test_the_root_file_system_is_that_of_the_layers(archive: Archive, tmp_path: Path) -> None:
     copied(REPOSITORY, tmp_path / "copy").assemble("--root", tmp_path / "root", cache_home=cache.root().parent)
 
     expected = {member.name for layer in members_of(archive.file) for member in layer}
@@ -204,7 +204,7 @@ def test_the_root_file_system_is_what_the_layers_hold(archive: Archive, tmp_path
     assert printed == f"governor, version {archive.name.rpartition(':')[2]}\n"
 
 
-def test_a_revision_is_told_by_whoever_knows_it(tmp_path: Path) -> None:
+def test_the_revision_is_a_label(tmp_path: Path) -> None:
     copy = copied(REPOSITORY, tmp_path / "copy")
     copy.assemble("--revision", "a1b2c3", "--output", tmp_path / "image.tar", cache_home=cache.root().parent)
 
@@ -213,7 +213,7 @@ def test_a_revision_is_told_by_whoever_knows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [[], ["--output", "x", "--root", "y"]], ids=["neither", "both"])
-def test_what_to_write_must_be_said_once(command: list[str]) -> None:
+def test_exactly_one_output_is_required(command: list[str]) -> None:
     argv = [sys.executable, "-m", "deploy.image.assemble", *command]
     result = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
@@ -221,7 +221,7 @@ def test_what_to_write_must_be_said_once(command: list[str]) -> None:
     assert "--output" in result.stderr
 
 
-def test_something_that_is_no_python_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_program_other_than_python_is_rejected_by_name(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "deploy.image.assemble", "--python", "/bin/true", "--output", str(tmp_path / "x")]
     result = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
@@ -231,7 +231,7 @@ def test_something_that_is_no_python_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def pythons() -> list[Any]:
-    """Debian's, whose library is in its program; and what this user has compiled or fetched, in long runs only."""
+    """Return Debian's Python, which is linked statically, and in soak runs those of this user."""
     own = [python for place in OWN for python in Path.home().glob(f"{place}/*/bin/python3.1[1-9]")]
     executables = {inspect(python).executable for python in own if not python.is_symlink()}
     others = executables - {inspect(VENV_PYTHON).executable, inspect(DEBIAN).executable}
@@ -240,7 +240,7 @@ def pythons() -> list[Any]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("python", pythons(), ids=str)
-async def test_any_python_can_be_put_into_it(python: Path, tmp_path: Path) -> None:
+async def test_any_python_can_be_in_the_image(python: Path, tmp_path: Path) -> None:
     copy = copied(REPOSITORY, tmp_path / "copy")
     copy.assemble("--python", python, "--output", tmp_path / "image.tar", cache_home=cache.root().parent)
     archive = read_archive(tmp_path / "image.tar")
