@@ -68,7 +68,7 @@ async def roll_back_after_failure(scenario: Scenario) -> list[str]:
     return [
         f"runtime-2 rejected the change: {outcome.summary.message}",
         f"requests to runtime-2 meanwhile: {len(prober.answers)}; failed: {len(failures)}",
-        f"the last good bundle was back {scenario.rollback_seconds:.1f} s after the first failed request",
+        f"the last verified bundle was back {scenario.rollback_seconds:.1f} s after the first failed request",
         *lines,
     ]
 
@@ -117,7 +117,7 @@ def result(scenario: Scenario) -> str:
     """Return the second half of the summary."""
     return (
         f"with preflight a broken change failed none of {scenario.protected_requests} requests, "
-        f"without it the last good bundle was back after {scenario.rollback_seconds:.1f} s"
+        f"without it the last verified bundle was back after {scenario.rollback_seconds:.1f} s"
     )
 
 

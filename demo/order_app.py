@@ -61,9 +61,9 @@ class Sidecar:
             async with self._session.request(method, self._base + path, json=body) as answer:
                 text = await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise web.HTTPBadGateway(text=f"Dapr did not answer {method} {path}: {error}\n") from error
+            raise web.HTTPBadGateway(text=f"Dapr did not respond to {method} {path}: {error}\n") from error
         if answer.status >= 400:
-            raise web.HTTPBadGateway(text=f"Dapr answered {answer.status} to {method} {path}: {text}\n")
+            raise web.HTTPBadGateway(text=f"Dapr responded {answer.status} to {method} {path}: {text}\n")
         return json.loads(text) if text else None
 
 

@@ -17,7 +17,7 @@ _MEANING: Final = {
     Kind.EXISTS: "The object exists already.",
     Kind.CONFLICT: "A conflict with another profile of equal priority, or with a newer change of another user.",
     Kind.PRECONDITION: "A precondition is not met, for example `--allow-deletions`; the message names it.",
-    Kind.UNAUTHENTICATED: "The token is missing, wrong, expired or revoked, or the server is not trusted.",
+    Kind.UNAUTHENTICATED: "The token is missing, invalid, expired or revoked, or the server is not trusted.",
     Kind.DENIED: "The token is valid but its role does not allow this.",
     Kind.EXHAUSTED: "A limit is exceeded, or a disk is full.",
     Kind.UNAVAILABLE: "The server cannot be reached or is not ready. Retry later.",

@@ -55,7 +55,7 @@ def _create_key(path: Path) -> Ed25519PrivateKey:
 def check_token(token: Secret | None, membership: Membership | None) -> JoinToken | None:
     """Return the token to join with, or None if the agent has joined. Raise for another runtime's token."""
     if membership is None and token is None:
-        message = "this agent has not joined a server yet: give --join-token-file (`governor token join RUNTIME`)"
+        message = "this agent has not joined a server yet; pass a token of `governor token join` by --join-token-file"
         raise GovernorError(Kind.PRECONDITION, "not-joined", message)
     given = read_join_token(token) if token else None
     if membership is None or given is None:

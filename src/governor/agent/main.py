@@ -141,7 +141,7 @@ def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)
     checks.ready("identity", agent.inbox.identity_conflict)
-    up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process runs.", ["app_id"], registry=registry)
+    up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process is running.", ["app_id"], registry=registry)
     for each in agent.sidecars:
         checks.ready(f"sidecar {each.app_id}", each.not_ready)
         up.labels(each.app_id).set_function(each.is_up)

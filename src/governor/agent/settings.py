@@ -39,18 +39,18 @@ class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of ``governor agent``."""
 
-    platform: Annotated[Literal["local"], msgspec.Meta(description="Where the applications run.")] = "local"
+    platform: Annotated[Literal["local"], msgspec.Meta(description="Platform that runs the applications.")] = "local"
     join_token: Annotated[
-        Secret | None, msgspec.Meta(description="One-time token to join with; needed at the first start only.")
+        Secret | None, msgspec.Meta(description="File with a one-time join token; needed at the first start only.")
     ] = None
     state_dir: Annotated[Path, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs.")]
     resources_dir: Annotated[
         Path | None,
-        msgspec.Meta(description="Directory that the sidecars load resources from; default STATE-DIR/resources."),
+        msgspec.Meta(description="Directory that the sidecars load resources from; default: STATE-DIR/resources."),
     ] = None
     namespace: Annotated[str, msgspec.Meta(description="Namespace of the sidecars and their resources.")] = "default"
     daprd: Annotated[
-        Path | None, msgspec.Meta(description="The daprd program; default: on the PATH, then in ~/.dapr/bin.")
+        Path | None, msgspec.Meta(description="Path of daprd; default: on the PATH, then in ~/.dapr/bin.")
     ] = None
     sidecars: tuple[SidecarSettings, ...] = ()
     stop_sidecars_on_exit: Annotated[
@@ -58,18 +58,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     health_listen: Annotated[
         Address,
-        msgspec.Meta(
-            description="Address of /healthz, /readyz and /metrics; for port 0 a free one is chosen and logged."
-        ),
+        msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port."),
     ] = Address("127.0.0.1", 0)
-    log_level: Annotated[Level, msgspec.Meta(description="Lowest level to log.")] = "info"
+    log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:
         ids = [each.app_id for each in self.sidecars]
         twice = sorted({each for each in ids if ids.count(each) > 1})
         if twice:
             raise invalid(
-                "settings", f"sidecars: the app id {twice[0]!r} is given twice; each sidecar needs a unique one"
+                "settings", f"sidecars: the app id {twice[0]!r} occurs twice; each sidecar needs a unique one"
             )
 
     @property

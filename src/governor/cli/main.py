@@ -28,7 +28,9 @@ COMMANDS: Final = {
     "diff": Entry("governor.cli.commands.change:diff", "Show what `apply` would change in documents and runtimes."),
     "delete": Entry("governor.cli.commands.change:delete", "Delete documents and wait until the change is verified."),
     "rollback": Entry("governor.cli.commands.change:rollback", "Restore documents to an earlier revision."),
-    "import": Entry("governor.cli.commands.change:import_documents", "Import the file of the proof of concept."),
+    "import": Entry(
+        "governor.cli.commands.change:import_documents", "Import runtimes from a file of the proof of concept."
+    ),
     "get": Entry("governor.cli.commands.get:get", "List runtimes, profiles or revisions, or show one of them."),
     "describe": Entry("governor.cli.commands.get:describe", "Show the details of a runtime."),
     "explain": Entry("governor.cli.commands.explain:explain", "Show which profile set each field of a runtime."),
@@ -109,8 +111,7 @@ def _run_command(arguments: Sequence[str]) -> int:
         _print_error(*describe(error, next_step(error)))
         return EXIT_CODE[error.kind]
     except click.ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
+        _print_error(*_usage_error(error))
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         _print_error("interrupted")
@@ -121,6 +122,15 @@ def _run_command(arguments: Sequence[str]) -> int:
         _print_error(traceback.format_exc(), "error: this is a bug in governor; please report it with the lines above")
         return EXIT_CODE[Kind.INTERNAL]
     return result if isinstance(result, int) else SUCCESS
+
+
+def _usage_error(error: click.ClickException) -> list[str]:
+    """Return the lines that click prints for a usage error, with the prefix of all other errors."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return [error.format_message()]
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    usage = [context.get_usage(), f"Try '{context.command_path} --help' for help.", ""] if context else []
+    return [*usage, f"error: {error.format_message()}"]
 
 
 def _print_error(*lines: str) -> None:

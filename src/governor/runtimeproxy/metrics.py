@@ -25,7 +25,7 @@ class HookMetrics:
         )
         self.plugin_calls = Counter(
             f"{prefix}_plugin_calls_total",
-            "Calls of plugins, by result.",
+            "Calls to plugins, by result.",
             ["plugin", "hook", "result"],
             registry=registry,
         )
@@ -75,7 +75,10 @@ def _observe_windows(registry: Registry, splice: Splice) -> None:
     """Register flow-control gauges; with no call in progress they return to their initial values."""
     labels = ["peer", "direction"]
     windows = Gauge(
-        "governor_proxy_window_bytes", "Flow-control windows of relayed connections.", labels, registry=registry
+        "governor_proxy_window_bytes",
+        "Flow-control windows of relayed connections, in bytes.",
+        labels,
+        registry=registry,
     )
     unread = Gauge("governor_proxy_unread_bytes", "Bytes received and not yet forwarded.", ["peer"], registry=registry)
 

@@ -36,22 +36,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Path("/etc/runtime/hookserver.d")
     )
     plugin_timeout: Annotated[
-        float, msgspec.Meta(description="Timeout in seconds of plugins whose file sets none.", gt=0, le=86_400)
+        float, msgspec.Meta(description="Default timeout of a plugin call, in seconds.", gt=0, le=86_400)
     ] = 2.0
     conflict_policy: Annotated[
         Literal["last-wins", "first-wins", "refuse"],
-        msgspec.Meta(description="What happens if two plugins set one field to different values."),
+        msgspec.Meta(description="How to resolve two plugins that set one field to different values."),
     ] = "last-wins"
     control_endpoint: Annotated[
         str,
         msgspec.Meta(
-            description="Socket for `explain` and `tap`; default: kubelet's socket with -control in its name."
+            description="Socket for `explain` and `tap`; default: the name of kubelet's socket with -control added."
         ),
     ] = ""
     health_listen: Annotated[
         Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port.")
     ] = Address("127.0.0.1", 0)
-    log_level: Annotated[Level, msgspec.Meta(description="Lowest level to log.")] = "info"
+    log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:
         if self.backend_runtime_mode == "Docker":

@@ -14,11 +14,14 @@ class Metrics:
 
     def __init__(self, registry: Registry) -> None:
         self.requests = Counter(
-            "governor_server_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
+            "governor_server_requests_total", "Requests served.", ["method", "route", "status"], registry=registry
         )
         self.changes = Counter("governor_server_changes_total", "Changes by outcome.", ["outcome"], registry=registry)
         self.change_seconds = Histogram(
-            "governor_server_change_seconds", "Time to decide and store a change.", buckets=_CHANGE_S, registry=registry
+            "governor_server_change_seconds",
+            "Time to decide and store a change, in seconds.",
+            buckets=_CHANGE_S,
+            registry=registry,
         )
         self.deliveries = Counter(
             "governor_server_deliveries_total", "Deliveries created by changes.", registry=registry

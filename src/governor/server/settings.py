@@ -18,10 +18,10 @@ class Settings(msgspec.Struct, frozen=True):
     listen: Annotated[Address, msgspec.Meta(description="Address of the API; port 0 chooses a free port.")] = Address(
         "127.0.0.1", 8420
     )
-    health_listen: Annotated[Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics.")] = Address(
-        "127.0.0.1", 8421
-    )
-    data_dir: Annotated[Path, msgspec.Meta(description="Directory of the database, the keys and the admin token.")] = (
+    health_listen: Annotated[
+        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port.")
+    ] = Address("127.0.0.1", 8421)
+    data_dir: Annotated[Path, msgspec.Meta(description="Directory for the database, the keys and the admin token.")] = (
         Path("governor-data")
     )
     public_url: Annotated[
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     legacy_open: Annotated[
         bool, msgspec.Meta(description="Serve the proof of concept's API without a token; on loopback only.")
     ] = False
-    log_level: Annotated[Level, msgspec.Meta(description="Log level.")] = "info"
+    log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):

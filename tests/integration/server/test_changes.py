@@ -128,7 +128,7 @@ async def test_if_match_rejects_a_stale_version_and_accepts_the_current_one(tmp_
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1", region="eu"))
         accepted = await bed.apply(runtime("r1", region="us"), if_match={"Runtime/r1": 1})
-        with pytest.raises(GovernorError, match="changed meanwhile") as caught:
+        with pytest.raises(GovernorError, match="has changed since it was read") as caught:
             await bed.apply(runtime("r1", region="as"), if_match={"Runtime/r1": 1})
         with pytest.raises(GovernorError, match="expected no such document, found version 2"):
             await bed.apply(runtime("r1", region="as"), if_match={"Runtime/r1": 0})

@@ -214,3 +214,17 @@ def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
         read_token(tmp_path / "missing")
     assert raised.value.kind is Kind.UNAUTHENTICATED
     assert str(tmp_path / "missing") in raised.value.message
+
+
+def test_a_usage_error_has_the_prefix_of_all_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["apply"]) == USAGE
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Usage: governor apply")
+    assert lines[-1].startswith("error: Missing option")
+
+
+def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["get"]) == USAGE
+    shown = capsys.readouterr().err
+    assert "runtimes" in shown
+    assert "error:" not in shown

@@ -166,7 +166,7 @@ def _live_obstacle(before: Reading, now: Reading) -> str:
 
 def _same_process_obstacle(before: Reading, now: Reading) -> str:
     if now.process is None or now.status is None:
-        return "the sidecar does not answer"
+        return "the sidecar does not respond"
     if now.process != before.process:
         return "the process is not the one from before the change"
     if not now.load_evidence:
@@ -176,7 +176,7 @@ def _same_process_obstacle(before: Reading, now: Reading) -> str:
 
 def _fresh_obstacle(after: int, now: Reading) -> str:
     if now.process is None or now.status is None:
-        return "the sidecar does not answer"
+        return "the sidecar does not respond"
     if now.process.number <= after:
         return "no process was started after the write"
     if not now.load_evidence:

@@ -112,7 +112,7 @@ def rollback(target: Sequence[str], **options: Any) -> int:
 @change_options
 @connection_options()
 def import_documents(file: Path, **options: Any) -> int:
-    """Import the file of the proof of concept, as one change.
+    """Import runtimes from a file of the proof of concept, as one change.
 
     Each entry becomes a Runtime named by its id, unless that exists already, and a Profile `poc-<id>` with its
     Component.

@@ -152,7 +152,9 @@ def _check_clocks(reply: ServerReply) -> CheckResult:
     if skew_s <= MAX_SKEW_S:
         return CheckResult("clock", _ok("ClocksAgree", "ClocksAgree", "the clocks of client and server agree"))
     text = f"the clocks of client and server differ by {skew_s:.0f} s; agent tokens are rejected beyond 60 s"
-    return CheckResult("clock", _problem("ClocksAgree", "ClocksDiffer", text), "synchronise the clocks, e.g. with NTP")
+    return CheckResult(
+        "clock", _problem("ClocksAgree", "ClocksDiffer", text), "synchronise the clocks, for example with NTP"
+    )
 
 
 def _check_runtime(runtime: RuntimeView, now: datetime) -> Iterator[CheckResult]:

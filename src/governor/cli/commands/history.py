@@ -40,7 +40,7 @@ def history(document: DocumentRef | None, limit: int) -> None:
 
     revisions, versions = call_server(fetch)
     if document and not revisions:
-        raise GovernorError(Kind.NOT_FOUND, "not-found", f"document {document} does not exist and never did")
+        raise GovernorError(Kind.NOT_FOUND, "not-found", f"document {document} has never existed")
     click.echo(history_text(revisions, versions, datetime.now(UTC)))
 
 

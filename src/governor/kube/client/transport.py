@@ -77,7 +77,7 @@ class RestMetrics:
         )
         self._duration = Histogram(
             "rest_client_request_duration_seconds",
-            "Response time of API servers; for a watch, until it begins.",
+            "Duration of requests to API servers in seconds; for a watch, until it begins.",
             ["verb"],
             buckets=_BUCKETS_S,
             registry=registry,

@@ -37,7 +37,12 @@ _log = logging.get_logger(__name__)
 
 def master_status_gauge(registry: Registry) -> Gauge:
     """Return the gauge for all leader electors of one program."""
-    return Gauge("leader_election_master_status", "1 while this process leads.", ["name"], registry=registry)
+    return Gauge(
+        "leader_election_master_status",
+        "1 while this process holds the lease, otherwise 0.",
+        ["name"],
+        registry=registry,
+    )
 
 
 class LeaderElector:

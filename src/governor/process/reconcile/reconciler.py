@@ -103,20 +103,23 @@ class ReconcileMetrics:
     def __init__(self, registry: Registry) -> None:
         self.queue = QueueMetrics(registry)
         self.runs = Counter(
-            "controller_runtime_reconcile_total", "Runs by result.", ["controller", "result"], registry=registry
+            "controller_runtime_reconcile_total",
+            "Reconciliations by result.",
+            ["controller", "result"],
+            registry=registry,
         )
         self.errors = Counter(
-            "controller_runtime_reconcile_errors_total", "Runs that failed.", ["controller"], registry=registry
+            "controller_runtime_reconcile_errors_total", "Failed reconciliations.", ["controller"], registry=registry
         )
         self.time_s = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "How long a run took.",
+            "Duration of a reconciliation in seconds.",
             ["controller"],
             buckets=_BUCKETS_S,
             registry=registry,
         )
         self.active = Gauge(
-            "controller_runtime_active_workers", "Workers processing a key.", ["controller"], registry=registry
+            "controller_runtime_active_workers", "Workers that are processing a key.", ["controller"], registry=registry
         )
 
 

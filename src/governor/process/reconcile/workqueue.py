@@ -34,14 +34,14 @@ class QueueMetrics:
         self.retries = Counter("workqueue_retries_total", "Keys retried after a failure.", labels, registry=registry)
         self.queue_s = Histogram(
             "workqueue_queue_duration_seconds",
-            "How long a key waited for a worker.",
+            "Time that a key waited for a worker, in seconds.",
             labels,
             buckets=_BUCKETS_S,
             registry=registry,
         )
         self.work_s = Histogram(
             "workqueue_work_duration_seconds",
-            "How long a worker processed a key.",
+            "Time that a worker spent on a key, in seconds.",
             labels,
             buckets=_BUCKETS_S,
             registry=registry,

@@ -167,7 +167,9 @@ class _Connection:
 
     async def _respond(self, request: h11.Request) -> Response:
         if request.method not in (b"GET", b"HEAD"):
-            return text_response(http.HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
+            return text_response(
+                http.HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n", ("Allow", "GET, HEAD")
+            )
         try:
             return await self._handler(_target(request.target))
         except Exception as error:  # noqa: BLE001 - a failing handler must not stop the program

@@ -20,7 +20,12 @@ _LAG_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 def program_registry(program: str, version: str) -> Registry:
     """Return a registry with build information and metrics of this process."""
     registry = Registry()
-    build = Gauge("governor_build_info", "Always 1.", ["program", "version", "python"], registry=registry)
+    build = Gauge(
+        "governor_build_info",
+        "Version of the program; the value is always 1.",
+        ["program", "version", "python"],
+        registry=registry,
+    )
     build.labels(program, version, platform.python_version()).set(1)
     _add_process_metrics(registry)
     return registry
@@ -31,17 +36,19 @@ def _add_process_metrics(registry: Registry) -> None:
     cpu = Counter("process_cpu_seconds_total", "CPU time of the process in seconds.", registry=registry)
     cpu.set_function(time.process_time)
     for name, help_text, value in (
-        ("process_resident_memory_bytes", "Resident memory.", lambda: _pages(1) * resource.getpagesize()),
-        ("process_virtual_memory_bytes", "Virtual memory.", lambda: _pages(0) * resource.getpagesize()),
+        ("process_resident_memory_bytes", "Resident memory in bytes.", lambda: _pages(1) * resource.getpagesize()),
+        ("process_virtual_memory_bytes", "Virtual memory in bytes.", lambda: _pages(0) * resource.getpagesize()),
         ("process_open_fds", "Open file descriptors.", lambda: sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1),
         (
             "process_max_fds",
-            "Open file descriptors allowed.",
+            "Maximum number of open file descriptors.",
             lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         ),
     ):
         Gauge(name, help_text, registry=registry).set_function(value)
-    Gauge("process_start_time_seconds", "Start time as Unix time.", registry=registry).set(_start_time_s())
+    Gauge(
+        "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.", registry=registry
+    ).set(_start_time_s())
 
 
 def _pages(field: int) -> int:
@@ -62,7 +69,7 @@ class LoopLag:
         self._clock = clock
         self._lag = Histogram(
             "governor_event_loop_lag_seconds",
-            "Delay between the requested and the actual wake-up of a sleeping task.",
+            "Delay between the requested and the actual wake-up of a sleeping task, in seconds.",
             buckets=_LAG_BUCKETS_S,
             registry=registry,
         )

@@ -73,10 +73,10 @@ class UnaryClient:
                 connection = await self._ensure_connected()
             return await connection.call(headers, body, deadline)
         except TimeoutError as error:
-            message_ = f"{self._name} did not answer within {timeout_s:.3g} s"
+            message_ = f"{self._name} did not respond within {timeout_s:.3g} s"
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
         except _ConnectionLostError as error:
-            message_ = f"{self._name} closed the connection without an answer: {error}"
+            message_ = f"{self._name} closed the connection without a response: {error}"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message_) from error
 
     async def _ensure_connected(self) -> "_ClientConnection":
@@ -296,7 +296,7 @@ class _ClientConnection(asyncio.Protocol):
         call.body += event.payload
         self._http2.credit(event.stream, len(event.payload))
         if len(call.body) > _BODY_LIMIT_BYTES:
-            message = f"{self._name} answered with more than {MESSAGE_LIMIT_BYTES} bytes"
+            message = f"{self._name} responded with more than {MESSAGE_LIMIT_BYTES} bytes"
             call.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
         self._received(event.stream, end_stream=event.end_stream)
 
@@ -328,10 +328,10 @@ class _ClientConnection(asyncio.Protocol):
         fields = call.fields
         if fields.get(b":status") != b"200":
             status = fields.get(b":status", b"?").decode(errors="replace")
-            raise GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} answered with HTTP status {status}")
+            raise GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} responded with HTTP status {status}")
         code = status_codes.parse(fields.get(b"grpc-status", b""))
         if code is None:
-            raise GovernorError(Kind.INTERNAL, "no-status", f"{self._name} answered without a gRPC status")
+            raise GovernorError(Kind.INTERNAL, "no-status", f"{self._name} responded without a gRPC status")
         if code != status_codes.OK:
             text = urllib.parse.unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
             raise GovernorError(status_codes.kind_of(code), "grpc-status", text or f"gRPC status {code}")

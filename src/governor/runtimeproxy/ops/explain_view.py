@@ -24,7 +24,7 @@ def find_pod(known: PodList, text: str) -> PodSummary:
     exact = [each for each in known.pods if text in (each.name, f"{each.namespace}/{each.name}", *each.uids)]
     found = exact or [each for each in known.pods if text and any(own.startswith(text) for own in each.sandboxes)]
     if not found:
-        message = f"no pod {text!r} found; give a name, namespace/name, uid or sandbox id"
+        message = f"no pod {text!r} found; use a name, namespace/name, uid or sandbox id"
         raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
     if len(found) > 1:
         names = (f"{each.namespace}/{each.name} (uid {', '.join(each.uids) or 'unknown'})" for each in found)

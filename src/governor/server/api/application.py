@@ -119,7 +119,7 @@ def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
 
 def _problem_answer(error: Exception, route: str) -> Answer:
     if isinstance(error, TimeoutError):
-        error = GovernorError(Kind.DEADLINE, "answer-slow", "the server did not answer in time; retry")
+        error = GovernorError(Kind.DEADLINE, "answer-slow", "the server did not respond in time; retry")
     if not isinstance(error, GovernorError):
         _log.error("request failed", route=route, exc_info=error)
         error = GovernorError(Kind.INTERNAL, "internal", "internal error; see the server's log")

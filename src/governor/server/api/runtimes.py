@@ -157,7 +157,7 @@ async def report(call: Call) -> Answer:
     services, body = call.services, call.body
     assert isinstance(body, Report)  # noqa: S101 - guaranteed by the endpoint's body type
     if body.runtime != call.path["runtime"]:
-        raise invalid("report-foreign", "the report is about another runtime than the path names")
+        raise invalid("report-foreign", "the report is for another runtime than the path")
     kept = await services.store.write(lambda connection: accept_report(connection, body, services.clock.now()))
     services.metrics.reports.labels(str(kept).lower()).inc()
     if kept:

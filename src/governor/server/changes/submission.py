@@ -85,7 +85,7 @@ def _children(value: Tree) -> Iterable[Tree]:
 
 def _check_unique(ref: DocumentRef, known: dict[DocumentRef, Manifest]) -> None:
     if ref in known:
-        raise _invalid(ref, "document-duplicate", "the document is given twice; remove one of them")
+        raise _invalid(ref, "document-duplicate", "the document occurs twice; remove one of them")
 
 
 def _check_document(document: Document, tree: Manifest) -> None:

@@ -78,9 +78,11 @@ def _version_mismatches(submission: Submission, stored: Stored) -> Iterator[Gove
     for name, expected in submission.request.if_match.items():
         found = versions.get(name, 0)
         if found != expected:
-            reason = f"expected {_describe(expected)}, found {_describe(found)}; read it again and repeat the change"
+            reason = f"expected {_describe(expected)}, found {_describe(found)}; get it again and retry the change"
             detail = Detail(reason=reason, document=name)
-            yield GovernorError(Kind.PRECONDITION, "version-mismatch", "a document was changed meanwhile", [detail])
+            yield GovernorError(
+                Kind.PRECONDITION, "version-mismatch", "a document has changed since it was read", [detail]
+            )
 
 
 def _describe(version: int) -> str:

@@ -126,7 +126,7 @@ class Identity:
 def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:
     """Return a new token and its secret text: ``rgt1.…``, or ``<id>.<secret>`` for a join token."""
     if (request.role is None) == (request.runtime is None):
-        raise invalid("token-purpose", "a token is for a role or for a runtime to join: give exactly one of them")
+        raise invalid("token-purpose", "a token is for a role or for a runtime to join: set exactly one of the two")
     if len(request.name) > _MAX_NAME_CHARS:
         raise invalid("token-name", f"the name of a token has at most {_MAX_NAME_CHARS} characters")
     if request.name.startswith(_SOURCE_PREFIX):
@@ -151,7 +151,7 @@ def check_token(token: Token | None, secret: str, now: datetime) -> Token:
     """Return the token, or raise if it is wrong, used, revoked or expired; only its holder learns which of these."""
     expected = token.secret_hash if token else ""
     if not hmac.compare_digest(_hash(secret), expected) or token is None:
-        raise _rejected("the token is wrong: it was not created by this server")
+        raise _rejected("the token is invalid: it was not created by this server")
     if token.revoked is not None:
         raise _rejected(f"the token was revoked at {token.revoked:%Y-%m-%d %H:%M:%S} UTC; ask for a new one")
     if token.used is not None:

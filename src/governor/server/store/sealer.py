@@ -45,14 +45,19 @@ class Sealer:
         version, _, rest = sealed.box.partition(".")
         key_id, _, box = rest.partition(".")
         if (version, key_id) != (_VERSION, self.key_id):
-            message = f"a value is sealed with key {key_id} in format {version}, but this server has key {self.key_id}"
+            message = (
+                f"a value is sealed with key {key_id} in format {version}, "
+                f"but this server has key {self.key_id}; provide the original key"
+            )
             raise GovernorError(Kind.INTERNAL, "sealed-foreign", message)
         data = base64.urlsafe_b64decode(box)
         try:
             plain = self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], sealed.mac.encode())
         except InvalidTag as error:
             raise GovernorError(
-                Kind.INTERNAL, "sealed-altered", "a sealed value in the database was altered"
+                Kind.INTERNAL,
+                "sealed-altered",
+                "a sealed value in the database was altered; restore the database from a backup",
             ) from error
         return msgspec.json.decode(plain)
 

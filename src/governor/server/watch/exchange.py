@@ -54,7 +54,7 @@ def _check_matches(report: Report, delivery: Delivery) -> None:
     if (report.attempt, report.digest) != (delivery.attempt, delivery.digest):
         message = (
             f"delivery {delivery.sequence} is attempt {delivery.attempt} at {delivery.digest}, "
-            f"the report is about attempt {report.attempt} at {report.digest}"
+            f"the report is for attempt {report.attempt} at {report.digest}"
         )
         raise invalid("report-foreign", message)
     if not acknowledged(report):
@@ -62,6 +62,7 @@ def _check_matches(report: Report, delivery: Delivery) -> None:
     missing = {*refs(delivery.resources), *delivery.removals} - {part.resource for part in report.resources}
     if missing:
         details = [
-            Detail(reason=f"{ref} is in the delivery, put or removed, and not in the report") for ref in sorted(missing)
+            Detail(reason=f"{ref} is applied or removed by the delivery, but is not in the report")
+            for ref in sorted(missing)
         ]
         raise invalid("report-incomplete", "an acknowledgement must cover every resource of its delivery", details)

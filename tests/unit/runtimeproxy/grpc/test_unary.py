@@ -234,7 +234,7 @@ async def test_a_call_that_times_out_is_reset(bed: Bed) -> None:
     error = await bed.call_fails(timeout_s=2.0)
 
     assert error.kind is Kind.DEADLINE
-    assert "the plugin did not answer within 2 s" in error.message
+    assert "the plugin did not respond within 2 s" in error.message
     bed.respond = echo
     assert await bed.call(b"next") == b"next"
     assert bed.sides[0].resets == [(1, h2.errors.ErrorCodes.CANCEL)]

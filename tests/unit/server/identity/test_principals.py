@@ -54,7 +54,7 @@ def test_an_invalid_token_request_is_rejected(request_: TokenRequest) -> None:
         ({"revoked": NOW}, "revoked"),
         ({"used": NOW}, "used"),
         ({"expires": NOW}, "expired"),
-        ({"secret_hash": "0" * 64}, "wrong"),
+        ({"secret_hash": "0" * 64}, "not created by this server"),
     ],
 )
 def test_an_invalid_token_is_rejected_with_the_reason(change: dict[str, object], reason: str) -> None:

@@ -42,7 +42,7 @@ def find_program(given: Path | None) -> Path:
         found = shutil.which("daprd", path=path)
         if found:
             return Path(found)
-    message = "daprd was not found on the PATH nor in ~/.dapr/bin: install it (`dapr init --slim`) or give --daprd"
+    message = "daprd was found neither on the PATH nor in ~/.dapr/bin: install it (`dapr init --slim`) or pass --daprd"
     raise GovernorError(Kind.PRECONDITION, "daprd-missing", message)
 
 

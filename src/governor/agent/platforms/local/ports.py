@@ -71,7 +71,7 @@ class ReservedPorts:
         for candidate in _candidates():
             if self._reserve(candidate):
                 return candidate
-        message = "no free port is left for a sidecar; give its ports in the settings"
+        message = "no free port is left for a sidecar; set its ports in the settings"
         raise GovernorError(Kind.EXHAUSTED, "no-port", message)
 
     def _reserve(self, port: int, *, shared: bool = False) -> bool:

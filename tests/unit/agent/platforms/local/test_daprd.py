@@ -105,7 +105,7 @@ def test_settings_list_sidecars_with_unique_app_ids(tmp_path: Path) -> None:
     settings = load(Settings, "agent", config=file, environ={})
     assert [each.app_id for each in settings.sidecars] == ["one", "two"]
     assert settings.resources == Path("/s/resources")
-    with pytest.raises(GovernorError, match="'one' is given twice"):
+    with pytest.raises(GovernorError, match="'one' occurs twice"):
         Settings(state_dir=Path("/s"), sidecars=(SidecarSettings(app_id="one"), SidecarSettings(app_id="one")))
 
 

@@ -72,7 +72,7 @@ def test_without_a_free_port_nothing_is_reserved_and_the_error_says_what_to_do(m
     with ReservedPorts(APP) as free:
         few = free.ports
     monkeypatch.setattr(ports, "_candidates", lambda: iter([few.http, few.grpc]))
-    with pytest.raises(GovernorError, match="give its ports in the settings"):
+    with pytest.raises(GovernorError, match="set its ports in the settings"):
         ReservedPorts(APP)
     listen_like_daprd(few.http).close()
 
