@@ -1,7 +1,7 @@
-"""How large the governor's image is, and how long a container of it takes: to import, to start, to serve.
+"""Measure the governor's image: its size, and the time to import it, to start a container and to serve.
 
-Each time is that of one container from the call to its end or its readiness; *nothing* is what any container costs
-here, with a static program that ends at once.
+Each time is that of one container, from the call to its exit or readiness; *nothing* is the base cost of a container,
+with a static program that exits at once.
 
     python -m bench.image [--rounds 20]
 """
@@ -29,7 +29,7 @@ GOVERNOR = "/opt/venv/bin/governor"
 
 
 async def measure(directory: Path, rounds: int) -> None:
-    """Assemble, import and run; print two tables in Markdown."""
+    """Assemble, import and run the image; print two tables in Markdown."""
     with governor_image(Steps("image", cache.log_of("image"))) as image:
         archive = write_archive(image, directory / "governor.tar")
         show("layer", "MiB", {layer.title: layer.file.stat().st_size / 2**20 for layer in image.layers})
@@ -53,17 +53,17 @@ async def measure(directory: Path, rounds: int) -> None:
 
 
 async def median(rounds: int, act: Callable[[], Awaitable[object]]) -> float:
-    """The median of so many rounds, in milliseconds; an act may say itself how many seconds count."""
+    """Return the median duration in milliseconds; an act may return its own duration in seconds."""
     times = []
     for _ in range(rounds):
         began = time.monotonic()
-        said = await act()
-        times.append(said if isinstance(said, float) else time.monotonic() - began)
+        measured = await act()
+        times.append(measured if isinstance(measured, float) else time.monotonic() - began)
     return statistics.median(times) * 1000
 
 
 async def serve(containers: PrivateContainerd, image: str, directory: Path) -> float:
-    """Seconds until a server in a container is ready."""
+    """Return the seconds until a server in a container is ready."""
     api, health = free_ports(2)
     data = volume(directory / f"data-{health}")
     command = (GOVERNOR, "server", f"--listen=127.0.0.1:{api}", f"--health-listen=127.0.0.1:{health}")
@@ -74,7 +74,7 @@ async def serve(containers: PrivateContainerd, image: str, directory: Path) -> f
 
 
 def show(what: str, unit: str, values: dict[str, float]) -> None:
-    """A table in Markdown."""
+    """Print a table in Markdown."""
     print(f"| {what} | {unit} |\n|---|---|")
     for name, value in values.items():
         print(f"| {name} | {value:.0f} |")
@@ -83,7 +83,7 @@ def show(what: str, unit: str, values: dict[str, float]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, help="how many containers of each kind")
+    parser.add_argument("--rounds", type=int, default=20, help="number of containers of each kind")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
         asyncio.run(measure(Path(directory), options.rounds))

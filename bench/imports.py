@@ -1,4 +1,4 @@
-"""What each dependency costs: import time and resident memory, each in a fresh interpreter, median of several rounds.
+"""Measure each dependency's import time and resident memory, in fresh interpreters, as the median of several rounds.
 
 python -m bench.imports
 """
@@ -38,7 +38,7 @@ print(took * 1000, pages * resource.getpagesize() / 1048576)
 
 
 def measure(modules: str) -> tuple[float, float]:
-    """Milliseconds and MiB of one fresh interpreter."""
+    """Return milliseconds and MiB of one fresh interpreter."""
     statement = f"import {modules}" if modules else "pass"
     output = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(statement=statement)], check=True, capture_output=True, text=True
@@ -48,7 +48,7 @@ def measure(modules: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Interleave the rounds, so that a slow moment hits every module alike."""
+    """Measure all modules in interleaved rounds, so that a slow period affects them equally, and print a table."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in MODULES}
     for _ in range(ROUNDS):
         for name, modules in MODULES.items():

@@ -1,4 +1,4 @@
-"""The machine on which figures are taken, and how busy it was already."""
+"""The machine on which a benchmark runs, and its load."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """One sentence."""
+    """Return a sentence with processor, cores and initial load."""
     return f"{os.cpu_count()} cores of {_processor()}, load {os.getloadavg()[0]:.1f} at first."
 
 

@@ -1,4 +1,4 @@
-"""Tools are found or built once, whole or not at all, and whoever cannot build them hears what to do."""
+"""Tools are found, or built once and atomically; a user who cannot build them gets instructions."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A pipe at which a build waits until the test opens it."""
+    """A pipe on which a build blocks until the test opens it."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -66,7 +66,7 @@ async def read_until(stream: asyncio.StreamReader | None, words: str) -> None:
     assert stream is not None
     async with asyncio.timeout(60):
         while words not in (line := (await stream.readline()).decode()):
-            assert line, f"ended without saying {words!r}"
+            assert line, f"exited without printing {words!r}"
 
 
 def tool(build_argv: list[str]) -> Recipe:
@@ -84,7 +84,7 @@ def put_executable(directory: Path, name: str, printed: str) -> Path:
     return file
 
 
-async def test_two_runs_at_once_build_once(gate: Path) -> None:
+async def test_concurrent_runs_build_once(gate: Path) -> None:
     first = await start_builder(gate)
     await read_until(first.stderr, "wait at the gate")
     second = await start_builder(gate)
@@ -116,7 +116,7 @@ async def test_an_interrupted_build_ends_its_step(gate: Path) -> None:
     builder.send_signal(signal.SIGINT)
     await builder.communicate()
     with pytest.raises(OSError, match="No such device"):
-        os.open(gate, os.O_WRONLY | os.O_NONBLOCK)  # nobody waits at the gate any more
+        os.open(gate, os.O_WRONLY | os.O_NONBLOCK)  # no process waits at the gate any more
     assert not list(cache.root().glob("*tiny-*"))
 
 
@@ -130,25 +130,25 @@ def test_a_failing_step_names_itself_and_its_log() -> None:
     assert not cache.executable_of(recipe).exists()
 
 
-def test_a_step_whose_program_is_missing_names_itself_too() -> None:
+def test_a_step_with_a_missing_program_names_itself() -> None:
     with pytest.raises(StepError, match=r'step "compile" failed \(.*no-such-compiler'):
         cache.ensure(tool(["no-such-compiler"]))
 
 
-def test_what_failed_once_is_built_again() -> None:
+def test_a_failed_build_is_retried() -> None:
     with pytest.raises(StepError):
         cache.ensure(tool(["false"]))
     assert cache.ensure(tool(["touch", "tool"])).is_file()
 
 
-def test_a_changed_recipe_is_another_entry() -> None:
+def test_a_changed_recipe_has_another_cache_entry() -> None:
     one = Recipe("tiny", "1", "tool", lambda *_: None, inputs=("-s",))
     two = Recipe("tiny", "1", "tool", lambda *_: None, inputs=("-w",))
     assert len({one.key, two.key, Recipe("tiny", "2", "tool", lambda *_: None, inputs=("-s",)).key}) == 3
 
 
 @pytest.mark.parametrize(("name", "version"), [("daprd", VERSION), ("daprd-1.16", VERSION_1_16)])
-def test_a_fitting_daprd_on_the_path_is_used(
+def test_a_daprd_of_the_version_on_the_path_is_used(
     name: str, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     daprd = put_executable(tmp_path / "bin", "daprd", version)
@@ -156,7 +156,7 @@ def test_a_fitting_daprd_on_the_path_is_used(
     assert recipes.provide([name]) == {name: daprd}
 
 
-def test_a_fitting_daprd_in_daprs_own_directory_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_daprd_of_the_version_in_daprs_own_directory_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = put_executable(tmp_path / "bin", "daprd", "1.17.0")
     daprd = put_executable(tmp_path / ".dapr" / "bin", "daprd", VERSION)
     monkeypatch.setenv("PATH", str(other.parent), prepend=os.pathsep)
@@ -183,7 +183,7 @@ def test_go_must_be_as_new_as_the_pinned_one(printed: str, fits: bool) -> None:
     assert golang.is_fitting(f"go version {printed} linux/amd64", "1.26.6") is fits
 
 
-def test_who_is_not_root_hears_exactly_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_install_command_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     absent = ["no-such-package", "nor-this-one"]
     with pytest.raises(TestbedError, match=r"sudo apt-get install --yes no-such-package nor-this-one$"):
@@ -196,6 +196,6 @@ def test_without_apt_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> 
         debian.require(["redis-tools"])
 
 
-def test_an_unknown_server_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_server_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(TestbedError, match=r"'mysql'; known are daprd, redis, etcd"):
         recipes.provide(["mysql"])

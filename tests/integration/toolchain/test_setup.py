@@ -22,7 +22,7 @@ COMPILATION = f"daprd {VERSION}: compile"
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the repository whose user has nothing yet."""
+    """A copy of the repository with an empty home directory and cache."""
 
     directory: Path
     environment: dict[str, str]
@@ -57,7 +57,7 @@ def copy(tmp_path: Path) -> Copy:
 
 
 def _nothing_yet(directory: Path) -> dict[str, str]:
-    """The caller's environment without everything that a user has made for herself; a proxy or a CA stays."""
+    """Return the environment without user-specific variables, but with proxy and CA settings."""
     dropped = ("GO", "PYTHON", "PYENV", "VIRTUAL_ENV", "MAKE", "MFLAGS", "PYTEST", "XDG_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     home = {"HOME": str(directory / "home"), "XDG_CACHE_HOME": str(directory / "cache"), "PATH": SYSTEM_PATH}
@@ -66,7 +66,7 @@ def _nothing_yet(directory: Path) -> dict[str, str]:
 
 
 def interrupt_at(words: str, copy: Copy, *argv: str) -> str:
-    """Everything printed until these words and after the interrupt that they bring about."""
+    """Interrupt the command when it prints these words, and return its whole output."""
     with subprocess.Popen(
         argv,
         cwd=copy.directory,
@@ -80,14 +80,14 @@ def interrupt_at(words: str, copy: Copy, *argv: str) -> str:
         printed = ""
         for line in process.stderr:
             if words in line and words not in printed:
-                # Once: progress is shown in the same words, and a second interrupt would stop the clean-up.
+                # Only once: progress repeats the words, and a second interrupt would stop the cleanup.
                 os.killpg(process.pid, signal.SIGINT)
             printed += line
     return printed
 
 
 def build_hello(go: Path, copy: Copy) -> str:
-    """What a small Go program prints that this Go has compiled."""
+    """Compile and run a small Go program, and return its output."""
     source = copy.directory.with_name("hello")
     source.mkdir()
     (source / "main.go").write_text('package main\nimport "os"\nfunc main() { os.Stdout.WriteString("hello") }\n')
@@ -130,14 +130,14 @@ def test_set_up_from_nothing_to_the_end(copy: Copy) -> None:
     assert (again.returncode, again.stdout, again.stderr) == (0, first, "")
 
 
-def test_without_a_fitting_python_it_says_what_to_install(copy: Copy) -> None:
+def test_without_a_supported_python_the_packages_to_install_are_named(copy: Copy) -> None:
     result = copy.run("env", "PYTHON=no-such-python", "make", "environment")
     assert result.returncode != 0
     assert "sudo apt-get install --yes python3 python3-venv" in result.stderr
     assert not (copy.directory / ".venv").exists()
 
 
-def test_a_failing_step_of_the_set_up_names_itself_and_its_log(copy: Copy) -> None:
+def test_a_failing_set_up_step_names_itself_and_its_log(copy: Copy) -> None:
     (copy.directory / "requirements" / "dev.txt").write_text("msgspec==0.0.0 --hash=sha256:" + "0" * 64)
     result = copy.run("make", "environment")
     assert result.returncode != 0
@@ -158,7 +158,7 @@ def test_a_lock_pins_and_hashes_everything_and_names_no_index(lock: Path) -> Non
 
 
 def locked(lock: Path) -> set[str]:
-    """The pins of a lock that hold everywhere."""
+    """Return the pins of a lock without environment markers."""
     return {line.split()[0] for line in lock.read_text().splitlines() if "==" in line and ";" not in line}
 
 

@@ -1,4 +1,4 @@
-"""The next run clears what a killed one left, and touches nothing of one that goes on."""
+"""A test run cleans up after a killed run, and does not touch a running one."""
 
 import asyncio
 import os
@@ -29,35 +29,35 @@ def test_leaves_something_behind(tmp_path):
         print(f"left {{left.stdout.readline().decode().strip()}} {{tmp_path}}", flush=True)
         signal.pause()
 """
-LOOKING = "def test_does_nothing(): pass"
+EMPTY = "def test_does_nothing(): pass"
 
 
 class Runs:
-    """Runs of the tests as one user starts them."""
+    """Test runs of one user."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def start(self, program: str) -> Process:
-        """Start a run in a session of its own."""
+        """Start a run in a new session."""
         file = self._directory / "test_program.py"
         file.write_text(program, encoding="utf-8")
         options = ["-s", "-p", "testbed.pytest_plugin", "-p", "no:cacheprovider", "-n", "0"]
         argv = [sys.executable, "-m", "pytest", *options, "--rootdir", str(self._directory), str(file)]
-        surroundings = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(self._directory)}
-        surroundings.pop("PYTEST_XDIST_WORKER", None)
+        environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(self._directory)}
+        environment.pop("PYTEST_XDIST_WORKER", None)
         return await asyncio.create_subprocess_exec(
-            *argv, cwd=REPOSITORY, stdout=PIPE, env=surroundings, start_new_session=True
+            *argv, cwd=REPOSITORY, stdout=PIPE, env=environment, start_new_session=True
         )
 
-    async def look(self) -> None:
-        """A run that does nothing itself."""
-        printed, _ = await (await self.start(LOOKING)).communicate()
+    async def run_empty(self) -> None:
+        """Run a test that does nothing."""
+        printed, _ = await (await self.start(EMPTY)).communicate()
         assert b"1 passed" in printed, printed
 
     @asynccontextmanager
     async def leaving(self, task: str) -> AsyncIterator[tuple[Process, int, Path]]:
-        """A run that goes on, the process that will outlive it, and its directory."""
+        """Yield a running test run, a process that outlives it, and its directory."""
         run = await self.start(LEAVING.format(task=task))
         assert run.stdout is not None
         printed = b""
@@ -69,7 +69,7 @@ class Runs:
             pid, directory = line.decode().partition("left ")[2].split()
             try:
                 yield run, int(pid), Path(directory)
-            except BaseException:  # the next run did not do it
+            except BaseException:  # the next run has not cleaned up
                 clear(int(pid), Path(directory))
                 raise
         finally:
@@ -85,14 +85,14 @@ def clear(pid: int, directory: Path) -> None:
 
 
 def cgroup_of(task: str) -> Path:
-    """A cgroup as a pod that has named none gets it."""
+    """Create the cgroup that containerd chooses for a pod without a cgroup parent."""
     parent = HIERARCHIES if (HIERARCHIES / "cgroup.controllers").exists() else HIERARCHIES / "pids"
     cgroup = parent / NAMESPACE / task
     cgroup.mkdir(parents=True)
     return cgroup
 
 
-async def test_what_a_killed_run_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+async def test_a_run_cleans_up_after_a_killed_run(tmp_path: Path) -> None:
     task = secrets.token_hex(32)
     cgroup = cgroup_of(task)
     runs = Runs(tmp_path)
@@ -102,18 +102,18 @@ async def test_what_a_killed_run_left_is_cleared_by_the_next(tmp_path: Path) -> 
         return [Path("/proc", str(pid)).exists(), str(directory) in mounts, cgroup.exists()]
 
     async with runs.leaving(task) as (run, pid, directory):
-        await runs.look()
-        assert left(pid, directory) == [True, True, True], "a run that goes on was touched"
+        await runs.run_empty()
+        assert left(pid, directory) == [True, True, True], "resources of a running run were removed"
         os.killpg(run.pid, signal.SIGKILL)
         await run.wait()
-        assert left(pid, directory) == [True, True, True], "there was nothing to clear"
+        assert left(pid, directory) == [True, True, True], "there was nothing to clean up"
 
-        await runs.look()
+        await runs.run_empty()
 
         async def is_clear() -> bool:
             return left(pid, directory) == [False, False, False]
 
         await until(is_clear)
-    assert (directory / "1").exists(), "its files are kept for whoever wants to read them"
-    await runs.look()
+    assert (directory / "1").exists(), "its files are kept for reading"
+    await runs.run_empty()
     assert not directory.exists(), "pytest keeps those of three runs"

@@ -1,4 +1,4 @@
-"""Servers are stopped without a complaint, however quickly they end."""
+"""Stopping a server logs no warning, however quickly it exits."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from testbed.server import Server
 
 
 class Sleeper(Server):
-    """Does nothing, and ends at once when it is told to."""
+    """A server that exits immediately on SIGTERM."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__("sleeper", directory, [])
@@ -20,7 +20,7 @@ class Sleeper(Server):
         return Path(f"/proc/{self.pid}/cmdline").read_bytes().startswith(b"sleep")
 
 
-async def test_a_server_that_ends_at_once_is_not_missed_by_the_loop(
+async def test_the_event_loop_reaps_a_server_that_exits_immediately(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):

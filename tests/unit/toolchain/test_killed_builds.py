@@ -1,4 +1,4 @@
-"""A build whose run was killed disturbs no later one: its step is waited for, and its scratch directory removed."""
+"""A killed build does not disturb later ones: its step is waited for, and its scratch directory removed."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A pipe at which a build waits until the test opens it."""
+    """A pipe on which a build blocks until the test opens it."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -51,7 +51,7 @@ async def read_until(stream: asyncio.StreamReader | None, words: str) -> None:
     assert stream is not None
     async with asyncio.timeout(60):
         while words not in (line := (await stream.readline()).decode()):
-            assert line, f"ended without saying {words!r}"
+            assert line, f"exited without printing {words!r}"
 
 
 async def kill_at_the_gate(version: str, gate: Path) -> None:
@@ -75,20 +75,20 @@ async def test_a_step_that_outlives_its_killed_run_is_waited_for(gate: Path) -> 
     assert Path(printed.decode().strip()).is_file(), complaints
 
 
-async def test_what_a_killed_build_left_goes_with_the_next_build_of_anything(gate: Path) -> None:
+async def test_any_next_build_removes_the_files_of_a_killed_build(gate: Path) -> None:
     await kill_at_the_gate("1", gate)
     other = await start_builder("2", Path(os.devnull))
     await other.communicate()
     assert len(list(cache.root().glob(".tiny-1-*"))) == 1, "its step still works there"
     await open_gate(gate)
-    with cache.locked(Recipe("tiny", "1", "tool", lambda *_: None).key):  # free when the step has ended
+    with cache.locked(Recipe("tiny", "1", "tool", lambda *_: None).key):  # released when the step has ended
         pass
     another = await start_builder("3", Path(os.devnull))
     await another.communicate()
     assert list(cache.root().glob(".tiny-*")) == []
 
 
-def test_temporary_files_of_a_step_go_with_its_scratch_directory(tmp_path: Path) -> None:
+def test_temporary_files_of_a_step_are_in_its_scratch_directory(tmp_path: Path) -> None:
     def build(result: Path, steps: Steps) -> None:
         steps.run(
             "leave a file",
