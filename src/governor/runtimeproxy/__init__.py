@@ -9,5 +9,5 @@
 | ``store`` | records of sandboxes and containers |
 | ``ops`` | control socket, ``explain``, ``lint``, ``tap``, audit log, watchdog |
 
-It has no policies of its own: without plugins it changes nothing.
+It has no built-in policies: without plugins it changes nothing.
 """

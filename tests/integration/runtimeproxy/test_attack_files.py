@@ -90,9 +90,9 @@ async def test_files_with_any_name_register_plugins_with_printable_names(bed: Be
 
 
 async def test_a_file_that_alternates_with_a_pipe_blocks_no_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    """Between stat and open it may be replaced by something whose reading never ends."""
+    """Between stat and open a file may be replaced by one whose reading never ends."""
     plugin = await start_hook_plugin()
-    turning = bed.proxy.plugins / "turning.json"
+    alternating = bed.proxy.plugins / "alternating.json"
     bed.proxy.plugins.mkdir(parents=True)
     for number in range(300):
         spare = bed.proxy.plugins / "spare"
@@ -100,10 +100,10 @@ async def test_a_file_that_alternates_with_a_pipe_blocks_no_call(bed: Bed, start
             os.mkfifo(spare)
         else:
             spare.write_bytes(VALID)
-        spare.replace(turning)
+        spare.replace(alternating)
         if number % 50 == 0:
             await bed.proxy.get("/healthz")
-    turning.unlink()
+    alternating.unlink()
 
     await hooked(bed, plugin, name="good")
 

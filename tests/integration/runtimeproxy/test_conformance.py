@@ -10,12 +10,12 @@ async def test_a_runtime_without_cri_is_logged_once(
     start_hook_plugin: StartHookPlugin, start_proxy: StartProxy
 ) -> None:
     """Like a containerd with CRI disabled; each version of the service fails with its own message."""
-    stranger = await start_hook_plugin()
-    proxy = await start_proxy(stranger.socket)
-    stranger.register(proxy.plugins, "p", ["PreRunPodSandbox"])
+    other_server = await start_hook_plugin()
+    proxy = await start_proxy(other_server.socket)
+    other_server.register(proxy.plugins, "p", ["PreRunPodSandbox"])
 
     async def was_queried_again() -> bool:
-        return len(await stranger.received("ListPodSandbox")) >= 6
+        return len(await other_server.received("ListPodSandbox")) >= 6
 
     await until(was_queried_again)
     [line] = proxy.lines("cannot list the runtime's sandboxes and containers")
@@ -23,11 +23,11 @@ async def test_a_runtime_without_cri_is_logged_once(
 
 
 async def test_short_deadlines_do_not_open_a_plugins_circuit(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    """Of a deadline of 0.2 s it gets half; that it needs more does not count against it."""
+    """The plugin gets half of a deadline of 0.2 s; a timeout after that does not count as a failure."""
     plugin = await start_hook_plugin({"delay_s": 0.5})
     await hooked(bed, plugin, failure_policy="Fail", timeout=20, hooks=["PreRunPodSandbox"])
 
-    hurried = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=1, deadline_s=0.2)
+    short = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=10, at_once=1, deadline_s=0.2)
 
-    assert "OK" not in hurried.statuses
+    assert "OK" not in short.statuses
     assert (await bed.client.call("RunPodSandbox", {"config": POD})).code == "OK"

@@ -60,7 +60,7 @@ async def test_d14_a_socket_left_by_a_killed_proxy_is_replaced(bed: Bed) -> None
     assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
-async def test_a_live_socket_is_not_stolen(bed: Bed, start_server: StartServer) -> None:
+async def test_a_socket_in_use_is_not_taken_over(bed: Bed, start_server: StartServer) -> None:
     second = RuntimeProxy(bed.proxy.directory, bed.runtime.socket)
     second.log = bed.proxy.directory / "second.log"
     rejected = False

@@ -104,7 +104,7 @@ async def test_a_server_is_trusted_by_ca_file_or_fingerprint(
     async with client(server, ca_fingerprint=fingerprint_of(authority.file)) as connection:
         assert await connection.runtimes() == ()
     shown = await CommandLine(server, tmp_path).run("get", "runtimes", "--ca-file", str(authority.file))
-    assert (shown.code, shown.err) == (0, "")
+    assert (shown.code, shown.err) == (0, "No runtimes found.\n")
 
 
 async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsServer, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 class Watcher(msgspec.Struct, frozen=True):
-    """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to people."""
+    """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users."""
 
     boot: str
     host: str = ""

@@ -38,7 +38,7 @@ exchanges = st.one_of(
 
 
 def unmerged(request: CriRequest) -> MergedRequest:
-    """Return a request before any plugin; container ``c`` has a record with resources and variables of its own."""
+    """Return a request before any plugin; container ``c`` has a record with its own resources and variables."""
     creation = CreateContainerRequest(pod_sandbox_id="s")
     creation.config.linux.resources.cpu_shares = 7
     creation.config.linux.resources.cpuset_cpus = "0-7"

@@ -177,7 +177,7 @@ def test_a_pod_is_found_by_name_uid_or_sandbox_id(text: str, found: str) -> None
 @pytest.mark.parametrize(
     ("text", "kind"), [("web", Kind.INVALID), ("5ab", Kind.INVALID), ("unknown", Kind.NOT_FOUND), ("", Kind.NOT_FOUND)]
 )
-def test_a_text_that_matches_not_exactly_one_pod_is_rejected(text: str, kind: Kind) -> None:
+def test_a_text_that_matches_several_pods_or_none_is_rejected(text: str, kind: Kind) -> None:
     with pytest.raises(GovernorError) as caught:
         find_pod(PODS, text)
     assert caught.value.kind is kind
@@ -195,14 +195,14 @@ def explanation(**more: Any) -> PodExplanation:
         cgroup_parent="/pods",
         containers=(container,),
     )
-    turns = (PluginEntry("tuner", True, timeout_s=2, policy="Fail"), PluginEntry("other", False, why="the reason"))
+    entries = (PluginEntry("tuner", True, timeout_s=2, policy="Fail"), PluginEntry("other", False, why="the reason"))
     given: dict[str, Any] = {
         "namespace": "shop",
         "name": "web",
         "kept": True,
         "sandboxes": (sandbox,),
         "labels_that_matter": ("app",),
-        "hooks": (HookExplanation("PreRunPodSandbox", "RunPodSandbox", turns),),
+        "hooks": (HookExplanation("PreRunPodSandbox", "RunPodSandbox", entries),),
     }
     return PodExplanation(**{**given, **more})
 
