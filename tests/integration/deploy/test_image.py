@@ -102,10 +102,10 @@ async def test_everything_in_the_image_finds_its_libraries(containers: PrivateCo
 
 
 async def test_the_process_is_unprivileged_and_has_what_it_needs(containers: PrivateContainerd, governor: str) -> None:
-    surroundings = json.loads(await containers.run(governor, PYTHON, "-c", RESTRICTIONS))
+    restrictions = json.loads(await containers.run(governor, PYTHON, "-c", RESTRICTIONS))
 
-    assert surroundings.pop("authorities") > 100
-    assert surroundings == {
+    assert restrictions.pop("authorities") > 100
+    assert restrictions == {
         "user": [NONROOT, NONROOT, "nonroot"],
         "writing": "Read-only file system",
         "bytecode": True,

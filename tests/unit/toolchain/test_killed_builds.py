@@ -71,8 +71,8 @@ async def test_a_step_that_outlives_its_killed_run_is_waited_for(gate: Path) -> 
     await read_until(following.stderr, "waiting for another run")
     assert len(list(cache.root().glob(".tiny-1-*"))) == 1, "the step still works there"
     await open_gate(gate)
-    printed, complaints = await following.communicate()
-    assert Path(printed.decode().strip()).is_file(), complaints
+    printed, stderr = await following.communicate()
+    assert Path(printed.decode().strip()).is_file(), stderr
 
 
 async def test_any_next_build_removes_the_files_of_a_killed_build(gate: Path) -> None:
