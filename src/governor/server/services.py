@@ -31,7 +31,7 @@ class Timing(NamedTuple):
     stall_s: float = 30.0
     dead_s: float = 30.0
     body_s: float = 30.0
-    answer_s: float = 60.0
+    response_s: float = 60.0
     progress_pause_s: float = 0.1
 
 

@@ -1,4 +1,4 @@
-"""Text output: tables for people, JSON or YAML for programs, and escaping for terminals.
+"""Text output: tables for users, JSON or YAML for programs, and escaping for terminals.
 
 What is shown is decided elsewhere. Importing this module loads no YAML library, because the runtime proxy uses it too.
 """

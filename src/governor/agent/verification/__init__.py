@@ -1,1 +1,1 @@
-"""Verification: the sidecar API client, and pure decisions over its answers on whether a sidecar uses a resource."""
+"""Verification: the sidecar API client, and pure decisions over its responses on whether a sidecar uses a resource."""

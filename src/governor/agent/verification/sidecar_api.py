@@ -75,7 +75,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class SidecarStatus(msgspec.Struct, frozen=True):
-    """A sidecar's answers at one moment; ``counters`` is None if its metrics are disabled."""
+    """A sidecar's responses at one moment; ``counters`` is None if its metrics are disabled."""
 
     healthy: bool
     metadata: Metadata
@@ -91,7 +91,7 @@ class SidecarApi:
         self._metrics = metrics
 
     async def get_status(self) -> SidecarStatus | None:
-        """Return the sidecar's status, or None if it does not answer like a sidecar."""
+        """Return the sidecar's status, or None if it does not respond like a sidecar."""
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 # Metrics first: daprd counts a component before it lists it, so what is counted here is listed below.
@@ -103,7 +103,7 @@ class SidecarApi:
             counters = read_counters(metrics[1].decode()) if metrics else None
             return SidecarStatus(healthy[0] == 204, read_metadata(metadata[1]), counters)
         except (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError):
-            # Expected while a sidecar starts, stops or restarts; a missing answer is not evidence.
+            # Expected while a sidecar starts, stops or restarts; a missing response is not evidence.
             return None
 
     async def _metrics_text(self) -> tuple[int, bytes] | None:
@@ -121,7 +121,7 @@ class SidecarApi:
 
 
 def read_metadata(body: bytes) -> Metadata:
-    """Parse the answer of ``/v1.0/metadata``."""
+    """Parse the response of ``/v1.0/metadata``."""
     return msgspec.json.decode(body, type=Metadata)
 
 

@@ -11,7 +11,7 @@ from governor.wire.rest import RuntimeView
 
 
 def runtime_text(runtime: RuntimeView, now: datetime) -> str:
-    """Return everything that the server knows about a runtime."""
+    """Return the full description of a runtime."""
     parts = [_identity(runtime), _conditions(runtime, now), _delivery(runtime), _report(runtime.report, now)]
     return "\n\n".join("\n".join(part) for part in parts)
 

@@ -46,7 +46,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A person must act and retrying cannot help; only ``add`` runs the key again."""
+    """A user must act and retrying cannot help; only ``add`` runs the key again."""
 
     reason: str
 
@@ -78,7 +78,7 @@ OUTCOME_OF_KIND: Final[Mapping[Kind, Callable[[GovernorError], Outcome]]] = {
     Kind.UNIMPLEMENTED: _stalled,
     Kind.INTERNAL: Failed,
 }
-"""The outcome of each error kind: Failed if retrying can help, Stalled if a person must act."""
+"""The outcome of each error kind: Failed if retrying can help, Stalled if a user must act."""
 
 
 _Result: TypeAlias = Literal["success", "error", "requeue", "requeue_after"]

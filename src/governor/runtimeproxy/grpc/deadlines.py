@@ -1,6 +1,6 @@
 """Deadlines of calls: the grpc-timeout header, and how a call's remaining time is divided among plugins.
 
-Plugins never get all of it, so that the runtime can still answer within kubelet's deadline.
+Plugins never get all of it, so that the runtime can still respond within kubelet's deadline.
 """
 
 import re

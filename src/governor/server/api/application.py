@@ -1,4 +1,4 @@
-"""The ASGI application: routes a request to its endpoint, authenticates, decodes, and sends the answer or a problem."""
+"""The ASGI application: routes a request, authenticates, decodes, and sends the response or a problem."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from governor.process.telemetry import logging
 from governor.process.tls import is_loopback
 from governor.server.api import streams
 from governor.server.api.bodies import read_body
-from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Events, check_access, not_found
+from governor.server.api.endpoints import Access, Call, Endpoint, Events, Response, check_access, not_found
 from governor.server.identity.principals import Principal
 from governor.server.services import Services
 from governor.values.secret import Secret
@@ -55,18 +55,18 @@ class _Resource:
         status = 200
         try:
             endpoint = self._endpoint(scope["method"])
-            async with asyncio.timeout(self._services.timing.answer_s):
+            async with asyncio.timeout(self._services.timing.response_s):
                 call = await self._call(endpoint, scope, receive)
-                answer = await endpoint.handler(call)
-            if isinstance(answer, Events):
-                await streams.respond(answer, call.principal.credential, self._services, scope, receive, send)
+                response = await endpoint.handler(call)
+            if isinstance(response, Events):
+                await streams.respond(response, call.principal.credential, self._services, scope, receive, send)
             else:
-                status = answer.status
-                await _send(send, answer)
+                status = response.status
+                await _send(send, response)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem response
-            answer = _problem_answer(error, self._route)
-            status = answer.status
-            await _send(send, answer)
+            response = _problem_response(error, self._route)
+            status = response.status
+            await _send(send, response)
         self._services.metrics.requests.labels(self._method_label(scope), self._route, str(status)).inc()
 
     def _method_label(self, scope: Scope) -> str:
@@ -117,7 +117,7 @@ def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
     return query
 
 
-def _problem_answer(error: Exception, route: str) -> Answer:
+def _problem_response(error: Exception, route: str) -> Response:
     if isinstance(error, TimeoutError):
         error = GovernorError(Kind.DEADLINE, "answer-slow", "the server did not respond in time; retry")
     if not isinstance(error, GovernorError):
@@ -126,13 +126,13 @@ def _problem_answer(error: Exception, route: str) -> Answer:
     elif error.kind is Kind.INTERNAL:
         _log.error("request failed", route=route, code=error.code, error=error.message)
     body = problem(error)
-    return Answer(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), _PROBLEM)
+    return Response(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), _PROBLEM)
 
 
-async def _send(send: Send, answer: Answer) -> None:
-    body = answer.body or b"" if isinstance(answer.body, bytes | None) else msgspec.json.encode(answer.body)
-    headers: list[tuple[bytes, bytes]] = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
-    if answer.body is not None:
-        headers += [(b"content-type", answer.media_type.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+async def _send(send: Send, response: Response) -> None:
+    body = response.body or b"" if isinstance(response.body, bytes | None) else msgspec.json.encode(response.body)
+    headers: list[tuple[bytes, bytes]] = [(name.lower().encode(), value.encode()) for name, value in response.headers]
+    if response.body is not None:
+        headers += [(b"content-type", response.media_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -4,7 +4,7 @@ from typing import cast
 
 from governor.domain.documents import locate
 from governor.errors import GovernorError, invalid
-from governor.server.api.endpoints import Answer, Call, not_found
+from governor.server.api.endpoints import Call, Response, not_found
 from governor.server.store.documents import find_change
 from governor.values.trees import Manifest
 from governor.wire.rest import ChangeRequest
@@ -14,16 +14,16 @@ SOURCE = "request"
 """File name of a request's YAML text in error details."""
 
 
-async def submit(call: Call) -> Answer:
+async def submit(call: Call) -> Response:
     """Submit a change; errors in YAML text carry line numbers."""
     if isinstance(call.body, ChangeRequest):
         if call.query:
             # A dryRun in the wrong place must not become a real change.
             raise invalid("query-unknown", "a JSON change has all options in its body; remove the query parameters")
-        return Answer(await call.services.changes.submit(call.body, call.principal.name))
+        return Response(await call.services.changes.submit(call.body, call.principal.name))
     parsed = load(call.body, SOURCE)
     try:
-        return Answer(await call.services.changes.submit(_request(call, parsed), call.principal.name))
+        return Response(await call.services.changes.submit(_request(call, parsed), call.principal.name))
     except GovernorError as error:
         raise GovernorError(error.kind, error.code, error.message, locate(error.details, parsed)) from error
 
@@ -37,10 +37,10 @@ def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
     )
 
 
-async def get(call: Call) -> Answer:
+async def get(call: Call) -> Response:
     """Return one accepted change."""
     change_id = call.path["change"]
     change = await call.services.store.read(lambda connection: find_change(connection, change_id))
     if change is None:
         raise not_found("change with this id")
-    return Answer(change)
+    return Response(change)

@@ -4,7 +4,7 @@ import msgspec
 
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
 from governor.errors import invalid
-from governor.server.api.endpoints import EVENTS, JSON, Answer, Call, Events, Produced, not_found, parse_integer
+from governor.server.api.endpoints import EVENTS, JSON, Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
 from governor.server.watch.hub import PROGRESS
 from governor.server.watch.status import read_progress, revision_progress
@@ -17,53 +17,53 @@ _DEFAULT_LIMIT = 50
 _MAX_LIMIT = 500
 
 
-async def list_documents(call: Call) -> Answer:
+async def list_documents(call: Call) -> Response:
     """Return the newest version of each existing document."""
     kind = call.query.get("kind")
     if kind is not None and kind not in DOCUMENT_TYPES:
         raise invalid("kind-unknown", f"unknown kind; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}")
     found = await call.services.store.read(lambda connection: newest_versions(connection, kind))
-    return Answer([_view(version) for version in found.values() if version.tree is not None])
+    return Response([_view(version) for version in found.values() if version.tree is not None])
 
 
-async def get_document(call: Call) -> Answer:
+async def get_document(call: Call) -> Response:
     """Return one version of a document; a deleted document is found only by version."""
     ref, version = DocumentRef(call.path["kind"], call.path["name"]), call.number("version")
     found = await call.services.store.read(lambda connection: document_version(connection, ref, version))
     if found is None or (found.tree is None and version is None):
         raise not_found(f"document {ref}" if version is None else f"version {version} of document {ref}")
-    return Answer(_view(found), headers=(("ETag", f'"{found.version}"'),))
+    return Response(_view(found), headers=(("ETag", f'"{found.version}"'),))
 
 
-async def list_revisions(call: Call) -> Answer:
+async def list_revisions(call: Call) -> Response:
     """Return revisions, newest first."""
     requested, before = call.number("limit"), call.number("before")
     limit = _DEFAULT_LIMIT if requested is None else requested
     if not 0 < limit <= _MAX_LIMIT:
         raise invalid("limit", f"limit must be from 1 to {_MAX_LIMIT}")
     document = _ref(call.query["document"]) if "document" in call.query else None
-    return Answer(
+    return Response(
         await call.services.store.read(
             lambda connection: find_revisions(connection, limit=limit, before=before, document=document)
         )
     )
 
 
-async def get_revision(call: Call) -> Answer:
+async def get_revision(call: Call) -> Response:
     """Return one revision."""
     number = _number(call)
     found = await call.services.store.read(lambda connection: find_revisions(connection, number=number))
     if not found:
         raise not_found(f"revision {number}")
-    return Answer(found[0])
+    return Response(found[0])
 
 
-async def follow_progress(call: Call) -> Answer | Events:
+async def follow_progress(call: Call) -> Response | Events:
     """Return the progress of a revision: once as JSON, or as events until it is complete."""
     await get_revision(call)
     feed = _ProgressFeed(call, _number(call))
     if JSON in call.headers.get("accept", "") and EVENTS not in call.headers["accept"]:
-        return Answer(await feed.read())
+        return Response(await feed.read())
     return Events(PROGRESS, feed.produce, call.services.timing.progress_pause_s)
 
 

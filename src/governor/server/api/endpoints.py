@@ -1,4 +1,4 @@
-"""Endpoints: a row of the table in ``routes``, the call passed to its handler, and the answer."""
+"""Endpoints: a row of the table in ``routes``, the call passed to its handler, and the response."""
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
@@ -78,7 +78,7 @@ class Call(NamedTuple):
         return text == "true"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response; the body is encoded as JSON unless it is bytes or None."""
 
     body: Any = None
@@ -103,7 +103,7 @@ class Produced(NamedTuple):
     last: bool = False
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Answer | Events]]
+Handler: TypeAlias = Callable[[Call], Awaitable[Response | Events]]
 
 
 class Query(NamedTuple):
@@ -123,7 +123,7 @@ class Endpoint(NamedTuple):
     access: Access
     summary: str
     body: Any = None
-    answer: Any = None
+    response: Any = None
     events: tuple[str, ...] = ()
     query: tuple[Query, ...] = ()
     yaml: bool = False

@@ -16,7 +16,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI document."""
-    types = [Problem, *dict.fromkeys(kind for each in endpoints for kind in (each.body, each.answer) if kind)]
+    types = [Problem, *dict.fromkeys(kind for each in endpoints for kind in (each.body, each.response) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -41,7 +41,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         "security": [] if endpoint.access is Access.PUBLIC else [{"bearer": []}],
         "parameters": _parameters(endpoint),
         "responses": {
-            str(endpoint.status): _answer(endpoint, schema_of),
+            str(endpoint.status): _response(endpoint, schema_of),
             "default": {
                 "description": "A problem",
                 "content": {"application/problem+json": {"schema": schema_of[Problem]}},
@@ -70,10 +70,10 @@ def _body(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     return content | ({YAML: {"schema": {"type": "string"}}} if endpoint.yaml else {})
 
 
-def _answer(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+def _response(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if endpoint.answer is not None:
-        content[JSON] = {"schema": schema_of[endpoint.answer]}
+    if endpoint.response is not None:
+        content[JSON] = {"schema": schema_of[endpoint.response]}
     if endpoint.events:
         content[EVENTS] = {"schema": {"type": "string", "description": f"events: {', '.join(endpoint.events)}"}}
     return {"description": endpoint.summary, "content": content} if content else {"description": endpoint.summary}

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.domain.roles import Role
-from governor.server.api.endpoints import Answer, Call
+from governor.server.api.endpoints import Call, Response
 from governor.server.sources.poc_format import VERSION
 from governor.server.store.deliveries import find_delivery, newest_deliveries
 from governor.server.store.documents import document_version, newest_versions
@@ -16,24 +16,24 @@ from governor.values.trees import Manifest, masked
 from governor.wire.rest import PocEntity
 
 _TEXT: Final = "text/plain; charset=utf-8"
-# The answer may contain unsealed values, which no cache may store.
+# The response may contain unsealed values, which no cache may store.
 _HEADERS: Final = (("Cache-Control", "no-store"),)
 
 
-async def list_runtimes(call: Call) -> Answer:
+async def list_runtimes(call: Call) -> Response:
     """Return all runtimes, or only the caller if it is a runtime."""
     found = await call.services.store.read(_read_all)
     visible = {name: each for name, each in found.items() if call.principal.runtime in (None, name)}
-    return Answer([_entity(call, name, delivery) for name, delivery in visible.items()], headers=_HEADERS)
+    return Response([_entity(call, name, delivery) for name, delivery in visible.items()], headers=_HEADERS)
 
 
-async def get_runtime(call: Call) -> Answer:
+async def get_runtime(call: Call) -> Response:
     """Return one runtime, or the plain-text 404 of the proof of concept."""
     name = call.path["runtime"]
     found = await call.services.store.read(lambda connection: _read(connection, name))
     if name not in found:
-        return Answer(b"entity not found", 404, _HEADERS, _TEXT)
-    return Answer(_entity(call, name, found[name]), headers=_HEADERS)
+        return Response(b"entity not found", 404, _HEADERS, _TEXT)
+    return Response(_entity(call, name, found[name]), headers=_HEADERS)
 
 
 def _read_all(connection: sa.Connection) -> dict[str, Delivery | None]:

@@ -6,7 +6,7 @@ import governor
 from governor.domain.changes import Change, Revision
 from governor.domain.reports import Report
 from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
-from governor.server.api.endpoints import Access, Answer, Call, Endpoint, Query
+from governor.server.api.endpoints import Access, Call, Endpoint, Query, Response
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
 from governor.wire.rest import (
     ChangeRequest,
@@ -25,16 +25,16 @@ from governor.wire.rest import (
 )
 
 
-async def status(call: Call) -> Answer:
+async def status(call: Call) -> Response:
     """Return the server's version, time and failing checks, and the caller's identity."""
     services, caller = call.services, call.principal
     failing = services.checks.readiness().failing
-    return Answer(ServerStatus(governor.__version__, services.clock.now(), caller.name, caller.role, failing))
+    return Response(ServerStatus(governor.__version__, services.clock.now(), caller.name, caller.role, failing))
 
 
-async def describe(_call: Call) -> Answer:
+async def describe(_call: Call) -> Response:
     """Return the OpenAPI document of this table."""
-    return Answer(openapi.document(ENDPOINTS))
+    return Response(openapi.document(ENDPOINTS))
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -45,7 +45,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.EDITOR,
         "Submit a change of documents, as JSON or as YAML text",
         body=ChangeRequest,
-        answer=Change,
+        response=Change,
         yaml=True,
         query=(
             Query("message", "Message of the change, for a YAML body"),
@@ -53,14 +53,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Query("allowDeletions", "Allow large deletions, for a YAML body", "boolean"),
         ),
     ),
-    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get an accepted change", answer=Change),
+    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get an accepted change", response=Change),
     Endpoint(
         "GET",
         "/documents",
         documents.list_documents,
         Access.VIEWER,
         "List the newest version of each document",
-        answer=list[DocumentView],
+        response=list[DocumentView],
         query=(Query("kind", "Only documents of this kind"),),
     ),
     Endpoint(
@@ -69,7 +69,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         documents.get_document,
         Access.VIEWER,
         "Get a version of a document",
-        answer=DocumentView,
+        response=DocumentView,
         query=(Query("version", "Version; the newest if omitted", "integer"),),
     ),
     Endpoint(
@@ -78,21 +78,23 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         documents.list_revisions,
         Access.VIEWER,
         "List revisions, newest first",
-        answer=list[Revision],
+        response=list[Revision],
         query=(
             Query("limit", "Maximum number of revisions", "integer"),
             Query("before", "Only revisions before this one", "integer"),
             Query("document", "Only revisions that touched this document, Kind/name"),
         ),
     ),
-    Endpoint("GET", "/revisions/{revision}", documents.get_revision, Access.VIEWER, "Get a revision", answer=Revision),
+    Endpoint(
+        "GET", "/revisions/{revision}", documents.get_revision, Access.VIEWER, "Get a revision", response=Revision
+    ),
     Endpoint(
         "GET",
         "/revisions/{revision}/progress",
         documents.follow_progress,
         Access.VIEWER,
         "Get or watch the progress of a revision",
-        answer=RevisionProgress,
+        response=RevisionProgress,
         events=(PROGRESS,),
     ),
     Endpoint(
@@ -101,7 +103,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.list_runtimes,
         Access.VIEWER,
         "List runtimes with their status",
-        answer=list[RuntimeView],
+        response=list[RuntimeView],
     ),
     Endpoint(
         "GET",
@@ -109,7 +111,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.get_runtime,
         Access.VIEWER_OR_SELF,
         "Get a runtime with its status",
-        answer=RuntimeView,
+        response=RuntimeView,
     ),
     Endpoint(
         "GET",
@@ -117,7 +119,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.explain,
         Access.VIEWER,
         "Explain which profile set each field of a runtime's resources and apply policy",
-        answer=RuntimeExplanation,
+        response=RuntimeExplanation,
     ),
     Endpoint(
         "POST",
@@ -125,7 +127,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.retry,
         Access.EDITOR,
         "Retry a runtime's newest delivery, if it is not verified",
-        answer=RuntimeView,
+        response=RuntimeView,
     ),
     Endpoint(
         "POST",
@@ -133,7 +135,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.revoke,
         Access.ADMIN,
         "Revoke the key of a runtime's agent and its unused join tokens",
-        answer=RuntimeView,
+        response=RuntimeView,
     ),
     Endpoint(
         "GET",
@@ -153,7 +155,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.get_bundle,
         Access.SELF,
         "Get a delivery, unsealed and signed",
-        answer=SignedDelivery,
+        response=SignedDelivery,
     ),
     Endpoint(
         "POST",
@@ -171,11 +173,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.ADMIN,
         "Create a token for a role, or a one-time join token for a runtime",
         body=TokenRequest,
-        answer=TokenCreated,
+        response=TokenCreated,
         status=201,
     ),
     Endpoint(
-        "GET", "/tokens", tokens.list_tokens, Access.ADMIN, "List tokens without their secrets", answer=list[TokenView]
+        "GET",
+        "/tokens",
+        tokens.list_tokens,
+        Access.ADMIN,
+        "List tokens without their secrets",
+        response=list[TokenView],
     ),
     Endpoint("DELETE", "/tokens/{token}", tokens.revoke, Access.ADMIN, "Revoke a token", status=204),
     Endpoint(
@@ -185,7 +192,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.PUBLIC,
         "Enrol an agent's key as the identity of its runtime",
         body=EnrolRequest,
-        answer=Enrolment,
+        response=Enrolment,
     ),
     Endpoint(
         "GET",
@@ -193,7 +200,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         poc.list_runtimes,
         Access.LEGACY,
         "List runtimes in the format of the proof of concept",
-        answer=list[PocEntity],
+        response=list[PocEntity],
         prefix="",
     ),
     Endpoint(
@@ -202,7 +209,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         poc.get_runtime,
         Access.LEGACY,
         "Get a runtime in the format of the proof of concept",
-        answer=PocEntity,
+        response=PocEntity,
         prefix="",
     ),
     Endpoint(
@@ -211,7 +218,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         status,
         Access.VIEWER,
         "Get the server's status and the caller's identity",
-        answer=ServerStatus,
+        response=ServerStatus,
     ),
-    Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "Get this description", answer=dict),
+    Endpoint("GET", "/openapi.json", describe, Access.PUBLIC, "Get this description", response=dict),
 )

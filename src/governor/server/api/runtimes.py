@@ -1,4 +1,4 @@
-"""Handlers for runtimes: status and explanation for people; watch, bundles and reports for agents."""
+"""Handlers for runtimes: status and explanation for users; watch, bundles and reports for agents."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from governor.domain.documents import ApplyPolicy, DocumentRef
 from governor.domain.layering import Origin
 from governor.domain.reports import Report
 from governor.errors import invalid
-from governor.server.api.endpoints import Answer, Call, Events, Produced, not_found, parse_integer
+from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
 from governor.server.changes.versions import existing
 from governor.server.store.deliveries import find_delivery
@@ -30,27 +30,27 @@ MAX_INLINE_BYTES: Final = 64 * 1024
 _MAX_WATCHER_CHARS: Final = 253
 
 
-async def list_runtimes(call: Call) -> Answer:
+async def list_runtimes(call: Call) -> Response:
     """Return all runtimes with their status."""
     records = await call.services.store.read(read_runtimes)
-    return Answer([runtime_view(each, call.services.hub.presence) for each in records])
+    return Response([runtime_view(each, call.services.hub.presence) for each in records])
 
 
-async def get_runtime(call: Call) -> Answer:
+async def get_runtime(call: Call) -> Response:
     """Return one runtime with its status."""
     record = await call.services.store.read(lambda connection: read_runtime(connection, call.path["runtime"]))
     if record is None:
         raise not_found(f"runtime {call.path['runtime']!r}")
-    return Answer(runtime_view(record, call.services.hub.presence))
+    return Response(runtime_view(record, call.services.hub.presence))
 
 
-async def explain(call: Call) -> Answer:
+async def explain(call: Call) -> Response:
     """Return each field of a runtime's configuration with the profile that set it."""
     name = call.path["runtime"]
     found = await call.services.store.read(lambda connection: _read_explanation(connection, name))
     if found is None:
         raise not_found(f"runtime {name!r}")
-    return Answer(found)
+    return Response(found)
 
 
 def _read_explanation(connection: sa.Connection, runtime: str) -> RuntimeExplanation | None:
@@ -88,13 +88,13 @@ def _explain_policy(
         yield found if found is not None and found.value is not None else FieldExplanation(name, value)
 
 
-async def retry(call: Call) -> Answer:
+async def retry(call: Call) -> Response:
     """Deliver the newest delivery again under the next attempt; return the runtime."""
     await call.services.changes.retry(call.path["runtime"], call.principal.name)
     return await get_runtime(call)
 
 
-async def revoke(call: Call) -> Answer:
+async def revoke(call: Call) -> Response:
     """Revoke the key of a runtime's agent; return the runtime."""
     await call.services.identity.revoke_runtime(call.path["runtime"])
     call.services.hub.wake(PROGRESS)
@@ -110,7 +110,7 @@ async def watch(call: Call) -> Events:
 
 
 def _watcher_text(call: Call, name: str) -> str:
-    """Return a query parameter that is shown to people and other agents, so it must be short and printable."""
+    """Return a query parameter that is shown to users and other agents, so it must be short and printable."""
     text = call.query.get(name, "")
     if len(text) > _MAX_WATCHER_CHARS or not text.isprintable():
         raise invalid("word", f"query parameter {name} must be printable and at most {_MAX_WATCHER_CHARS} characters")
@@ -139,7 +139,7 @@ class _DeliveryFeed:
         return Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
 
 
-async def get_bundle(call: Call) -> Answer:
+async def get_bundle(call: Call) -> Response:
     """Return one delivery by its sequence, unsealed and signed; it is immutable."""
     runtime, sequence = call.path["runtime"], parse_integer(call.path["sequence"], "the sequence")
     delivery = await call.services.store.read(lambda connection: find_delivery(connection, runtime, sequence))
@@ -148,11 +148,11 @@ async def get_bundle(call: Call) -> Answer:
     # It contains unsealed secrets, which no cache may store.
     headers = (("ETag", f'"{sequence}"'), ("Cache-Control", "no-store"))
     if call.headers.get("if-none-match") == f'"{sequence}"':
-        return Answer(status=304, headers=headers)
-    return Answer(call.services.signer.sign(delivery), headers=headers)
+        return Response(status=304, headers=headers)
+    return Response(call.services.signer.sign(delivery), headers=headers)
 
 
-async def report(call: Call) -> Answer:
+async def report(call: Call) -> Response:
     """Accept a report; a repeated or outdated one changes nothing."""
     services, body = call.services, call.body
     assert isinstance(body, Report)  # noqa: S101 - guaranteed by the endpoint's body type
@@ -162,4 +162,4 @@ async def report(call: Call) -> Answer:
     services.metrics.reports.labels(str(kept).lower()).inc()
     if kept:
         services.hub.wake(PROGRESS)
-    return Answer(status=204)
+    return Response(status=204)

@@ -1,20 +1,20 @@
 """Handlers for tokens and enrolment."""
 
 from governor.errors import GovernorError, Kind
-from governor.server.api.endpoints import Answer, Call
+from governor.server.api.endpoints import Call, Response
 from governor.server.identity.principals import view
 from governor.values.secret import Secret
 from governor.wire.credentials import JoinToken
 from governor.wire.rest import Enrolment, EnrolRequest, TokenCreated, TokenRequest
 
 
-async def create(call: Call) -> Answer:
+async def create(call: Call) -> Response:
     """Create a token; its text is returned only here."""
     request = call.body
     assert isinstance(request, TokenRequest)  # noqa: S101 - guaranteed by the endpoint's body type
     token, secret = await call.services.identity.create(request)
     text = secret if request.runtime is None else _join_text(call, request.runtime, secret)
-    return Answer(TokenCreated(view(token), text.reveal()), status=201, headers=(("Cache-Control", "no-store"),))
+    return Response(TokenCreated(view(token), text.reveal()), status=201, headers=(("Cache-Control", "no-store"),))
 
 
 def _join_text(call: Call, runtime: str, secret: Secret) -> Secret:
@@ -22,18 +22,18 @@ def _join_text(call: Call, runtime: str, secret: Secret) -> Secret:
     return JoinToken(server=site.url, runtime=runtime, secret=secret.reveal(), ca=site.ca).encode()
 
 
-async def list_tokens(call: Call) -> Answer:
+async def list_tokens(call: Call) -> Response:
     """Return all tokens without their secrets."""
-    return Answer(await call.services.identity.tokens())
+    return Response(await call.services.identity.tokens())
 
 
-async def revoke(call: Call) -> Answer:
+async def revoke(call: Call) -> Response:
     """Revoke a token."""
     await call.services.identity.revoke(call.path["token"])
-    return Answer(status=204)
+    return Response(status=204)
 
 
-async def enrol(call: Call) -> Answer:
+async def enrol(call: Call) -> Response:
     """Enrol an agent's key as the identity of its runtime."""
     request = call.body
     assert isinstance(request, EnrolRequest)  # noqa: S101 - guaranteed by the endpoint's body type
@@ -41,4 +41,4 @@ async def enrol(call: Call) -> Answer:
         raise GovernorError(Kind.UNAVAILABLE, "too-many", "too many enrolments at once; retry in a moment")
     await call.services.identity.enrol(request)
     site = call.services.site
-    return Answer(Enrolment(request.runtime, site.delivery_key_id, site.delivery_key))
+    return Response(Enrolment(request.runtime, site.delivery_key_id, site.delivery_key))

@@ -74,7 +74,7 @@ class Changes:
         self._metrics = metrics
 
     async def submit(self, request: ChangeRequest, author: str) -> Change:
-        """Accept a change, or raise why it is rejected; a dry run returns the same answer and stores nothing."""
+        """Accept a change, or raise why it is rejected; a dry run returns the same result and stores nothing."""
         with self._measured():
             submission = await asyncio.to_thread(check, request)
             if request.dry_run:

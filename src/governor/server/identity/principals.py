@@ -1,6 +1,6 @@
-"""Authentication: tokens of people and programs, keys of runtimes, and their creation and revocation.
+"""Authentication: tokens of users and programs, keys of runtimes, and their creation and revocation.
 
-A person's token is ``rgt1.<id>.<secret>`` and is stored as a hash. A runtime's identity is the key with which its agent
+A user's token is ``rgt1.<id>.<secret>`` and is stored as a hash. A runtime's identity is the key with which its agent
 enrolled, which signs its tokens. Authorization is declared by the API's endpoints.
 """
 
@@ -49,7 +49,7 @@ _log = logging.get_logger(__name__)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The authenticated caller: a person or program with a role, or a runtime.
+    """The authenticated caller: a user or program with a role, or a runtime.
 
     ``credential`` identifies the token or key, whose revocation closes the caller's streams. ``is_legacy`` marks a
     caller of the legacy API without a credential.
@@ -153,13 +153,13 @@ def check_token(token: Token | None, secret: str, now: datetime) -> Token:
     if not hmac.compare_digest(_hash(secret), expected) or token is None:
         raise _rejected("the token is invalid: it was not created by this server")
     if token.revoked is not None:
-        raise _rejected(f"the token was revoked at {token.revoked:%Y-%m-%d %H:%M:%S} UTC; ask for a new one")
+        raise _rejected(f"the token was revoked at {token.revoked:%Y-%m-%d %H:%M:%S} UTC; request a new one")
     if token.used is not None:
         raise _rejected(
             f"the join token was used at {token.used:%Y-%m-%d %H:%M:%S} UTC; it works once, create a new one"
         )
     if token.expires is not None and token.expires <= now:
-        raise _rejected(f"the token expired at {token.expires:%Y-%m-%d %H:%M:%S} UTC; ask for a new one")
+        raise _rejected(f"the token expired at {token.expires:%Y-%m-%d %H:%M:%S} UTC; request a new one")
     return token
 
 
@@ -199,7 +199,7 @@ def _revoke_runtime(connection: sa.Connection, runtime: str, now: datetime) -> R
 def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) -> RuntimeKey | None:
     """Consume the join token and store the key; return the key that it replaces.
 
-    Idempotent for the same key, because an agent may be killed before it has stored the first answer.
+    Idempotent for the same key, because an agent may be killed before it has stored the first response.
     """
     token_id, _, secret = request.secret.partition(".")
     found = find_token(connection, token_id)

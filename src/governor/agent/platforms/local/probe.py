@@ -56,7 +56,7 @@ class Probe:
         self._proofs, self._proofs_of = dict(proofs), process
 
     async def get_status(self) -> SidecarStatus | None:
-        """Return the sidecar's status, whichever process answers."""
+        """Return the sidecar's status, whichever process responds."""
         return await self._api.get_status()
 
     async def record_listener(self, pid: int) -> None:
