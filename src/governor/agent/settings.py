@@ -11,7 +11,13 @@ from governor.process.telemetry.logging import Level
 from governor.values.secret import Secret
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-AppId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?$")]
+AppId = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?$",
+        description="letters and digits, separated by hyphens, underscores or dots",
+    ),
+]
 
 
 class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):

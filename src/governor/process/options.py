@@ -36,7 +36,7 @@ def options(cls: type[msgspec.Struct], program: str) -> Callable[[F], F]:
         wrapped: Any = with_settings
         for setting in reversed(settings):
             wrapped = _option(setting)(wrapped)
-        text = f"YAML file with these settings under the same names. [env: {_config_variable(program)}]"
+        text = f"YAML file with these settings under the same names.  [env: {_config_variable(program)}]"
         path = click.Path(path_type=Path, dir_okay=False)
         return click.option("--config", _CONFIG, type=path, metavar="FILE", help=text)(wrapped)  # type: ignore[no-any-return]
 
@@ -64,7 +64,7 @@ def _option(setting: Setting) -> Callable[[Any], Any]:
         type=_click_type(setting),
         metavar=_metavar(setting),
         default=None,
-        help=f"{setting.help} {notes}".strip(),
+        help=f"{setting.help}  {notes}".strip(),
     )
 
 

@@ -40,7 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 2.0
     conflict_policy: Annotated[
         Literal["last-wins", "first-wins", "refuse"],
-        msgspec.Meta(description="How to resolve two plugins that set one field to different values."),
+        msgspec.Meta(
+            description="Which change applies if two plugins set one field differently; refuse rejects the call."
+        ),
     ] = "last-wins"
     control_endpoint: Annotated[
         str,

@@ -25,7 +25,7 @@ def server(settings: Settings) -> int | None:
     return supervise.main(lambda: serve(settings))
 
 
-@server.command("admin-token")
+@server.command("admin-token", short_help="Print the server's first admin token.")
 @click.pass_obj
 def admin_token(settings: Settings) -> None:
     """Print the admin token that the server created at its first start."""
@@ -39,7 +39,7 @@ def admin_token(settings: Settings) -> None:
         raise GovernorError(Kind.PRECONDITION, "data-dir", message) from error
 
 
-@server.command("authority")
+@server.command("authority", short_help="Print the CA certificate, for --ca-file.")
 @click.pass_obj
 def authority(settings: Settings) -> None:
     """Print the certificate of the server's own CA, for `--ca-file`."""

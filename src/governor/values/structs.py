@@ -71,8 +71,7 @@ def _node(expected: type[Any], path: Path) -> Any:
 
 
 def _describe(reason: str, node: Any) -> str:
-    alternatives = getattr(node, "types", (node,))
-    for alternative in alternatives:
+    for alternative in _alternatives(node):
         if isinstance(alternative, msgspec.inspect.EnumType) and reason.startswith("Invalid enum value"):
             return f"must be {_either(str(choice.value) for choice in alternative.cls)}"
         if isinstance(alternative, msgspec.inspect.LiteralType) and reason.startswith("Invalid enum value"):
@@ -81,9 +80,19 @@ def _describe(reason: str, node: Any) -> str:
             return f"must be {(alternative.extra_json_schema or {})['description']}"
     if types := _TYPE.fullmatch(reason):
         return f"must be {_type_names(types['expected'])}, not {_TYPE_NAMES.get(types['found'], types['found'])}"
+    if " matching regex " in reason:
+        return "has an invalid format"
     if limits := _RANGE.fullmatch(reason):
         return _out_of_range(**limits.groupdict())
     return reason
+
+
+def _alternatives(node: Any) -> Iterable[Any]:
+    """Yield the types of a union, and the type inside each ``Annotated``."""
+    for each in getattr(node, "types", (node,)):
+        yield each
+        if isinstance(each, msgspec.inspect.Metadata):
+            yield from _alternatives(each.type)
 
 
 def _type_names(expected: str) -> str:

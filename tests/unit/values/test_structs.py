@@ -21,7 +21,8 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
     deep: dict[str, Dot] = {}
     line_width: int = 1
     title: Annotated[str, msgspec.Meta(max_length=3)] = ""
-    unit: Literal["mm", "cm"] = "mm"
+    unit: Annotated[Literal["mm", "cm"], msgspec.Meta(description="the unit")] = "mm"
+    code: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")] = "0"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
         ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "must be a string, not an integer"),
         ({"dots": [], "line-width": "2"}, ("line-width",), "must be an integer, not a string"),
         ({"dots": [], "title": "long"}, ("title",), "must have at most 3 characters"),
+        ({"dots": [], "code": "x"}, ("code",), "has an invalid format"),
         ({"dots": [], "unit": "m"}, ("unit",), "must be cm or mm"),
         ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "must be a map, not an integer"),
     ],
