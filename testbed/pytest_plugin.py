@@ -179,19 +179,18 @@ def fake_nodes(_shared_fake_nodes: FakeNodes, server_logs: list[Path]) -> FakeNo
 
 @pytest.fixture
 async def _connections_end() -> AsyncIterator[None]:
-    """Let connections that are being closed be closed before the test's loop ends.
+    """Wait until closing connections are closed before the test's loop ends.
 
-    Nobody waits for a TLS connection that is given up in the middle of an answer; it would be found open later, in
-    another test.
+    A TLS connection that is abandoned during a response is not awaited; it would be reported as open in a later test.
     """
     yield
-    with suppress(TimeoutError):  # whatever is left open on purpose is told as such
+    with suppress(TimeoutError):  # a connection left open is reported by pytest
         await until(_is_disconnected, within_s=_DISCONNECTED_WITHIN_S)
 
 
 async def _is_disconnected() -> bool:
     loop: Any = asyncio.get_running_loop()
-    return not any(map(_is_connection, list(loop._selector.get_map())))  # noqa: SLF001 - nobody else knows them all
+    return not any(map(_is_connection, list(loop._selector.get_map())))  # noqa: SLF001 - the only list of all of them
 
 
 def _is_connection(descriptor: int) -> bool:

@@ -85,7 +85,7 @@ def _build(recipe: Recipe) -> None:
 
 
 def _clear_abandoned(held: str) -> None:
-    """Remove the scratch directories of killed builds: where the lock is ours or free, nobody builds any more."""
+    """Remove the scratch directories of killed builds: those whose lock is ours or free."""
     for scratch in root().glob(".*-*"):
         key = scratch.name[1:].rpartition("-")[0]
         if key == held or _is_free(key):

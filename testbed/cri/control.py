@@ -30,7 +30,7 @@ class Peer(Server):
         self._control = short_socket(directory / "control")
 
     async def is_ready(self) -> bool:
-        """Whether somebody listens."""
+        """Return whether the control socket is served."""
         try:
             await self.ask("GET", "/")
         except aiohttp.ClientConnectionError:

@@ -48,7 +48,7 @@ class Crictl:
         return printed.decode()
 
     async def read_from_port(self, pod_id: str, port: int) -> bytes:
-        """What a connection to a port of a pod reads, made by port-forward, once somebody serves there."""
+        """Return what a port-forwarded connection to a port of a pod reads, once a server listens there."""
         return await until(lambda: self._read_from_port(pod_id, port))
 
     async def _read_from_port(self, pod_id: str, port: int) -> bytes:
