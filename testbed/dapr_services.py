@@ -15,7 +15,7 @@ SERVICES = ("operator", "sentry", "injector", "placement")
 
 
 def services(version: str) -> Recipe:
-    """How the services of that version are built; their chart lies beside them as ``chart``."""
+    """Return the recipe of the services of a version; their chart is beside them as ``chart``."""
 
     def build(result: Path, steps: Steps) -> None:
         go = cache.provide(GO)

@@ -47,7 +47,7 @@ _PROBE_WITHIN_S = 2.0
 
 
 def recipe(version: str) -> Recipe:
-    """How a sidecar of that version is found or built."""
+    """Return the recipe of a sidecar of a version."""
     replacements = _REPLACEMENTS.get(version, {})
 
     def build(result: Path, steps: Steps) -> None:
@@ -74,7 +74,7 @@ def recipe(version: str) -> Recipe:
 
 
 def _on_machine(version: str) -> Path | None:
-    """A sidecar of exactly that version on the PATH or where Dapr's own installer puts it."""
+    """Return a sidecar of exactly this version on the PATH or where Dapr's installer puts it."""
     for directory in (None, str(Path.home() / ".dapr" / "bin")):
         found = shutil.which("daprd", path=directory)
         if found and _version_of(found) == version:
@@ -87,7 +87,7 @@ def _version_of(binary: str) -> str:
 
 
 def copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
-    """A writable copy: the module's replace directives bar building it in place."""
+    """Return a writable copy: the module's replace directives prevent building it in place."""
     module = download(steps, go, MODULE, version)
     steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module, source])
 
@@ -169,7 +169,7 @@ class Daprd(Server):
 
 
 async def _status(port: int, path: str) -> int:
-    """The status of one GET, 0 if there was none: all that readiness needs of HTTP."""
+    """Return the status of one GET, or 0 if there is no response."""
     try:
         async with asyncio.timeout(_PROBE_WITHIN_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

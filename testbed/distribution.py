@@ -13,9 +13,9 @@ _WITH_CONTROL_PLANE = ("deploy/test_chart_server.py", "testbed/test_api_faults.p
 
 
 def group_of(nodeid: str) -> str:
-    """The machine has one real cluster; three processes share out the tests of the API server; others run anywhere.
+    """Return the group of a test: one for the real cluster, three for API servers, else its own id.
 
-    An API server that does nothing still takes a tenth of a core, and it stays until its process has no more tests.
+    An idle API server still uses a tenth of a core, and runs until its process has no more tests.
     """
     file = PurePosixPath(nodeid.partition("::")[0])
     if file.parent.name == "cluster":
@@ -26,7 +26,7 @@ def group_of(nodeid: str) -> str:
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a whole group to one process, the largest first."""
+    """A scheduler that assigns whole groups to processes, the largest first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -34,5 +34,5 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
-    """Called by xdist, whatever ``--dist`` says."""
+    """Return the scheduler for xdist, whatever ``--dist`` is."""
     return Groups(config, log)

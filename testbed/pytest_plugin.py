@@ -43,19 +43,19 @@ class StartServer(Protocol):
     """Starts a server, which is stopped when the test has ended."""
 
     async def __call__(self, server: AnyServer) -> AnyServer:
-        """The server, ready."""
+        """Start a server and return it once it is ready."""
 
 
 class StartControlPlane(Protocol):
     """Starts a control plane, which is stopped when the test has ended."""
 
     async def __call__(self, options: Options | None = None) -> ControlPlane:
-        """The control plane, ready."""
+        """Start a control plane and return it once it is ready."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_killed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The machine without what runs left that were killed."""
+    """Remove what killed runs left on this machine."""
     directory = tmp_path_factory.getbasetemp()
     run = directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory
     killed_runs.clear(run.parent)
@@ -63,25 +63,25 @@ def _no_killed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def redis_binary() -> Path:
-    """The redis-server in use."""
+    """Return the path of redis-server."""
     return provide(["redis"])["redis"]
 
 
 @pytest.fixture(scope="session")
 def daprd_binary() -> Path:
-    """The daprd in use."""
+    """Return the path of daprd."""
     return provide(["daprd"])["daprd"]
 
 
 @pytest.fixture(scope="session")
 def daprd_1_16_binary() -> Path:
-    """A daprd that does not reload what has changed."""
+    """Return the path of a daprd without hot reload."""
     return provide(["daprd-1.16"])["daprd-1.16"]
 
 
 @pytest.fixture(scope="session")
 def kubernetes_binaries() -> dict[str, Path]:
-    """The programs of a control plane in use, by name."""
+    """Return the paths of a control plane's programs, by name."""
     return provide(PROGRAMS)
 
 
@@ -114,7 +114,7 @@ def start_redis(redis_binary: Path, tmp_path: Path, start_server: StartServer) -
 
 @pytest.fixture
 async def redis_server(start_redis: StartRedis) -> Redis:
-    """One Redis, empty and with a password."""
+    """Yield an empty Redis with a password."""
     return await start_redis()
 
 
@@ -151,7 +151,7 @@ async def _shared_control_plane(
 
 @pytest.fixture
 def control_plane(_shared_control_plane: ControlPlane, server_logs: list[Path]) -> ControlPlane:
-    """An etcd and kube-apiserver, shared."""
+    """Return the shared etcd and kube-apiserver."""
     server_logs.extend(server.log for server in _shared_control_plane.servers)
     return _shared_control_plane
 

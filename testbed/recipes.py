@@ -43,7 +43,7 @@ def require_packages(names: Iterable[str]) -> None:
 
 
 def provide(names: Iterable[str]) -> dict[str, Path]:
-    """The executable of each server named: found, cached, or built now."""
+    """Return the executable of each named server: found, cached or built."""
     names = list(names)
     require_packages(names)
     return {name: cache.provide(_named(name)) for name in names}

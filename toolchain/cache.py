@@ -19,19 +19,19 @@ from toolchain.steps import Steps
 
 
 def root() -> Path:
-    """Where everything built is kept."""
+    """Return the directory of everything built."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "runtime-governor"
 
 
 def log_of(name: str) -> Path:
-    """Where the steps of one piece of work are logged, success or not."""
+    """Return the log file of a build's steps."""
     return root() / "logs" / f"{name}.log"
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock of that name against every other run of this user; a step that outlives us holds it, too."""
+    """Hold a lock against every other run of this user; a step that outlives this process holds it too."""
     with _open_lock(name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,17 +52,17 @@ def _open_lock(name: str) -> IO[str]:
 
 
 def executable_of(recipe: Recipe) -> Path:
-    """Where the recipe's executable is, once built."""
+    """Return the path of the recipe's executable once it is built."""
     return root() / recipe.key / recipe.executable
 
 
 def provide(recipe: Recipe) -> Path:
-    """A fitting executable of the machine, or else the recipe's own."""
+    """Return a suitable executable of this machine, or the recipe's own."""
     return recipe.find() or ensure(recipe)
 
 
 def ensure(recipe: Recipe) -> Path:
-    """The recipe's executable from the cache, built now if it is not there."""
+    """Return the recipe's executable from the cache; build it if it is missing."""
     executable = executable_of(recipe)
     if not executable.exists():
         with locked(recipe.key):

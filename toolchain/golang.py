@@ -12,19 +12,19 @@ from toolchain.wheels import REPOSITORY, from_wheel, pinned_version
 
 
 def environment() -> dict[str, str]:
-    """The surroundings of a Go build: the caller's own, without settings that would change its result."""
+    """Return the caller's environment without settings that would change the result of a Go build."""
     pure = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -trimpath -buildvcs=false", "GOWORK": "off"}
     return {**os.environ, **pure, "CGO_ENABLED": "0"}
 
 
 def download(steps: Steps, go: Path, module: str, version: str) -> Path:
-    """Where the module of that version lies, read-only."""
+    """Return the read-only directory of a module version."""
     argv: Argv = [go, "mod", "download", "-json", f"{module}@v{version}"]
     return Path(json.loads(steps.output("download the module", argv, environment=environment()))["Dir"])
 
 
 def is_fitting(printed: str, pinned: str) -> bool:
-    """Whether the Go that printed this as its version is at least the pinned one."""
+    """Return whether the output of `go version` names at least the pinned version."""
     found = re.search(r"\bgo(\d+(?:\.\d+)*)\b", printed)
     return found is not None and _numbers(found[1]) >= _numbers(pinned)
 

@@ -9,7 +9,7 @@ from toolchain.steps import Steps
 
 
 def nowhere() -> Path | None:
-    """The search of a tool that is never taken from the machine."""
+    """Return None: the search for a tool that is never taken from this machine."""
     return None
 
 
@@ -32,6 +32,6 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """The name of the cache entry: tool, version and a digest of the recipe."""
+        """Return the name of the cache entry: tool, version and a digest of the recipe."""
         text = "\0".join((self.name, self.version, self.executable, *self.inputs))
         return f"{self.name}-{self.version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -13,7 +13,7 @@ VENV_PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 
 
 def pinned_version(requirements: Path) -> str:
-    """The version of the one package that a requirements file pins."""
+    """Return the version of the one package that a requirements file pins."""
     for line in requirements.read_text(encoding="utf-8").splitlines():
         if "==" in line and not line.lstrip().startswith("#"):
             return line.split("==")[1].split()[0]
@@ -21,12 +21,12 @@ def pinned_version(requirements: Path) -> str:
 
 
 def from_wheel(name: str, executable: str, find: Callable[[], Path | None] = nowhere) -> Recipe:
-    """The recipe of the tool that ``requirements/NAME.txt`` pins."""
+    """Return the recipe of the tool that ``requirements/NAME.txt`` pins."""
     return _recipe(name, pinned_version(_requirements(name)), executable, find)
 
 
 def from_wheels(name: str, package: str) -> Recipe:
-    """The recipe of one package and all that ``requirements/NAME.txt`` pins with it, for this version of Python."""
+    """Return the recipe of a package and everything that ``requirements/NAME.txt`` pins with it."""
     major, minor, *_ = sys.version_info
     return _recipe(name, f"python{major}.{minor}", package, nowhere)
 

@@ -124,7 +124,7 @@ async def environment(
 
 
 async def is_serving(client: CriClient) -> bool:
-    """Whether the route answers; a peer may still wait for its runtime."""
+    """Return whether the route responds; a peer may still wait for its runtime."""
     reply = await client.call("Version", {}, deadline_s=1)
     if reply.code != "OK":
         await asyncio.sleep(0.1)

@@ -29,7 +29,7 @@ _NAMESPACE = pytest.StashKey[str]()
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SharedCluster]:
-    """The cluster of all tests of this process; for those that start or end it themselves."""
+    """Return the cluster of all tests of this process, for tests that start or stop it themselves."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:
@@ -44,7 +44,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytes
 
 @pytest.fixture
 async def no_cluster(shared_cluster: SharedCluster) -> None:
-    """The machine without the tests' cluster, for one that starts its own."""
+    """Stop the tests' cluster for a test that starts its own."""
     await shared_cluster.end()
 
 
@@ -66,7 +66,7 @@ async def dapr(request: pytest.FixtureRequest, cluster: Cluster) -> Dapr:
 
 @pytest.fixture
 async def cluster_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[str]:
-    """A new namespace, removed in the background when the test has ended."""
+    """Yield a new namespace, which is removed in the background after the test."""
     request.node.stash[_NAMESPACE] = name = f"test-{uuid.uuid4().hex[:8]}"
     await cluster.kubectl("create", "namespace", name)
     yield name
@@ -75,13 +75,13 @@ async def cluster_namespace(request: pytest.FixtureRequest, cluster: Cluster) ->
 
 @pytest.fixture
 async def redis_in_cluster(cluster: Cluster, cluster_namespace: str) -> RedisInCluster:
-    """A Redis in the test's namespace."""
+    """Yield a Redis in the test's namespace."""
     return await RedisInCluster(cluster, cluster_namespace, "redis").start()
 
 
 @pytest.fixture
 async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
-    """The order application with its sidecar; what it stores in is the test's to say."""
+    """Yield the order application with its sidecar; the test applies the state store."""
     return await OrderApp(dapr.cluster, cluster_namespace).start()
 
 

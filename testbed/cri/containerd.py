@@ -58,18 +58,18 @@ class Containerd(Server):
         self.socket = short_socket(directory / "sock", ".ttrpc")
 
     def command(self) -> list[str]:
-        """The server with its settings in a file."""
+        """Return the command line; the settings are in a file."""
         file = self.directory / "config.toml"
         file.write_text(self._settings(), encoding="utf-8")
         return [str(self._binary), "--config", str(file)]
 
     def environment(self) -> dict[str, str]:
-        """It looks for its shim and for runc on the PATH."""
+        """Return the environment: containerd finds its shim and runc on the PATH."""
         path = f"{self._binary.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return {**super().environment(), "PATH": path}
 
     async def is_ready(self) -> bool:
-        """Whether its API answers."""
+        """Return whether its API responds."""
         try:
             await self.ctr("version")
         except TestbedError:
@@ -77,7 +77,7 @@ class Containerd(Server):
         return True
 
     async def ctr(self, *arguments: str) -> str:
-        """What containerd's own client prints."""
+        """Run containerd's own client and return its output."""
         argv = [str(self._binary.parent / "ctr"), f"--address={self.socket}", f"--namespace={NAMESPACE}", *arguments]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)

@@ -40,7 +40,7 @@ class Peer(Server):
         return True
 
     async def ask(self, method: str, path: str, wanted: object = None) -> Any:
-        """What the program answers to one request on its control socket."""
+        """Send one request to the control socket and return the response."""
         # As a file, since aiohttp warns of large texts.
         data = None if wanted is None else io.BytesIO(as_json(wanted).encode())
         timeout = aiohttp.ClientTimeout(_ANSWER_WITHIN_S)

@@ -39,7 +39,7 @@ class Crictl:
         self._socket = socket
 
     async def __call__(self, *arguments: str) -> str:
-        """What a command prints; its failure is an error."""
+        """Run a command and return its output; raise if it fails."""
         process = await self.start(*arguments)
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             printed, complaints = await process.communicate()
@@ -68,7 +68,7 @@ class Crictl:
             await forward.communicate()
 
     async def start(self, *arguments: str) -> Process:
-        """A command that is running, with pipes."""
+        """Start a command with pipes."""
         endpoint = f"unix://{self._socket}"
         endpoints = [f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
         options = ["--config=/dev/null", f"--timeout={_CALL_WITHIN_S}s", *endpoints]
@@ -79,7 +79,7 @@ class Crictl:
 
 
 async def _read(local_port: int) -> bytes:
-    """All that comes; nothing if the connection is refused at its other end."""
+    """Return everything received; empty if the other end refuses the connection."""
     with suppress(ConnectionError):
         reader, writer = await asyncio.open_connection("127.0.0.1", local_port)
         try:

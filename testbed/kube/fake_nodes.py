@@ -24,7 +24,7 @@ class FakeNodes(Server):
         self._binary = binary
 
     def command(self) -> list[str]:
-        """Only nodes of ours are played; the stages lie beside the program."""
+        """Return the command line: only our nodes are simulated; the stages are beside the program."""
         settings = {
             "kubeconfig": self.plane.kubeconfig,
             "config": self._binary.with_name("stages.yaml"),
@@ -38,7 +38,7 @@ class FakeNodes(Server):
         return [str(self._binary), *(f"--{name}={value}" for name, value in settings.items())]
 
     async def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether it responds."""
         return await probe(f"http://127.0.0.1:{self.ports['http']}/healthz")
 
     async def start(self) -> Self:

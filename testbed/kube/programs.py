@@ -34,7 +34,7 @@ func main() { etcdmain.Main(os.Args) }
 
 
 def program(name: str, *packages: str) -> Recipe:
-    """How one of Kubernetes' programs is built; those after the first reuse what was compiled for it.
+    """Return the recipe of a Kubernetes program; later ones reuse what was compiled for the first.
 
     The packages are what it calls when it runs.
     """
@@ -59,7 +59,7 @@ def _flags() -> str:
 
 
 def _go_mod(original: dict[str, Any]) -> str:
-    """A module that requires Kubernetes and what Kubernetes requires."""
+    """Return a go.mod that requires Kubernetes and its dependencies."""
     required = [(each["Path"], each["Version"]) for each in original["Require"]]
     parts = [path for path, version in required if version == _UNRELEASED]
     staged = VERSION.replace("1", "0", 1)
@@ -95,7 +95,7 @@ def _build_kwok(result: Path, steps: Steps) -> None:
 
 
 def _joined(stages: Path) -> str:
-    """The stages that make nodes and pods ready, as one file: without any, kwok ends at once."""
+    """Return the stages that make nodes and pods ready as one file; without any, kwok exits."""
     files = [file for name in STAGES for file in sorted((stages / name).glob("*.yaml"))]
     texts = [file.read_text(encoding="utf-8") for file in files if file.name != "kustomization.yaml"]
     return "\n---\n".join(texts)
