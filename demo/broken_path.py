@@ -53,7 +53,7 @@ async def reject_by_preflight(scenario: Scenario) -> list[str]:
 
 
 async def roll_back_after_failure(scenario: Scenario) -> list[str]:
-    """Apply the same change without preflight: daprd exits and the agent rolls back to the last good bundle."""
+    """Apply the same change without preflight: daprd exits and the agent rolls back to the last verified bundle."""
     runtime = scenario.world.runtimes[1]
     before = runtime.sidecar_pid()
     async with _prober(scenario, runtime) as prober:

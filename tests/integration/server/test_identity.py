@@ -53,8 +53,8 @@ async def test_each_role_includes_the_lower_ones(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("rgt1.0123456789abcdef.not-a-secret", "wrong"),
-        ("rgt1.", "wrong"),
+        ("rgt1.0123456789abcdef.not-a-secret", "not created by this server"),
+        ("rgt1.", "not created by this server"),
         ("something else", "this is neither a user's nor a runtime's token"),
         ("a.b.c", "this is neither a user's nor a runtime's token"),
     ],

@@ -159,7 +159,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return LeaseSpec(self.identity, self.timing.lease_duration_s, time, time, self.transitions + 1)
 
     def renew_spec(self, now: Moment) -> LeaseSpec:
-        """Return the spec that renews the Lease and reverts changes by other clients."""
+        """Return the spec that renews the Lease and overwrites changes by other clients."""
         epoch = self.term.epoch if self.term else self.transitions
         return self._updated(now, LeaseSpec(self.identity, self.timing.lease_duration_s, lease_transitions=epoch))
 
