@@ -3,10 +3,10 @@
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON_VENV  := .venv/bin/python
 KUBE_SERVERS := etcd kube-apiserver kubectl
-PROXY_SERVERS := containerd-2 go-peers crictl
+PROXY_SERVERS := containerd-2 crictl
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
-SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) containerd-2 kwok dapr-services dapr-services-1.16 go-peers crictl
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit check check-generated soak bench-change bench-kube bench-proxy \
@@ -19,7 +19,7 @@ demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everyt
 	@$(PYTHON_VENV) -m demo
 
 test: servers ## Run all tests on real servers
-	$(PYTHON_VENV) -m pytest -n 6 --dist loadscope
+	$(PYTHON_VENV) -m pytest -n 3
 
 test-unit: environment ## Run the tests that need no server (PYTHON=python3.13 chooses the interpreter)
 	$(PYTHON_VENV) -m pytest -n 2 tests/unit

@@ -1,108 +1,12 @@
-"""Dapr's sidecar: the machine's own of a pinned version, otherwise built from its Go module; and started alone.
-
-It is built with a choice of the components that need no service but Redis and Kubernetes: that takes minutes, and
-none of the modules that a module proxy was seen to refuse.
-"""
+"""A Dapr sidecar started on its own: no control plane, no mutual TLS, everything on loopback."""
 
 import asyncio
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.server import Server
-from toolchain import cache
-from toolchain.golang import GO, download, environment
-from toolchain.recipe import Recipe
-from toolchain.steps import Argv, Steps
 
-VERSION = "1.18.3"
-# It reloads only what it is asked to, by a feature of its Configuration: without one it cannot reload.
-VERSION_1_16 = "1.16.0"
-MODULE = "github.com/dapr/dapr"
-_COMPONENTS = (
-    "bindings_cron",
-    "bindings_http",
-    "bindings_localstorage",
-    "bindings_redis",
-    "configuration_redis",
-    "middleware_http_ratelimit",
-    "middleware_http_routerchecker",
-    "nameresolution_kubernetes",
-    "nameresolution_mdns",
-    "nameresolution_sqlite",
-    "pubsub_in-memory",
-    "pubsub_redis",
-    "secretstores_kubernetes",
-    "secretstores_local_env",
-    "secretstores_local_file",
-    "state_in-memory",
-    "state_redis",
-)
-# The kept components are chosen by name; a narrower tag would silently leave some of them out.
-_TAG = "allcomponents"
-# The version that this release names could not be fetched.
-_REPLACEMENTS = {"1.18.3": {"github.com/dapr/durabletask-go": "v0.12.1"}}
 _PROBE_WITHIN_S = 2.0
-
-
-def recipe(version: str) -> Recipe:
-    """Return the recipe of a sidecar of a version."""
-    replacements = _REPLACEMENTS.get(version, {})
-
-    def build(result: Path, steps: Steps) -> None:
-        go = cache.provide(GO)
-        source = result.with_name("source")
-        copy_module(steps, go, version, source)
-        _keep_components(source / "cmd" / "daprd" / "components")
-        for module, other in replacements.items():
-            edit: Argv = [go, "mod", "edit", "-replace", f"{module}={module}@{other}"]
-            steps.run(f"replace {module}", edit, cwd=source, environment=environment())
-        flags = ["-tags", _TAG, "-ldflags", f"-s -w -X {MODULE}/pkg/buildinfo.version={version}"]
-        compilation: Argv = [go, "build", *flags, "-o", result / "daprd", "./cmd/daprd"]
-        steps.run("compile (some minutes)", compilation, cwd=source, environment=environment())
-
-    return Recipe(
-        "daprd",
-        version,
-        "daprd",
-        build,
-        inputs=(_TAG, *_COMPONENTS, *(f"{module}@{other}" for module, other in replacements.items())),
-        packages=("ca-certificates",),
-        find=lambda: _on_machine(version),
-    )
-
-
-def _on_machine(version: str) -> Path | None:
-    """Return a sidecar of exactly this version on the PATH or where Dapr's installer puts it."""
-    for directory in (None, str(Path.home() / ".dapr" / "bin")):
-        found = shutil.which("daprd", path=directory)
-        if found and _version_of(found) == version:
-            return Path(found)
-    return None
-
-
-def _version_of(binary: str) -> str:
-    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-
-
-def copy_module(steps: Steps, go: Path, version: str, source: Path) -> None:
-    """Return a writable copy: the module's replace directives prevent building it in place."""
-    module = download(steps, go, MODULE, version)
-    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", module, source])
-
-
-def _keep_components(directory: Path) -> None:
-    for name in _COMPONENTS:
-        if not (directory / f"{name}.go").exists():
-            raise FileNotFoundError(f"this version of daprd has no component {name}")
-    for file in directory.glob("*.go"):
-        if file.stem not in (*_COMPONENTS, "zz_notag"):
-            file.unlink()
-
-
-DAPRD = recipe(VERSION)
-DAPRD_1_16 = recipe(VERSION_1_16)
 
 
 @dataclass(frozen=True)

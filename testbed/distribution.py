@@ -1,32 +1,31 @@
-"""Which tests run in the same process when several run at once: those that share an expensive server.
+"""How tests are distributed to processes: those that share an expensive server run in one process, one after another.
 
-xdist has a mark for this, but what it writes to a test's name no longer counts with this pytest; so the file says it.
+xdist's own mark for this has no effect with this version of pytest, so the path of a test decides.
 """
-
-from pathlib import PurePosixPath
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-_CONTROL_PLANES = 2
-_WITH_CONTROL_PLANE = ("deploy/test_chart_server.py", "testbed/test_api_faults.py", "testbed/test_control_plane.py")
+CLUSTER = "cluster"
+_API_SERVERS = 2
+_ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integration/")
+"""What takes longest starts first, so that no process is left with it at the end; unit tests fill the gaps."""
+_ALONE = ("tests/e2e/", "tests/integration/agent/", "tests/integration/runtimeproxy/")
+"""Each test here starts servers of its own."""
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test: one for the real cluster, three for API servers, else its own id.
-
-    An idle API server still uses a tenth of a core, and runs until its process has no more tests.
-    """
-    file = PurePosixPath(nodeid.partition("::")[0])
-    if file.parent.name == "cluster":
-        return "cluster"
-    if "contract/kube/" in nodeid:
-        return f"control-plane-{sum(str(file).encode()) % _CONTROL_PLANES}"
-    return "control-plane" if nodeid.partition("::")[0].endswith(_WITH_CONTROL_PLANE) else nodeid
+    """Return the group of a test: the machine's one cluster, one of the shared API servers, its file, or itself."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/e2e/cluster/"):
+        return CLUSTER
+    if file.startswith("tests/contract/"):
+        return f"api-server-{sum(file.encode()) % _API_SERVERS}"
+    return nodeid if file.startswith(_ALONE) else file
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """A scheduler that assigns whole groups to processes, the largest first."""
+    """Gives a whole group to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -34,5 +33,16 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
-    """Return the scheduler for xdist, whatever ``--dist`` is."""
+    """Replace the scheduler, whatever ``--dist`` says; groups start in the order of collection."""
+    config.option.loadscopereorder = False
     return Groups(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by ``_ORDER``; each part keeps its order."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((rank for rank, prefix in enumerate(_ORDER) if nodeid.startswith(prefix)), len(_ORDER))

@@ -30,8 +30,8 @@ from toolchain.oci import (
     write_layer,
 )
 from toolchain.recipe import Recipe
+from toolchain.repository import REPOSITORY, VENV_PYTHON
 from toolchain.steps import Steps
-from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 _ARCHIVE = "image.tar"
 _BUSYBOX = Path("/bin/busybox")

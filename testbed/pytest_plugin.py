@@ -1,7 +1,5 @@
 """Fixtures: each starts real servers for one test, keeps their logs for its report, and stops them.
 
-Only ``control_plane`` and ``fake_nodes`` are shared by all tests of one process, which keep out of each other's way by
-names of their own and stop, pause or reconfigure nothing.
 A server that cannot be provided or started is an error of the test that asked for it, never a skip.
 """
 
@@ -17,11 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
-import pytest_asyncio
 
 from testbed.daprd import Daprd, Sidecar
 from testbed.kube.control_plane import PROGRAMS, ControlPlane, Options
-from testbed.kube.fake_nodes import FakeNodes
 from testbed.linux import killed_runs
 from testbed.recipes import provide
 from testbed.redis import Redis
@@ -30,7 +26,6 @@ from testbed.waiting import until
 from toolchain.errors import tail
 
 _LOG_LINES = 60
-_FAKE_NODES = 5
 _DISCONNECTED_WITHIN_S = 20.0
 _LOGS = pytest.StashKey[list[Path]]()
 
@@ -139,42 +134,6 @@ async def start_control_plane(
             return await stack.enter_async_context(plane)
 
         yield start
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _shared_control_plane(
-    kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ControlPlane]:
-    async with ControlPlane(kubernetes_binaries, tmp_path_factory.mktemp("control-plane")) as plane:
-        yield plane
-
-
-@pytest.fixture
-def control_plane(_shared_control_plane: ControlPlane, server_logs: list[Path]) -> ControlPlane:
-    """Return the shared etcd and kube-apiserver."""
-    server_logs.extend(server.log for server in _shared_control_plane.servers)
-    return _shared_control_plane
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _shared_fake_nodes(
-    kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[FakeNodes]:
-    directory = tmp_path_factory.mktemp("fake-nodes")
-    options = Options(controllers=True, scheduler=True)
-    kwok = provide(["kwok"])["kwok"]
-    async with (
-        ControlPlane(kubernetes_binaries, directory, options) as plane,
-        FakeNodes(kwok, directory / "kwok", plane, _FAKE_NODES) as nodes,
-    ):
-        yield nodes
-
-
-@pytest.fixture
-def fake_nodes(_shared_fake_nodes: FakeNodes, server_logs: list[Path]) -> FakeNodes:
-    """Nodes that run nothing on a whole control plane (``fake_nodes.plane``), where pods become Ready; shared."""
-    server_logs.extend(server.log for server in [*_shared_fake_nodes.plane.servers, _shared_fake_nodes])
-    return _shared_fake_nodes
 
 
 @pytest.fixture

@@ -1,59 +1,103 @@
-"""The servers that can be asked for by name."""
+"""The servers that tests, demo and benchmarks ask for by name, and how they are provided."""
 
-from collections.abc import Iterable
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from testbed.cri.containerd import CONTAINERD, CONTAINERD_2
-from testbed.cri.crictl import CRICTL
-from testbed.cri.go_peers import GO_PEERS
-from testbed.dapr_services import services
-from testbed.daprd import DAPRD, DAPRD_1_16, VERSION, VERSION_1_16
-from testbed.kube.coredns import COREDNS
-from testbed.kube.programs import (
-    ETCD,
-    KUBE_APISERVER,
-    KUBE_CONTROLLER_MANAGER,
-    KUBE_PROXY,
-    KUBE_SCHEDULER,
-    KUBECTL,
-    KUBELET,
-    KWOK,
-)
+from testbed.builds import kubernetes
+from testbed.builds.containerd import CONTAINERD, CONTAINERD_2
+from testbed.builds.dapr import SERVICES, VERSION, VERSION_1_16, daprd, services
+from testbed.builds.kubernetes import CRI_TOOLS, ETCD, KUBERNETES
 from testbed.redis import REDIS
-from toolchain import cache, debian
+from toolchain import cache, debian, golang
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
 from toolchain.recipe import Recipe
+from toolchain.repository import REPOSITORY
+from toolchain.steps import Steps
 
-_CONTROL_PLANE = (ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBE_SCHEDULER, KUBECTL, KWOK)
-_NODE = (KUBELET, KUBE_PROXY, COREDNS, CONTAINERD, HELM, services(VERSION))
-_RUNTIME_PROXY = (GO_PEERS, CRICTL)
-RECIPES = {
-    **{each.name: each for each in (DAPRD, REDIS, *_CONTROL_PLANE, *_NODE, *_RUNTIME_PROXY)},
-    "daprd-1.16": DAPRD_1_16,
-    "dapr-services-1.16": services(VERSION_1_16),
-    "containerd-2": CONTAINERD_2,
+
+class Server(NamedTuple):
+    """A program, and the recipe that provides it."""
+
+    recipe: Recipe
+    program: str
+
+
+SERVERS = {
+    "daprd": Server(daprd(VERSION), "daprd"),
+    "redis": Server(REDIS, REDIS.executable),
+    "etcd": Server(ETCD, "etcd"),
+    **{name: Server(KUBERNETES, name) for name in (*kubernetes.PROGRAMS, "coredns")},
+    "containerd": Server(CONTAINERD, "containerd"),
+    "containerd-2": Server(CONTAINERD_2, "containerd"),
+    "crictl": Server(CRI_TOOLS, "crictl"),
+    "cri-client": Server(CRI_TOOLS, "cri-client"),
+    "helm": Server(HELM, "helm"),
+    "dapr-services": Server(services(VERSION), SERVICES[0]),
+    "daprd-1.16": Server(daprd(VERSION_1_16), "daprd"),
+    "dapr-services-1.16": Server(services(VERSION_1_16), SERVICES[0]),
 }
 
 
 def require_packages(names: Iterable[str]) -> None:
-    """See to the Debian packages of all servers named at once: who may not install them hears of all together."""
-    absent = [recipe for recipe in map(_named, names) if not _present(recipe)]
+    """Install the Debian packages of all named servers at once; without root, name all of them in one error."""
+    absent = [recipe for recipe in _recipes(names) if not _is_present(recipe)]
     debian.require(package for recipe in absent for package in recipe.packages)
 
 
 def provide(names: Iterable[str]) -> dict[str, Path]:
-    """Return the executable of each named server: found, cached or built."""
+    """Return the executable of each named server: found, cached, or built now."""
     names = list(names)
     require_packages(names)
-    return {name: cache.provide(_named(name)) for name in names}
+    absent = [recipe for recipe in _recipes(names) if not _is_present(recipe)]
+    with golang.caches_in_use() if absent else contextlib.nullcontext(), _fetching(absent[1:]):
+        return {name: cache.provide(recipe).with_name(program) for name, (recipe, program) in _named(names)}
 
 
-def _named(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise TestbedError(f"no server is called {name!r}; known are {', '.join(RECIPES)}")
-    return RECIPES[name]
+def fetch(keys: Iterable[str]) -> None:
+    """Download what the builds of these recipes need; each build waits only for what is still missing."""
+    by_key = {server.recipe.key: server.recipe for server in SERVERS.values()}
+    for recipe in (by_key[key] for key in keys):
+        if recipe.fetch is not None:
+            with tempfile.TemporaryDirectory(dir=cache.root(), prefix=".fetch-") as scratch:
+                recipe.fetch(Path(scratch), Steps(recipe.name, cache.log_of(f"fetch-{recipe.key}"), Path(scratch)))
 
 
-def _present(recipe: Recipe) -> bool:
+@contextlib.contextmanager
+def _fetching(recipes: Sequence[Recipe]) -> Iterator[None]:
+    """Download for these recipes in the background, while the ones before them compile."""
+    if not recipes:
+        yield
+        return
+    argv = [sys.executable, "-m", "testbed", "fetch", *(recipe.key for recipe in recipes)]
+    quiet = subprocess.DEVNULL
+    # A failure is not reported here: the build needs the same downloads, fails on them and names its log.
+    process = subprocess.Popen(argv, cwd=REPOSITORY, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def _named(names: Iterable[str]) -> list[tuple[str, Server]]:
+    for name in names:
+        if name not in SERVERS:
+            raise TestbedError(f"no server is called {name!r}; known are {', '.join(SERVERS)}")
+    return [(name, SERVERS[name]) for name in names]
+
+
+def _recipes(names: Iterable[str]) -> list[Recipe]:
+    return list({server.recipe.key: server.recipe for _, server in _named(names)}.values())
+
+
+def _is_present(recipe: Recipe) -> bool:
     return cache.executable_of(recipe).exists() or recipe.find() is not None

@@ -4,7 +4,13 @@ import signal
 
 from hypothesis import settings
 
-pytest_plugins = ["testbed.distribution", "testbed.pytest_plugin", "testbed.cluster.fixtures", "testbed.cri.fixtures"]
+pytest_plugins = [
+    "testbed.distribution",
+    "testbed.cpu_report",
+    "testbed.pytest_plugin",
+    "testbed.cluster.fixtures",
+    "testbed.cri.fixtures",
+]
 
 # How long an example takes says more about what else the machine does than about what is tested.
 settings.register_profile("governor", deadline=None)

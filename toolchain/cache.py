@@ -1,7 +1,7 @@
 """The per-user cache of built tools: one directory per recipe, complete or absent.
 
-A tool is built in a scratch directory beside its place and renamed into it, under a lock per recipe: two runs at
-once build once, and an interrupted build leaves nothing that looks finished.
+A tool is built in a scratch directory beside its final place and renamed into it, under a lock per recipe: two runs
+at once build it once, and an interrupted build leaves nothing that looks finished.
 """
 
 import fcntl
@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
@@ -19,30 +19,43 @@ from toolchain.steps import Steps
 
 
 def root() -> Path:
-    """Return the directory of everything built."""
+    """Return the directory that holds everything built."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "runtime-governor"
 
 
 def log_of(name: str) -> Path:
-    """Return the log file of a build's steps."""
+    """Return the log file of one piece of work."""
     return root() / "logs" / f"{name}.log"
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold a lock against every other run of this user; a step that outlives this process holds it too."""
+def locked(name: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock of that name against other runs of this user; a step that outlives this run still holds it."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _open_lock(name) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             print(f"{name}: waiting for another run that works on it", file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, kind)
         os.set_inheritable(file.fileno(), True)
         try:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def locked_if_free(name: str) -> Iterator[bool]:
+    """Hold the lock of that name and yield True, or yield False if another run holds it."""
+    with _open_lock(name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _open_lock(name: str) -> IO[str]:
@@ -52,21 +65,21 @@ def _open_lock(name: str) -> IO[str]:
 
 
 def executable_of(recipe: Recipe) -> Path:
-    """Return the path of the recipe's executable once it is built."""
+    """Return the path of the recipe's executable, built or not."""
     return root() / recipe.key / recipe.executable
 
 
 def provide(recipe: Recipe) -> Path:
-    """Return a suitable executable of this machine, or the recipe's own."""
+    """Return a suitable executable of this machine, or else the recipe's own."""
     return recipe.find() or ensure(recipe)
 
 
 def ensure(recipe: Recipe) -> Path:
-    """Return the recipe's executable from the cache; build it if it is missing."""
+    """Return the recipe's executable from the cache, and build it first if it is missing."""
     executable = executable_of(recipe)
     if not executable.exists():
         with locked(recipe.key):
-            if not executable.exists():  # the run that we waited for may have built it
+            if not executable.exists():  # another run may have built it meanwhile
                 _build(recipe)
     return executable
 
@@ -80,22 +93,14 @@ def _build(recipe: Recipe) -> None:
         result = Path(scratch, "result")
         result.mkdir()
         recipe.build(result, Steps(f"{recipe.name} {recipe.version}", log, Path(scratch)))
-        shutil.rmtree(place, ignore_errors=True)  # an entry whose executable has gone is no entry
+        shutil.rmtree(place, ignore_errors=True)  # an entry without its executable is incomplete
         result.rename(place)
 
 
 def _clear_abandoned(held: str) -> None:
-    """Remove the scratch directories of killed builds: those whose lock is ours or free."""
+    """Remove the scratch directories of killed builds: those whose lock is free, or held by this run."""
     for scratch in root().glob(".*-*"):
         key = scratch.name[1:].rpartition("-")[0]
-        if key == held or _is_free(key):
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _is_free(name: str) -> bool:
-    with _open_lock(name) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+        with nullcontext(True) if key == held else locked_if_free(key) as free:
+            if free:
+                shutil.rmtree(scratch, ignore_errors=True)

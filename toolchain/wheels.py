@@ -4,42 +4,37 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from toolchain.errors import TestbedError
-from toolchain.recipe import Recipe, nowhere
+from toolchain import uv
+from toolchain.recipe import Recipe, not_found
+from toolchain.repository import lock, pinned_version
 from toolchain.steps import Argv, Steps
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-VENV_PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 
-
-def pinned_version(requirements: Path) -> str:
-    """Return the version of the one package that a requirements file pins."""
-    for line in requirements.read_text(encoding="utf-8").splitlines():
-        if "==" in line and not line.lstrip().startswith("#"):
-            return line.split("==")[1].split()[0]
-    raise TestbedError(f"{requirements} pins nothing: run `make lock`")
-
-
-def from_wheel(name: str, executable: str, find: Callable[[], Path | None] = nowhere) -> Recipe:
+def from_wheel(name: str, executable: str, find: Callable[[], Path | None] = not_found) -> Recipe:
     """Return the recipe of the tool that ``requirements/NAME.txt`` pins."""
-    return _recipe(name, pinned_version(_requirements(name)), executable, find)
+    return _recipe(name, pinned_version(lock(name)), executable, find)
 
 
 def from_wheels(name: str, package: str) -> Recipe:
-    """Return the recipe of a package and everything that ``requirements/NAME.txt`` pins with it."""
+    """Return the recipe of one package and all that ``requirements/NAME.txt`` pins with it, for this Python version."""
     major, minor, *_ = sys.version_info
-    return _recipe(name, f"python{major}.{minor}", package, nowhere)
+    return _recipe(name, f"python{major}.{minor}", package, not_found)
 
 
 def _recipe(name: str, version: str, file: str, find: Callable[[], Path | None]) -> Recipe:
-    requirements = _requirements(name)
+    requirements = lock(name)
 
     def build(result: Path, steps: Steps) -> None:
-        install: Argv = [VENV_PYTHON, "-m", "pip", "install", "--no-deps", "--require-hashes", "--target", result]
-        steps.run("install from PyPI", [*install, "-r", requirements])
+        options: Argv = [
+            "--python",
+            sys.executable,
+            "--no-deps",
+            "--require-hashes",
+            "--target",
+            result,
+            "-r",
+            requirements,
+        ]
+        uv.install("install from PyPI", options, steps)
 
     return Recipe(name, version, file, build, (requirements.read_text(encoding="utf-8"),), find=find)
-
-
-def _requirements(name: str) -> Path:
-    return REPOSITORY / "requirements" / f"{name}.txt"

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # not on the pa
 
 from governor.errors import GovernorError
 from toolchain.errors import TestbedError
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 from tools import generate_cli, generate_dapr, generate_openapi, generate_protos
 
 GENERATORS = (generate_cli, generate_dapr, generate_openapi, generate_protos)

@@ -6,21 +6,19 @@ construct is an error, so that no rule of a newer Dapr is lost silently.
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from governor import yamltext
 from governor.errors import GovernorError, Kind
-from testbed import daprd
+from testbed.builds.dapr import VERSION
 from toolchain import cache, golang
 
 DATA: Final = Path("src/governor/domain/dapr/data")
 
 _DAPR: Final = "github.com/dapr/dapr"
 _COMPONENTS: Final = "github.com/dapr/components-contrib"
-_DOWNLOAD_WITHIN_S: Final = 600
 
 _IGNORED: Final = frozenset({"default", "description"})
 _KEPT: Final = frozenset({"enum", "minItems", "minLength", "required", "type"})
@@ -56,15 +54,15 @@ _RULES: Final[Mapping[tuple[str, ...], Mapping[str, Any]]] = {
 
 def outputs() -> dict[Path, str]:
     """Return the data files by their paths in the repository."""
-    dapr = f"{_DAPR}@v{daprd.VERSION}"
-    source = _module(dapr)
-    components = f"{_COMPONENTS}@{_required_version(source / 'go.mod', _COMPONENTS)}"
+    source = _source(_DAPR, VERSION)
+    components = _required_version(source / "go.mod", _COMPONENTS)
+    origins = (f"{_DAPR}@v{VERSION}", f"{_COMPONENTS}@v{components}")
     return {
-        DATA / "kinds.json": _text({"origin": dapr, "schemas": _schemas(source)}),
+        DATA / "kinds.json": _text({"origin": origins[0], "schemas": _schemas(source)}),
         DATA / "components.json": _text(
             {
-                "origin": [dapr, components],
-                "sensitive": _sensitive(_module(components)),
+                "origin": list(origins),
+                "sensitive": _sensitive(_source(_COMPONENTS, components)),
                 "types": _types(source / "cmd" / "daprd" / "components"),
             }
         ),
@@ -79,24 +77,13 @@ def _fail(reason: str) -> GovernorError:
     return GovernorError(Kind.UNAVAILABLE, "generate-dapr", reason)
 
 
-def _module(module: str) -> Path:
-    """Return the directory of a Go module, downloaded if necessary."""
-    command = [str(cache.provide(golang.GO)), "mod", "download", "-json", module]
-    done = subprocess.run(
-        command, env=golang.environment(), capture_output=True, text=True, check=False, timeout=_DOWNLOAD_WITHIN_S
-    )
-    try:
-        result = json.loads(done.stdout)
-    except ValueError:
-        result = {"Error": done.stderr.strip()}
-    if "Dir" not in result:
-        raise _fail(f"cannot download the Go module {module}: {result.get('Error')}")
-    return Path(result["Dir"])
+def _source(module: str, version: str) -> Path:
+    return cache.ensure(golang.source(module, version)).parent
 
 
 def _required_version(go_mod: Path, module: str) -> str:
     found = re.search(
-        rf"^\s*(?:require\s+)?{re.escape(module)} (\S+)", go_mod.read_text(encoding="utf-8"), re.MULTILINE
+        rf"^\s*(?:require\s+)?{re.escape(module)} v(\S+)", go_mod.read_text(encoding="utf-8"), re.MULTILINE
     )
     if found is None:
         raise _fail(f"{go_mod.name} does not require {module}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from toolchain.errors import TestbedError
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 _SOURCES: Final = Path("src")
 

@@ -5,10 +5,9 @@ Versions already pinned stay unless ``pyproject.toml`` no longer allows them; de
 
 import sys
 
-from toolchain import cache
+from toolchain import cache, uv
 from toolchain.errors import TestbedError
 from toolchain.steps import Steps
-from toolchain.wheels import REPOSITORY, from_wheel
 
 _COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--no-header")
 _SOURCES = {
@@ -24,11 +23,10 @@ _SOURCES = {
 def main() -> int:
     """Compile every lock."""
     try:
-        uv = cache.provide(from_wheel("uv", "bin/uv"))
         steps = Steps("lock", cache.log_of("lock"))
         for name, sources in _SOURCES.items():
             lock = f"requirements/{name}.txt"
-            steps.run(lock, [uv, *_COMPILE, *sources, "--output-file", lock], cwd=REPOSITORY)
+            uv.run(lock, [*_COMPILE, *sources, "--output-file", lock], steps)
     except TestbedError as error:
         print(error, file=sys.stderr)
         return 1

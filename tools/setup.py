@@ -1,7 +1,7 @@
 """Prepare this working copy: the virtual environment, its locked dependencies, the project itself, real servers.
 
-Run by ``tools/bootstrap`` with the Python that makes the environment; needs only the standard library. What is
-already as it should be costs nothing: each part leaves a stamp of what it was made from.
+``tools/bootstrap`` runs it with the Python that the environment is made from; it needs only the standard library. Each
+part leaves a stamp of what it was made from and costs nothing while that is unchanged.
 """
 
 import hashlib
@@ -9,28 +9,28 @@ import sys
 from collections.abc import Callable, Iterable
 
 from testbed.recipes import provide, require_packages
-from toolchain import cache
+from toolchain import cache, golang, uv
 from toolchain.errors import TestbedError
-from toolchain.steps import Steps
-from toolchain.wheels import REPOSITORY, VENV_PYTHON
+from toolchain.repository import REPOSITORY, VENV_PYTHON, lock
+from toolchain.steps import Argv, Steps
 
 _VENV = VENV_PYTHON.parent.parent
-_LOCK = REPOSITORY / "requirements" / "dev.txt"
-_PIP = (VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check")
+_LOCK = lock("dev")
 
 
 def main(servers: list[str]) -> int:
-    """Prepare everything, then say which servers are used."""
+    """Prepare everything, then print which servers are used."""
     try:
         require_packages(servers)
         _prepare_environment()
         for name, path in provide(servers).items():
             print(f"{name}: {path}")
+        golang.delete_caches()
     except TestbedError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the next run goes on from here", file=sys.stderr)
+        print("interrupted; the next run continues from here", file=sys.stderr)
         return 130
     return 0
 
@@ -45,18 +45,20 @@ def _prepare_environment() -> None:
 
 
 def _install_dependencies(steps: Steps) -> None:
-    """From nothing, so that no package outlives its line in the lock."""
+    """Create the environment from nothing, so that no package outlives its line in the lock."""
     steps.log.unlink(missing_ok=True)
-    steps.run("create .venv", [sys.executable, "-m", "venv", "--clear", _VENV])
-    steps.run("install the locked dependencies", [*_PIP, "--require-hashes", "--requirement", _LOCK])
+    uv.run("create .venv", ["venv", "--quiet", "--clear", "--python", sys.executable, _VENV], steps)
+    options: Argv = ["--python", VENV_PYTHON, "--compile-bytecode", "--require-hashes", "--requirement", _LOCK]
+    uv.install("install the locked dependencies", options, steps)
 
 
 def _install_project(steps: Steps) -> None:
-    steps.run("install the project", [*_PIP, "--no-deps", "--no-build-isolation", "--editable", REPOSITORY])
+    options: Argv = ["--python", VENV_PYTHON, "--no-deps", "--no-build-isolation", "--editable", REPOSITORY]
+    uv.install("install the project", options, steps)
 
 
 def _once(stamp: str, made_from: Iterable[str], make: Callable[[], None]) -> None:
-    """Make a part of the environment unless it was made from just this already."""
+    """Make a part of the environment unless it was made from exactly this already."""
     file = _VENV / stamp
     digest = _digest(made_from)
     if not file.exists() or file.read_text(encoding="utf-8") != digest:

@@ -1,6 +1,6 @@
 """Run the benchmark and print a Markdown table; progress goes to standard error.
 
-make bench-kube        (or: python -m bench.kube --quick)
+make bench-kube        (or: python -m bench.kube --quick, or --long for half an hour)
 """
 
 import argparse
@@ -26,11 +26,12 @@ from bench.kube.with_governor import UNLIMITED
 from bench.machine import machine
 from governor.kube.client import Client, Transport
 from governor.kube.config.kubeconfig import load
+from testbed.builds.kubernetes import VERSION
 from testbed.kube.control_plane import ControlPlane
-from testbed.kube.programs import VERSION
 from testbed.recipes import provide
 from toolchain import cache
-from toolchain.wheels import REPOSITORY, VENV_PYTHON, from_wheels
+from toolchain.repository import REPOSITORY, VENV_PYTHON
+from toolchain.wheels import from_wheels
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kubectl")
 CONCURRENCY: Final = 16
@@ -42,16 +43,18 @@ _OTHER_PACKAGES: Final = ("kubernetes-asyncio", "lightkube", "httpx2")
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Amount of work in one round."""
+    """Number of rounds, and the amount of work in each."""
 
-    requests: int = 1000
-    live_events: int = 1500
-    replayed_events: int = 10_000
-    objects: int = 10_000
-    clusters: int = 1000
+    rounds: int = 3
+    requests: int = 500
+    live_events: int = 750
+    replayed_events: int = 5000
+    objects: int = 5000
+    clusters: int = 500
 
 
-QUICK: Final = Sizes(requests=100, live_events=150, replayed_events=1000, objects=1000, clusters=100)
+QUICK: Final = Sizes(rounds=1, requests=100, live_events=150, replayed_events=1000, objects=1000, clusters=100)
+LONG: Final = Sizes(5, requests=1000, live_events=1500, replayed_events=10_000, objects=10_000, clusters=1000)
 
 
 def tasks(sizes: Sizes, real: Path, replayed: tuple[Path, ...]) -> dict[str, Task]:
@@ -69,7 +72,7 @@ def tasks(sizes: Sizes, real: Path, replayed: tuple[Path, ...]) -> dict[str, Tas
     }
 
 
-async def measure(rounds: int, sizes: Sizes, packages: Path, directory: Path) -> Samples:
+async def measure(sizes: Sizes, packages: Path, directory: Path) -> Samples:
     """Start and fill the servers, and run all rounds."""
     async with ControlPlane(provide(PROGRAMS), directory / "control-plane") as plane, Transport() as transport:
         cluster = Cluster(Client(transport, load(plane.kubeconfig), UNLIMITED))
@@ -78,7 +81,7 @@ async def measure(rounds: int, sizes: Sizes, packages: Path, directory: Path) ->
         recording = await cluster.record()
         print(f"A cached object has {await cluster.cached_bytes()} bytes, an event {recording.event_bytes}.")
         async with Replay(recording, directory / "clusters", 1 + sizes.clusters) as replay:
-            return await run_rounds(rounds, tasks(sizes, plane.kubeconfig, replay.kubeconfigs), cluster, packages)
+            return await run_rounds(sizes.rounds, tasks(sizes, plane.kubeconfig, replay.kubeconfigs), cluster, packages)
 
 
 async def run_rounds(rounds: int, planned: dict[str, Task], cluster: Cluster, packages: Path) -> Samples:
@@ -133,14 +136,15 @@ def environment_summary(packages: Path) -> str:
 def main() -> None:
     """Parse the options, measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that the benchmark runs")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--quick", action="store_true", help="one small round, to check that the benchmark runs")
+    amount.add_argument("--long", action="store_true", help="more and larger rounds, for figures to publish")
     options = parser.parse_args()
     packages = cache.provide(from_wheels("bench", "lightkube")).parent
-    print(environment_summary(packages), f"{options.rounds} rounds.", flush=True)
-    sizes = QUICK if options.quick else Sizes()
+    sizes = QUICK if options.quick else LONG if options.long else Sizes()
+    print(environment_summary(packages), f"{sizes.rounds} rounds.", flush=True)
     with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
-        samples = uvloop.run(measure(options.rounds, sizes, packages, Path(directory)))
+        samples = uvloop.run(measure(sizes, packages, Path(directory)))
     print("", *table(samples), sep="\n")
 
 

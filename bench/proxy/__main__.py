@@ -29,7 +29,7 @@ from bench.proxy.plugins import plugin_directories
 from bench.proxy.report import added, memory_table, processor, ratios, slowest, targets
 from bench.proxy.rounds import run_rounds
 from bench.proxy.routes import RUNTIMES, Route, Runtime, parse_peer
-from testbed.cri.containerd import VERSION
+from testbed.builds.containerd import VERSION
 
 TITLES: Final = {"fake": "a runtime that answers at once", "containerd": f"containerd {VERSION}"}
 QUICK: Final = Sizes(calls=20, lifecycles=1)

@@ -10,7 +10,7 @@ from bench.proxy.routes import PLUGIN_SETS
 from governor.wire.hooks.points import Hook
 from testbed.cri.peers import HookPlugin
 from testbed.server import Server, short_socket
-from toolchain.wheels import REPOSITORY, VENV_PYTHON
+from toolchain.repository import REPOSITORY, VENV_PYTHON
 
 
 class PythonPlugin(Server):

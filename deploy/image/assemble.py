@@ -15,8 +15,8 @@ from deploy.image.layers import DATA, VENV, Product, environment, helm_layer, pr
 from toolchain import cache
 from toolchain.errors import TestbedError
 from toolchain.oci import LOCAL, Image, write_archive
+from toolchain.repository import VENV_PYTHON
 from toolchain.steps import Steps
-from toolchain.wheels import VENV_PYTHON
 
 _LABEL = "org.opencontainers.image"
 

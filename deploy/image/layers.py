@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from deploy.image.interpreter import PREFIX, Interpreter, is_own, put, strip_paths
-from toolchain import cache, debian, elf, oci
+from toolchain import cache, debian, elf, oci, uv
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
 from toolchain.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
 from toolchain.recipe import Recipe
+from toolchain.repository import REPOSITORY, VENV_PYTHON
 from toolchain.steps import Argv, Steps
-from toolchain.wheels import REPOSITORY, VENV_PYTHON
 
 VENV: Final = "opt/venv"
 DATA: Final = "var/lib/governor"
@@ -129,9 +129,9 @@ def compile_all(interpreter: Interpreter, root: Path, directories: Iterable[Path
 
 
 def _install(interpreter: Interpreter, site: Path, steps: Steps) -> None:
-    pip: Argv = [VENV_PYTHON, "-m", "pip", "--python", interpreter.executable, "--disable-pip-version-check", "install"]
-    locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile", "--requirement", _LOCK)
-    steps.run("install the locked packages", [*pip, *locked, "--target", site])
+    place: Argv = ["--python", interpreter.executable, "--target", site, "--link-mode", "copy"]
+    locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", _LOCK)
+    uv.install("install the locked packages", [*place, *locked], steps)
     shutil.rmtree(site / "bin", ignore_errors=True)
     notes = [file for name in _NOTES_OF_INSTALLERS for file in site.glob(f"*.dist-info/{name}")]
     sources = [file for suffix in _SOURCES_OF_OTHERS for file in site.rglob(f"*{suffix}")]

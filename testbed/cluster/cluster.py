@@ -16,7 +16,7 @@ from testbed.cluster.machine_lock import Holder, Notify
 from testbed.cri.containerd import NAMESPACE
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 LOCK_TIMEOUT_S = 600.0
 _READY_WITHIN_S = 240.0

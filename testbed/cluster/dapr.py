@@ -8,9 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from testbed.builds.dapr import SERVICES, daprd, services
 from testbed.cluster.cluster import ROLLOUT_TIMEOUT_S, Cluster, run
-from testbed.dapr_services import SERVICES, services
-from testbed.daprd import recipe as daprd
 from testbed.images import static
 from testbed.waiting import until
 from toolchain import cache

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 
+from testbed.builds.dapr import VERSION
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import NAMESPACE as DAPR_NAMESPACE
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import OrderApp, RedisInCluster
-from testbed.daprd import VERSION
-from testbed.distribution import group_of
+from testbed.distribution import CLUSTER, group_of
 from toolchain.errors import tail
 
 _TIMEOUT_S = 1200  # the turn of a run comes when another's tests have ended
@@ -86,10 +86,10 @@ async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the cluster, and allow for waiting for it; its tests are in files called ``test_cluster_*``."""
+    """Run the cluster's tests first and in the order above, and allow for waiting for the cluster."""
     for item in items:
         if "shared_cluster" in _fixtures(item):
-            assert group_of(item.nodeid) == "cluster", f"{item.nodeid} uses the cluster: call its file test_cluster_*"
+            assert group_of(item.nodeid) == CLUSTER, f"{item.nodeid} uses the cluster: move it to tests/e2e/cluster"
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
     items.sort(key=_turn)
 

@@ -1,50 +1,21 @@
-"""containerd: Debian's, or for those who ask for it a newer one built from its Go module; started privately.
+"""A private containerd: its root, state and socket lie in a directory of its own.
 
-Its root, state and socket lie in the directory of the one who starts it, so that it meets no other containerd.
+How it is built or unpacked is in ``testbed.builds.containerd``.
 """
 
 import asyncio
 from pathlib import Path
 
+from testbed.builds.containerd import CONTAINERD
 from testbed.server import Server, short_socket
-from toolchain import cache, debian
+from toolchain import cache
 from toolchain.errors import TestbedError
-from toolchain.golang import GO, download, environment
-from toolchain.recipe import Recipe
-from toolchain.steps import Argv, Steps
 
-VERSION = "2.4.2"
 PAUSE = "local.test/pause:1"
 NAMESPACE = "k8s.io"
 """Where containerd keeps what kubelet may use."""
-_MODULE = "github.com/containerd/containerd/v2"
-_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 _ANSWER_WITHIN_S = 120.0
 PLUGINS = Path("/usr/lib/cni")
-
-
-def _build(result: Path, steps: Steps) -> None:
-    go = cache.provide(GO)
-    source = result.with_name("source")
-    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", download(steps, go, _MODULE, VERSION), source])
-    flags = ["-ldflags", f"-s -w -X {_MODULE}/version.Version={VERSION}"]
-    for program in _PROGRAMS:
-        compilation: Argv = [go, "build", *flags, "-o", result / program, f"./cmd/{program}"]
-        steps.run(f"compile {program}", compilation, cwd=source, environment=environment())
-
-
-def _unpack(result: Path, steps: Steps) -> None:
-    """Debian's package itself would start a service."""
-    debian.unpack("containerd", result.parent, steps)
-    for program in _PROGRAMS:
-        (result.parent / "usr" / "bin" / program).rename(result / program)
-
-
-_PACKAGES = ("runc", "containernetworking-plugins")
-CONTAINERD = Recipe("containerd", "debian", "containerd", _unpack, inputs=_PROGRAMS, packages=_PACKAGES)
-CONTAINERD_2 = Recipe(
-    "containerd", VERSION, "containerd", _build, inputs=_PROGRAMS, packages=("ca-certificates", *_PACKAGES)
-)
 
 
 class Containerd(Server):

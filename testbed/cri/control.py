@@ -11,9 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from testbed.cri.go_peers import GO_PEERS
+from testbed.recipes import provide
 from testbed.server import Server, short_socket
-from toolchain import cache
 from toolchain.errors import TestbedError
 
 _ANSWER_WITHIN_S = 600.0
@@ -26,7 +25,7 @@ class Peer(Server):
 
     def __init__(self, program: str, directory: Path) -> None:
         super().__init__(program, directory, [])
-        self._binary = cache.provide(GO_PEERS).with_name(program)
+        self._binary = provide(["cri-client"])["cri-client"].with_name(program)
         self._control = short_socket(directory / "control")
 
     async def is_ready(self) -> bool:

@@ -6,30 +6,13 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from pathlib import Path
 
+from testbed.recipes import provide
 from testbed.waiting import until
-from toolchain import cache
 from toolchain.errors import TestbedError
-from toolchain.golang import GO, download, environment
-from toolchain.recipe import Recipe
-from toolchain.steps import Argv, Steps
 
-VERSION = "1.36.0"
-_MODULE = "sigs.k8s.io/cri-tools"
 _ANSWER_WITHIN_S = 120.0
 _CALL_WITHIN_S = 60
 """For each call of the runtime, of which crictl makes some; by itself it gives a call two seconds."""
-
-
-def _build(result: Path, steps: Steps) -> None:
-    go = cache.provide(GO)
-    source = result.with_name("source")
-    steps.run("copy the module", ["cp", "-r", "--no-preserve=mode", download(steps, go, _MODULE, VERSION), source])
-    flags = ["-ldflags", f"-s -w -X {_MODULE}/pkg/version.Version={VERSION}"]
-    compilation: Argv = [go, "build", *flags, "-o", result / "crictl", "./cmd/crictl"]
-    steps.run("compile", compilation, cwd=source, environment=environment())
-
-
-CRICTL = Recipe("crictl", VERSION, "crictl", _build, packages=("ca-certificates",))
 
 
 class Crictl:
@@ -72,7 +55,7 @@ class Crictl:
         endpoint = f"unix://{self._socket}"
         endpoints = [f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}"]
         options = ["--config=/dev/null", f"--timeout={_CALL_WITHIN_S}s", *endpoints]
-        binary = str(cache.provide(CRICTL))
+        binary = str(provide(["crictl"])["crictl"])
         return await asyncio.create_subprocess_exec(
             binary, *options, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={}
         )

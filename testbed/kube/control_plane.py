@@ -1,7 +1,6 @@
 """A Kubernetes control plane on loopback: etcd, kube-apiserver, and optionally controller manager and scheduler.
 
-Objects survive a restart of the servers, but not of the machine: etcd does not sync to disk. Nodes are in
-``fake_nodes``.
+Objects survive a restart of the servers, but not of the machine: etcd does not sync to disk.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from testbed.cluster.workloads import Manifest, apply, manifest
 from testbed.server import free_ports
 from testbed.waiting import until
 from toolchain.oci import LOCAL
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "governor-server"
 NAME = "governor-server"
@@ -188,4 +188,6 @@ async def follow(installation: Installation, notes: str) -> str:
     environment = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(installation.cluster.kubeconfig)}
     async with forwarded(installation, forward) as port:
         script = "\n".join(line for line in lines if line != forward).replace(f"localhost:{PORT}", f"localhost:{port}")
-        return await run(["env", f"--chdir={installation.home}", "sh", "-euc", script], environment=environment)
+        return await run(
+            ["env", f"--chdir={installation.home}", "sh", "-euc", f"exec 2>&1\n{script}"], environment=environment
+        )

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr, sidecar
 from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, apply, sidecar_image, state_store
-from testbed.daprd import VERSION, VERSION_1_16
 from testbed.waiting import until
 
 WITHOUT_RELOAD = {"dapr.io/sidecar-image": f"local.test/daprd:{VERSION_1_16}"}

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from testbed.builds.containerd import VERSION as CONTAINERD_VERSION
+from testbed.builds.dapr import VERSION
 from testbed.cluster import machine_lock
 from testbed.cluster.cleanup import sweep
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.snapshot import Snapshot, namespaces, namespaces_in_use, take_snapshot
-from testbed.cri.containerd import VERSION as CONTAINERD_VERSION
-from testbed.daprd import VERSION
 from testbed.waiting import until
 from toolchain import cache
 from toolchain.errors import tail
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 WITHIN_S = 240.0
 CLEAN_WITHIN_S = 120.0

@@ -2,9 +2,9 @@
 
 import pytest
 
+from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.workloads import OrderApp, RedisInCluster, apply, sidecar_image, state_store
-from testbed.daprd import VERSION, VERSION_1_16
 from testbed.waiting import until
 
 OLD, NEW = (f"local.test/daprd:{version}" for version in (VERSION_1_16, VERSION))

@@ -14,8 +14,8 @@ import pytest_asyncio
 from demo.programs import answers
 from governor import __version__
 from testbed import images
+from testbed.builds.dapr import VERSION
 from testbed.cri.containers import PrivateContainerd, volume
-from testbed.daprd import VERSION
 from testbed.linux.cgroups import HIERARCHIES
 from testbed.recipes import provide
 from testbed.redis import RedisError, execute

@@ -18,7 +18,7 @@ from testbed import images
 from testbed.cri.containers import PrivateContainerd
 from toolchain import cache
 from toolchain.oci import Archive, read_archive
-from toolchain.wheels import REPOSITORY, VENV_PYTHON
+from toolchain.repository import REPOSITORY, VENV_PYTHON
 
 DEBIAN = Path("/usr/bin/python3")
 OWN = (".pyenv/versions", ".local/share/uv/python")

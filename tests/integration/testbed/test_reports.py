@@ -6,19 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 FAILING = """
 async def test_fails(redis_server):
     assert await redis_server.execute("PING") == "something else"
-"""
-
-FAILING_WITH_A_SHARED_SERVER = """
-async def test_passes(control_plane):
-    pass
-
-async def test_fails(control_plane):
-    assert (await control_plane.ask("GET", "/version"))["major"] == "something else"
 """
 
 MISSING = """
@@ -29,7 +21,7 @@ from toolchain.recipe import Recipe
 def build(result, steps):
     steps.run("compile", ["false"])
 
-recipes.RECIPES["redis"] = Recipe("redis", "0", "redis-server", build)
+recipes.SERVERS["redis"] = recipes.Server(Recipe("redis", "0", "redis-server", build), "redis-server")
 
 async def test_asks_for_a_server_that_cannot_be_built(redis_server):
     pass
@@ -52,13 +44,6 @@ def test_a_failing_test_shows_the_end_of_its_servers_logs(tmp_path: Path) -> Non
     assert "1 failed" in printed
     assert "end of" in printed
     assert "Ready to accept connections" in printed
-
-
-def test_a_failing_test_shows_the_logs_of_servers_that_it_shares(tmp_path: Path) -> None:
-    printed = outcome_of(FAILING_WITH_A_SHARED_SERVER, tmp_path)
-    assert "1 failed, 1 passed" in printed
-    assert "etcd.log" in printed
-    assert "kube-apiserver.log" in printed
 
 
 def test_a_missing_server_is_an_error_and_never_a_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

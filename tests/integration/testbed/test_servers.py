@@ -12,7 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from testbed import server
-from testbed.daprd import VERSION, VERSION_1_16, Daprd, Sidecar
+from testbed.builds.dapr import VERSION, VERSION_1_16
+from testbed.daprd import Daprd, Sidecar
 from testbed.pytest_plugin import StartDaprd, StartRedis, StartServer
 from testbed.recipes import provide
 from testbed.redis import Redis, RedisError

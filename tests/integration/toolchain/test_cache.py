@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from testbed import recipes, redis
-from testbed.daprd import DAPRD, VERSION, VERSION_1_16
+from testbed.builds.dapr import VERSION, VERSION_1_16, daprd
 from toolchain import cache, debian, golang
 from toolchain.errors import StepError, TestbedError
 from toolchain.recipe import Recipe
+from toolchain.repository import REPOSITORY
 from toolchain.steps import Steps
-from toolchain.wheels import REPOSITORY
 
 BUILDER = """
 import sys
@@ -151,23 +151,23 @@ def test_a_changed_recipe_has_another_cache_entry() -> None:
 def test_a_daprd_of_the_version_on_the_path_is_used(
     name: str, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    daprd = put_executable(tmp_path / "bin", "daprd", version)
-    monkeypatch.setenv("PATH", str(daprd.parent), prepend=os.pathsep)
-    assert recipes.provide([name]) == {name: daprd}
+    found = put_executable(tmp_path / "bin", "daprd", version)
+    monkeypatch.setenv("PATH", str(found.parent), prepend=os.pathsep)
+    assert recipes.provide([name]) == {name: found}
 
 
 def test_a_daprd_of_the_version_in_daprs_own_directory_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = put_executable(tmp_path / "bin", "daprd", "1.17.0")
-    daprd = put_executable(tmp_path / ".dapr" / "bin", "daprd", VERSION)
+    found = put_executable(tmp_path / ".dapr" / "bin", "daprd", VERSION)
     monkeypatch.setenv("PATH", str(other.parent), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert DAPRD.find() == daprd
+    assert daprd(VERSION).find() == found
 
 
 def test_a_daprd_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(put_executable(tmp_path / "bin", "daprd", "1.17.0").parent), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert DAPRD.find() is None
+    assert daprd(VERSION).find() is None
 
 
 @pytest.mark.parametrize(("version", "fits"), [("5.0.14", False), ("6.0.0", True), ("7.0.15", True), ("10.1", True)])

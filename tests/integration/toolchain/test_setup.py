@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.daprd import VERSION
-from toolchain.wheels import REPOSITORY, pinned_version
+from testbed.builds.dapr import VERSION
+from toolchain.repository import REPOSITORY, pinned_version
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 COMPILATION = f"daprd {VERSION}: compile"
@@ -100,13 +100,14 @@ def build_hello(go: Path, copy: Copy) -> str:
 def test_set_up_from_nothing_until_daprd_is_compiled(copy: Copy) -> None:
     printed = interrupt_at(COMPILATION, copy, "make", "servers")
     assert COMPILATION in printed, printed
-    assert "interrupted; the next run goes on from here" in printed
+    assert "interrupted; the next run continues from here" in printed
 
     python = copy.directory / ".venv" / "bin" / "python"
-    assert "No broken requirements" in copy.printed(python, "-m", "pip", "check")
+    (uv,) = copy.cache.glob("uv-*/bin/uv")
+    assert "are compatible" in copy.run(uv, "pip", "check", "--python", python).stderr
     imported = copy.printed(python, "-c", "import governor; print(governor.__file__)").strip()
     assert Path(imported).is_relative_to(copy.directory / "src")
-    present = installed(copy.printed(python, "-m", "pip", "freeze", "--all"))
+    present = installed(copy.printed(uv, "pip", "freeze", "--python", python))
     assert present >= locked(copy.directory / "requirements" / "dev.txt")
 
     (go,) = copy.cache.glob("go-*/go/bin/go")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 
 def test_recipes_need_only_the_standard_library() -> None:

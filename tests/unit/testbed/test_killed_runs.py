@@ -14,7 +14,7 @@ from pathlib import Path
 from testbed.cri.containerd import NAMESPACE
 from testbed.linux.cgroups import HIERARCHIES
 from testbed.waiting import until
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 LEAVING = """
 import signal, subprocess

@@ -10,8 +10,8 @@ import pytest
 
 from toolchain import cache
 from toolchain.recipe import Recipe
+from toolchain.repository import REPOSITORY
 from toolchain.steps import Steps
-from toolchain.wheels import REPOSITORY
 
 BUILDER = """
 import sys

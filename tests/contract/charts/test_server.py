@@ -1,6 +1,6 @@
 """The server's chart as rendered by helm, compared with committed snapshots and validated by a real API server.
 
-After an intended change, rewrite the snapshots: ``GOVERNOR_WRITE_SNAPSHOTS=1 .venv/bin/pytest -k chart_server``.
+After an intended change, rewrite the snapshots: ``GOVERNOR_WRITE_SNAPSHOTS=1 .venv/bin/pytest tests/contract/charts``.
 """
 
 import json
@@ -20,7 +20,7 @@ from governor.server.settings import Settings
 from testbed.kube.control_plane import ControlPlane
 from toolchain import cache
 from toolchain.helm import HELM
-from toolchain.wheels import REPOSITORY
+from toolchain.repository import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "governor-server"
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "governor-server"

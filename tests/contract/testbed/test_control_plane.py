@@ -13,10 +13,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from testbed.builds.kubernetes import VERSION
 from testbed.kube.control_plane import ControlPlane, Options
-from testbed.kube.fake_nodes import FakeNodes
 from testbed.kube.pki import Pair
-from testbed.kube.programs import VERSION
 from testbed.kube.webhooks import Webhook
 from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
@@ -202,28 +201,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except FileNotFoundError:
         return False
-
-
-async def test_pods_of_a_deployment_become_ready_on_fake_nodes(fake_nodes: FakeNodes) -> None:
-    name = new_name()
-    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "none"}]}}
-    spec = {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": pod}
-    deployments = "/apis/apps/v1/namespaces/default/deployments"
-    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-    await until(lambda: exists(fake_nodes.plane, f"{ACCOUNTS}/default"))
-    await fake_nodes.plane.ask("POST", deployments, manifest)
-
-    async def is_ready() -> bool:
-        deployment = await fake_nodes.plane.ask("GET", f"{deployments}/{name}")
-        return bool(deployment["status"].get("readyReplicas") == 3)
-
-    await until(is_ready)
-    pods = await fake_nodes.plane.ask("GET", f"/api/v1/namespaces/default/pods?labelSelector=app={name}")
-    assert {pod["spec"]["nodeName"] for pod in pods["items"]} <= set(fake_nodes.names)
-
-
-async def exists(plane: ControlPlane, path: str) -> bool:
-    return (await answer(plane, path, plane.admin))[0] == 200
 
 
 async def test_a_webhook_denies_what_its_function_denies(control_plane: ControlPlane) -> None:
