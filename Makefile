@@ -30,8 +30,8 @@ check: environment check-generated ## Check style, types, import layers and gene
 	$(PYTHON_VENV) -m mypy
 	.venv/bin/lint-imports
 
-soak: servers ## Run the long tests
-	$(PYTHON_VENV) -m pytest -m soak
+soak: servers ## Run the long tests, and all properties with many random examples
+	$(PYTHON_VENV) -m pytest -m "soak or hypothesis" --hypothesis-profile=soak
 
 bench-change: demo-servers ## Measure the time from an accepted change to its proof
 	$(PYTHON_VENV) -m bench.change

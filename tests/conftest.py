@@ -1,4 +1,4 @@
-"""Shared by all tests: the test bed's fixtures, that no example is timed, that programs hear of interrupts."""
+"""Shared by all tests: fixtures of the test bed, the number of examples of a property, and how SIGINT is handled."""
 
 import signal
 
@@ -12,9 +12,11 @@ pytest_plugins = [
     "testbed.cri.fixtures",
 ]
 
-# How long an example takes says more about what else the machine does than about what is tested.
-settings.register_profile("governor", deadline=None)
-settings.load_profile("governor")
+# Without a deadline: the time of an example depends on the load of the machine. `make test` uses the same examples in
+# each run, so a failure on one machine is a failure on every machine; `make soak` searches with new ones.
+settings.register_profile("test", max_examples=40, derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("soak", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("test")
 
-# A shell lets what it runs in the background ignore interrupts, and all programs that tests start would inherit that.
+# A shell makes its background jobs ignore SIGINT, and every program that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

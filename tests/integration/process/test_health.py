@@ -200,7 +200,7 @@ async def test_a_request_that_is_too_large_is_rejected_before_its_end(start: byt
         assert (await served.get("/healthz"))[0] == 200
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200), prefix=st.sampled_from([b"", b"GET ", b"GET /healthz HTTP/1.1\r\n"]))
 def test_no_input_stops_the_server(data: bytes, prefix: bytes) -> None:
     async def scenario() -> None:

@@ -27,7 +27,7 @@ from governor.errors import Detail, GovernorError, Kind
 from governor.values.secret import Sealed
 from governor.values.trees import Tree
 from governor.yamltext import load
-from tests.unit.values.strategies import thorough, trees
+from tests.unit.values.strategies import trees
 
 MANIFEST = {"kind": "Component", "metadata": {"name": "store"}}
 RUNTIME = {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": "r1"}, "spec": {"platform": "local"}}
@@ -340,7 +340,6 @@ def replaced(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
     return {**tree, path[0]: replaced(tree.get(path[0], {}), path[1:], value)}
 
 
-@thorough
 @given(st.sampled_from([PROFILE, RUNTIME]), places, trees)
 def test_any_tree_is_read_or_rejected_with_a_reason(base: Tree, place: Any, value: Tree) -> None:
     tree = replaced(base, place, value)

@@ -14,7 +14,6 @@ from governor.domain.layering import REMOVE, Conflict, Folded, Layer, fold
 from governor.values.paths import Item, Path, render
 from governor.values.secret import Sealed
 from governor.values.trees import leaf_at, named_items, same
-from tests.unit.values.strategies import brief, thorough
 
 NAMESPACE = "default"
 X = ResourceRef("Component", NAMESPACE, "x")
@@ -117,13 +116,11 @@ def outcome(result: Folded) -> str:
     return repr(({ref: unordered(tree) for ref, tree in result.resources.items()}, unordered(result.apply)))
 
 
-@brief
 @given(some_layers(), st.randoms(use_true_random=False))
 def test_the_order_of_the_layers_does_not_matter(layers: list[Layer], rng: Any) -> None:
     assert folded(*rng.sample(layers, len(layers))) == folded(*layers)
 
 
-@thorough
 @given(st.none() | patches, st.none() | patches, st.none() | patches, st.booleans(), st.booleans())
 def test_layers_of_one_rank_agree_only_if_their_order_does_not_matter(
     below: Any, one: Any, other: Any, one_removes: bool, other_removes: bool
@@ -143,7 +140,6 @@ def test_layers_of_one_rank_agree_only_if_their_order_does_not_matter(
             assert outcome(fold_at(0, 1)) == outcome(fold_at(1, 0)) == outcome(together)
 
 
-@brief
 @given(some_layers())
 def test_conflicts_do_not_depend_on_other_ranks(layers: list[Layer]) -> None:
     top = max(one.rank for one in layers)
@@ -152,7 +148,6 @@ def test_conflicts_do_not_depend_on_other_ranks(layers: list[Layer]) -> None:
     assert alone == {str(c) for c in folded(*layers).conflicts if set(c.profiles) <= {one.name for one in peers}}
 
 
-@thorough
 @given(patches, st.booleans())
 def test_equal_layers_do_not_conflict(patch: Any, removes: bool) -> None:
     removed = ("x",) * removes
@@ -161,7 +156,6 @@ def test_equal_layers_do_not_conflict(patch: Any, removes: bool) -> None:
     assert outcome(twice) == outcome(folded(layer("m", patch, removes=removed)))
 
 
-@brief
 @given(some_layers())
 def test_folding_does_not_modify_the_layers(layers: list[Layer]) -> None:
     before = copy.deepcopy(layers)
@@ -180,7 +174,6 @@ def without_removals(tree: Any) -> Any:
     return tree
 
 
-@thorough
 @given(patches)
 def test_a_single_layer_folds_to_its_contents_without_removals(patch: Any) -> None:
     result = folded(layer("m", patch))
@@ -200,7 +193,6 @@ def places(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from places(value, (*path, key if isinstance(tree, dict) else Item(key)))
 
 
-@brief
 @given(some_layers())
 def test_the_highest_layer_that_sets_a_field_is_its_origin(layers: list[Layer]) -> None:
     ranked = distinct_ranks(layers)
@@ -217,7 +209,6 @@ def test_the_highest_layer_that_sets_a_field_is_its_origin(layers: list[Layer]) 
                 assert (origin, same(value, expected)) == (expected_origin, True), render(path)
 
 
-@brief
 @given(some_layers())
 def test_a_field_has_an_origin_only_while_it_is_set_as_a_whole(layers: list[Layer]) -> None:
     assert_fields_are_set_once(folded(*distinct_ranks(layers)))
@@ -236,7 +227,6 @@ def manifests(one: Layer, ref: ResourceRef) -> list[Any]:
     return [each for each in one.profile.spec.resources if each["metadata"]["name"] == ref.name]
 
 
-@brief
 @given(some_layers())
 def test_the_values_of_the_highest_layer_win(layers: list[Layer]) -> None:
     ranked = distinct_ranks(layers)

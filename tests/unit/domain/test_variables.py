@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from governor.domain.variables import has_variables, substitute, unknown_variables
 from governor.values.secret import Sealed, Secret
 from governor.values.trees import same
-from tests.unit.values.strategies import sealed, secrets, texts, thorough, trees, trees_of
+from tests.unit.values.strategies import sealed, secrets, texts, trees, trees_of
 
 LABELS = {
     "region": "eu",
@@ -91,7 +91,6 @@ def test_the_reason_states_that_a_runtime_has_no_labels() -> None:
     assert problem.reason.endswith("its labels: none")
 
 
-@thorough
 @given(trees_of(texts | sealed | st.integers()))
 def test_a_tree_without_variables_passes_unchanged(tree: Any) -> None:
     assume("${runtime" not in repr(tree))
@@ -99,20 +98,17 @@ def test_a_tree_without_variables_passes_unchanged(tree: Any) -> None:
     assert same(substituted(tree), tree)
 
 
-@thorough
 @given(st.text("$", max_size=3), st.sampled_from(["{", "{runtime", "{runtime.id", "{runtime.id}", "{x}", ""]), texts)
 def test_an_escaped_text_is_unescaped(dollars: str, start: str, rest: str) -> None:
     text = dollars + start + rest
     assert substituted(text.replace("${", "$${")) == text
 
 
-@thorough
 @given(trees_of(sealed | secrets))
 def test_sealed_and_secret_leaves_are_not_substituted(tree: Any) -> None:
     assert same(substituted(tree), tree)
 
 
-@thorough
 @given(trees, st.sampled_from(["${runtime.id}", "${runtime.labels.region}"]))
 def test_keys_are_not_substituted(tree: Any, key: str) -> None:
     assume("${" not in repr(tree))

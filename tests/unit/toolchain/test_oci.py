@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchain.errors import TestbedError
@@ -43,7 +43,6 @@ def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return content.read()
 
 
-@settings(deadline=None)  # it writes files
 @given(tree=TREES, seed=st.randoms(use_true_random=False))
 def test_a_layer_does_not_depend_on_the_order_of_its_tree(tree: dict[str, Node], seed: Any) -> None:
     paths = list(tree)
@@ -55,7 +54,6 @@ def test_a_layer_does_not_depend_on_the_order_of_its_tree(tree: dict[str, Node],
         assert one.file.read_bytes() == two.file.read_bytes()
 
 
-@settings(deadline=None)  # it writes files
 @given(tree=TREES)
 def test_a_layer_contains_the_tree_and_implied_directories(tree: dict[str, Node]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -1,15 +1,10 @@
-"""Hypothesis strategies for trees, and settings that use the same examples in each run."""
+"""Hypothesis strategies for trees."""
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from governor.values.secret import Sealed, Secret
-
-# Derandomised: a failure on one machine is a failure on every machine.
-thorough = settings(max_examples=300, derandomize=True, deadline=None, print_blob=True)
-brief = settings(thorough, max_examples=100)
 
 CANARY = "hunter2-canary"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from governor.values.digest import canonical, digest
 from governor.values.secret import Sealed, Secret
 from governor.values.treediff import diff
-from tests.unit.values.strategies import thorough, trees, trees_of
+from tests.unit.values.strategies import trees, trees_of
 
 # All of these are different configurations.
 DISTINCT: list[Any] = [
@@ -61,7 +61,6 @@ def shuffled(tree: Any, rng: random.Random) -> Any:
     return Sealed("re-encrypted", tree.mac) if isinstance(tree, Sealed) else tree
 
 
-@thorough
 @given(trees, st.randoms(use_true_random=False))
 def test_neither_key_order_nor_re_encryption_changes_a_digest(tree: Any, rng: random.Random) -> None:
     assert digest(shuffled(tree, rng)) == digest(tree)
@@ -76,7 +75,6 @@ def test_different_trees_have_different_digests() -> None:
 alike = trees_of(st.sampled_from([0, 0.0, False, 1, True, Sealed("a", "mac"), Sealed("b", "mac"), "mac"]), max_leaves=4)
 
 
-@thorough
 @given(alike, alike)
 def test_digests_are_equal_exactly_when_there_is_no_difference(one: Any, other: Any) -> None:
     assert (digest(one) == digest(other)) == (not diff(one, other))

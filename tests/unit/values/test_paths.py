@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.values.paths import Item, Path, parse, render
 from governor.yamltext import path_text
-from tests.unit.values.strategies import texts, thorough, words
+from tests.unit.values.strategies import texts, words
 
 awkward = st.sampled_from(["0", "1a", "a.b", 'quo"te', "[0]", "]", "[", "{", '"}', "\\", '\\"', "\n", "ä", "a b", "$x"])
 names = texts | words | awkward
@@ -15,13 +15,11 @@ steps = names | st.builds(Item, names) | st.integers(0, 10**6)
 paths = st.lists(steps, max_size=6).map(tuple)
 
 
-@thorough
 @given(paths)
 def test_a_rendered_path_parses_to_itself(path: Path) -> None:
     assert parse(render(path)) == path
 
 
-@thorough
 @given(paths, paths)
 def test_different_paths_have_different_texts(one: Path, other: Path) -> None:
     assert (render(one) == render(other)) == (one == other)
@@ -59,7 +57,6 @@ def test_an_invalid_path_is_rejected_with_its_position(text: str) -> None:
     assert caught.value.code == "path-unreadable"
 
 
-@thorough
 @given(st.lists(names | st.integers(0, 99), max_size=5).map(tuple))
 def test_a_path_in_a_yaml_error_parses(path: tuple[str | int, ...]) -> None:
     assert parse(path_text(path)) == path

@@ -12,7 +12,7 @@ from governor.values.paths import Item, Path, parse
 from governor.values.secret import MASK, Sealed, Secret
 from governor.values.treediff import Difference, Operation, diff
 from governor.values.trees import masked
-from tests.unit.values.strategies import CANARY, scalars, secrets, thorough, trees, trees_of
+from tests.unit.values.strategies import CANARY, scalars, secrets, trees, trees_of
 
 plain_trees = trees_of(scalars)
 
@@ -49,19 +49,16 @@ def typed(tree: Any) -> str:
     return msgspec.json.encode(tree, order="sorted").decode()
 
 
-@thorough
 @given(trees)
 def test_a_tree_does_not_differ_from_itself(tree: Any) -> None:
     assert diff(tree, copy.deepcopy(tree)) == ()
 
 
-@thorough
 @given(plain_trees, plain_trees)
 def test_the_differences_turn_the_old_tree_into_the_new_one(old: Any, new: Any) -> None:
     assert typed(applied(old, diff(old, new))) == typed(new)
 
 
-@thorough
 @given(trees, trees)
 def test_a_diff_changes_neither_tree(old: Any, new: Any) -> None:
     before = copy.deepcopy((old, new))
@@ -69,7 +66,6 @@ def test_a_diff_changes_neither_tree(old: Any, new: Any) -> None:
     assert (old, new) == before
 
 
-@thorough
 @given(trees_of(scalars | secrets | st.just(Sealed(CANARY, CANARY))), trees_of(scalars | secrets))
 def test_a_difference_never_contains_a_secret(old: Any, new: Any) -> None:
     for differences in (diff(old, new), diff(new, old), diff(old, None), diff(None, new)):

@@ -8,7 +8,7 @@ from hypothesis import given
 from governor.values.paths import Item, Path
 from governor.values.secret import Sealed
 from governor.values.trees import leaf_at, map_leaves, named_items, named_path, position_path, same
-from tests.unit.values.strategies import thorough, trees
+from tests.unit.values.strategies import trees
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,6 @@ def test_a_list_is_named_if_each_item_has_a_unique_name(items: list[Any], names:
     assert (None if by_name is None else list(by_name)) == names
 
 
-@thorough
 @given(trees)
 def test_a_leaf_is_found_by_position_and_by_name(tree: Any) -> None:
     found: dict[Path, Any] = {}

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.wire import events
 from governor.wire.events import KEEPALIVE, Event, Parser, encode
-from tests.unit.values.strategies import thorough
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=6)
 data = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\r\n: "), max_size=12)
@@ -33,7 +32,6 @@ def with_plain_breaks(event: Event) -> Event:
     return Event(event.event, event.data.replace("\r\n", "\n").replace("\r", "\n"), event.id)
 
 
-@thorough
 @given(some_events, cuts, st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_encoded_events_are_parsed_in_any_chunks(sent: list[Event], places: list[int], line_end: bytes) -> None:
     text = b"".join(encode(event) + KEEPALIVE for event in sent).replace(b"\n", line_end)
@@ -41,14 +39,12 @@ def test_encoded_events_are_parsed_in_any_chunks(sent: list[Event], places: list
     assert parsed(chunks(text + b":", places)) == [with_plain_breaks(event) for event in sent]
 
 
-@thorough
 @given(some_events)
 def test_events_are_parsed_byte_by_byte(sent: list[Event]) -> None:
     text = b"".join(map(encode, sent))
     assert parsed(text[i : i + 1] for i in range(len(text))) == [with_plain_breaks(event) for event in sent]
 
 
-@thorough
 @given(st.binary(max_size=60), cuts)
 def test_garbage_yields_the_same_events_however_it_is_split(garbage: bytes, places: list[int]) -> None:
     assert parsed(chunks(garbage + b"\n:", places)) == parsed(iter([garbage + b"\n:"]))

@@ -24,7 +24,7 @@ from governor.wire import rest
 from governor.wire.credentials import sign_delivery
 from governor.wire.problems import HTTP_STATUS, Problem, error_of, problem
 from governor.wire.rest import delivery_payload
-from tests.unit.values.strategies import texts, thorough
+from tests.unit.values.strategies import texts
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,7 +42,6 @@ def test_every_kind_of_error_has_a_fitting_status() -> None:
 details = st.builds(Detail, reason=texts, file=texts, line=st.integers(0, 10**6), document=texts, path=texts)
 
 
-@thorough
 @given(st.sampled_from(Kind), texts, texts, st.lists(details, max_size=3))
 def test_an_error_survives_the_round_trip(kind: Kind, code: str, message: str, places: list[Detail]) -> None:
     sent = GovernorError(kind, code, message, places)

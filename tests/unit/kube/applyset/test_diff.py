@@ -18,7 +18,7 @@ from governor.kube.applyset.diff import (
 )
 from governor.kube.objects import Object, ObjectRef
 from governor.values.paths import parse
-from tests.unit.values.strategies import brief, scalars, trees_of
+from tests.unit.values.strategies import scalars, trees_of
 
 CANARY = "c4n4ry"
 
@@ -37,7 +37,6 @@ def test_fields_set_by_the_server_are_not_differences() -> None:
     assert [each.path for each in differences(before, after | {"spec": 1})] == ["spec"]
 
 
-@brief
 @given(st.text(), st.text())
 def test_a_changed_secret_is_a_difference_with_masked_values(old: str, new: str) -> None:
     found = differences(secret(CANARY + old, CANARY), secret(CANARY + new, CANARY + "2"))
@@ -162,14 +161,12 @@ def test_ignored_fields_get_their_live_values() -> None:
 maps = st.dictionaries(st.text(min_size=1), trees_of(scalars), max_size=4)
 
 
-@brief
 @given(maps, maps)
 def test_without_patterns_nothing_changes(desired: dict[str, Any], live: dict[str, Any]) -> None:
     assert without_fields(desired, []) == desired
     assert with_live_values(desired, live, []) == desired
 
 
-@brief
 @given(maps, maps)
 def test_covered_fields_only_get_live_values(desired: dict[str, Any], live: dict[str, Any]) -> None:
     everything = [parse('["*"]')]

@@ -25,7 +25,6 @@ from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
 from governor.kube.applyset.settings import is_name, is_namespace
 from governor.kube.objects import ApiResource, ObjectRef
-from tests.unit.values.strategies import brief
 
 names = st.one_of(
     st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,30}[a-z0-9])?", fullmatch=True),
@@ -38,7 +37,6 @@ digests = st.one_of(st.just(""), st.binary(min_size=32, max_size=32).map(lambda 
 inventories = st.lists(st.builds(Entry, refs, st.one_of(st.just(""), st.uuids().map(str)), digests)).map(by_ref)
 
 
-@brief
 @given(inventories, st.integers(min_value=1, max_value=2000))
 def test_unpack_returns_what_pack_encoded(entries: dict[ObjectRef, Entry], chunk_bytes: int) -> None:
     chunks = pack(entries, chunk_bytes)
@@ -46,13 +44,11 @@ def test_unpack_returns_what_pack_encoded(entries: dict[ObjectRef, Entry], chunk
     assert chunks
 
 
-@brief
 @given(inventories, st.integers(min_value=400, max_value=2000))
 def test_no_chunk_exceeds_the_limit(entries: dict[ObjectRef, Entry], chunk_bytes: int) -> None:
     assert max(len(chunk.encode()) for chunk in pack(entries, chunk_bytes)) <= chunk_bytes
 
 
-@brief
 @given(inventories)
 def test_equal_entries_give_equal_chunks(entries: dict[ObjectRef, Entry]) -> None:
     assert pack(dict(reversed(entries.items()))) == pack(entries)
@@ -94,7 +90,6 @@ def test_invalid_chunks_are_rejected(chunk: str) -> None:
     assert (caught.value.kind, caught.value.code) == (Kind.PRECONDITION, "inventory-damaged")
 
 
-@brief
 @given(st.recursive(st.one_of(st.none(), st.text(), st.integers()), st.lists, max_leaves=20))
 def test_arbitrary_json_is_decoded_or_rejected_as_damaged(tree: Any) -> None:
     code = ""
@@ -164,7 +159,6 @@ def test_entries_before_apply_contain_only_certain_facts(known: Entry | None, li
     assert before_apply(entries, [desired()], {REF: live}) == {OTHER: Entry(OTHER, "9", OLD), REF: intent}
 
 
-@brief
 @given(st.sampled_from(Outcome), st.sampled_from(["", "1"]))
 def test_after_apply_only_successes_have_a_digest(outcome: Outcome, uid: str) -> None:
     result = ObjectResult(REF, outcome, uid="7" if outcome in SUCCEEDED else "")
@@ -178,7 +172,6 @@ def test_a_failed_full_apply_clears_the_digest() -> None:
     assert after_apply(entries, [desired()], {REF: ObjectResult(REF, Outcome.SKIPPED)}) == entries
 
 
-@brief
 @given(st.sampled_from(PruneOutcome))
 def test_unsettled_objects_stay_in_the_inventory(outcome: PruneOutcome) -> None:
     entries = {REF: Entry(REF, "1"), OTHER: Entry(OTHER, "2")}

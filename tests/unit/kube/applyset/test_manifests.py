@@ -10,7 +10,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset.manifests import Desired, defined_kinds, expand, kinds_to_discover, validate
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import ApiResource, Object
-from tests.unit.values.strategies import brief, scalars, trees_of
+from tests.unit.values.strategies import scalars, trees_of
 
 CONFIG_MAP = ApiResource("", "v1", "ConfigMap", "configmaps", True, frozenset({"patch"}))
 NAMESPACE = ApiResource("", "v1", "Namespace", "namespaces", False, frozenset({"patch"}))
@@ -147,7 +147,6 @@ def test_digests_differ_per_manifest_and_secrets_have_none() -> None:
     assert desired[0].digest == ""
 
 
-@brief
 @given(st.lists(st.one_of(trees_of(scalars), st.just(manifest("Thing", "x.example/v1"))), max_size=3))
 def test_validation_never_fails_with_another_error(trees: list[Any]) -> None:
     located = expand(trees)

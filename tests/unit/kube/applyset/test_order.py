@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.objects import ObjectRef
-from tests.unit.values.strategies import brief
 
 ORDERED = [
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
@@ -51,7 +50,6 @@ def test_the_stage_depends_on_the_group() -> None:
     assert stage_of(ref("apiregistration.k8s.io", "APIService")) is Stage.ADMISSION
 
 
-@brief
 @given(st.lists(refs))
 def test_stages_keep_all_items_in_their_order(items: list[ObjectRef]) -> None:
     stages = group_by_stage(items, lambda each: each)

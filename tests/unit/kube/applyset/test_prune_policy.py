@@ -11,7 +11,6 @@ from governor.kube.applyset.prune_policy import Content, decide, foreign_content
 from governor.kube.applyset.results import PruneOutcome
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object, ObjectRef
-from tests.unit.values.strategies import brief
 
 SETTINGS = Settings("ours", "x.example", keep_annotations={"keep": "yes"})
 OWNER = Owner("me", "home", "inventory")
@@ -52,7 +51,6 @@ def test_only_objects_with_our_label_and_uid_are_removed(
     assert decide(Entry(REF, uid), existing, OWNER, SETTINGS).outcome is outcome
 
 
-@brief
 @given(
     st.sampled_from(["", "1", "2"]),
     st.sampled_from(["1", "2"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-from hypothesis import given, settings, target
+from hypothesis import given, target
 from hypothesis import strategies as st
 
 from governor.kube.lease.candidate import Candidate, Lease, LeaseSpec, Moment, Step, Timing
@@ -255,7 +255,6 @@ RATES = st.sampled_from([0.9, 1.0, 1.34])
 """Their ratios stay below that of lease duration and renew deadline, 15 to 10."""
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     rates=st.tuples(RATES, RATES, RATES),
     deliveries=st.lists(DELIVERIES, min_size=1, max_size=40),

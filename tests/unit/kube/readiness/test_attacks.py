@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.kube.readiness.kinds import ALWAYS_READY, RULES_BY_KIND, compute_readiness
@@ -29,7 +29,6 @@ parts = trees | st.dictionaries(st.sampled_from(FIELDS), trees | conditions, max
 KINDS = sorted({*RULES_BY_KIND, *ALWAYS_READY, ("example.dev", "Thing")})
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), parts))
 def test_arbitrary_objects_have_a_readiness(group_kind: tuple[str, str], manifest: dict[str, Any]) -> None:
     group, kind = group_kind

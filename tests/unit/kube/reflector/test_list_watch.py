@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 import structlog.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
@@ -160,7 +160,6 @@ steps: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(steps, max_size=60))
 def test_any_order_of_pages_events_disconnects_and_compactions_converges(sequence: list[Step]) -> None:
     server = Server()

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -192,7 +191,6 @@ class BreakerMachine(RuleBasedStateMachine):
 
 
 TestBreakerMachine = BreakerMachine.TestCase
-TestBreakerMachine.settings = settings(max_examples=100, deadline=None)
 
 
 async def test_open_reason_does_not_start_a_probe() -> None:

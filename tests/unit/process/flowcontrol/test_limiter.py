@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.process.clock import VirtualClock
@@ -169,7 +169,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=STEPS, per_s=st.sampled_from([0.25, 1, 8]), burst=st.integers(1, 4))
 def test_exactly_as_many_calls_pass_as_the_rate_allows_in_order(
     steps: list[tuple[str, int]], per_s: float, burst: int

@@ -144,7 +144,7 @@ class FairQueueMachine(RuleBasedStateMachine):
 
 
 TestFairQueueMachine = FairQueueMachine.TestCase
-TestFairQueueMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestFairQueueMachine.settings = settings(stateful_step_count=60)
 
 
 def test_a_key_whose_group_cannot_be_computed_is_not_queued() -> None:

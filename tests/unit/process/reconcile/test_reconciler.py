@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import structlog.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
@@ -393,7 +393,6 @@ class ChangeLog:
         return Done()
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))
 def test_no_key_is_lost_and_none_runs_twice_at_once(steps: list[tuple[object, ...]], workers: int) -> None:
     async def scenario() -> None:

@@ -157,4 +157,4 @@ class WorkqueueMachine(RuleBasedStateMachine):
 
 
 TestWorkqueueMachine = WorkqueueMachine.TestCase
-TestWorkqueueMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorkqueueMachine.settings = settings(stateful_step_count=40)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.grpc.deadlines import allowance_s, reserve_s, timeout_header, timeout_s
-from tests.unit.values.strategies import brief
 
 times = st.floats(0.001, 1000)
 
@@ -68,7 +67,6 @@ def test_the_reserve_is_at_most_half_of_the_deadline() -> None:
     assert reserve_s(None, 5) == 0
 
 
-@brief
 @given(times, times, st.lists(times, min_size=1, max_size=5), st.data())
 def test_plugins_never_use_up_the_reserve(
     deadline_s: float, wanted_s: float, timeouts_s: list[float], data: st.DataObject

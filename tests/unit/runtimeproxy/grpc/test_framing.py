@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
-from tests.unit.values.strategies import brief
 
 
 def compressed(message: bytes) -> bytes:
     return b"\1" + wrap(message)[1:]
 
 
-@brief
 @given(st.binary(max_size=64))
 def test_a_message_round_trips(message: bytes) -> None:
     assert unwrap(wrap(message)) == message
@@ -23,7 +21,6 @@ def test_a_message_round_trips(message: bytes) -> None:
     assert unwrap(compressed(gzip.compress(message)), "gzip") == message
 
 
-@brief
 @given(st.binary(max_size=64), st.sampled_from(["", "gzip", "zstd"]))
 def test_any_bytes_are_a_message_or_a_known_error(body: bytes, encoding: str) -> None:
     try:

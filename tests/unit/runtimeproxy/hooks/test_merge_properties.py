@@ -22,7 +22,6 @@ from tests.unit.runtimeproxy.hooks.strategies import (
     submessages,
     update_requests,
 )
-from tests.unit.values.strategies import brief
 
 CALLS = {
     "RunPodSandboxRequest": Call.RUN_POD_SANDBOX,
@@ -49,7 +48,6 @@ def unmerged(request: CriRequest) -> MergedRequest:
     return begin(CALLS[request.DESCRIPTOR.name], request, memory)
 
 
-@brief
 @given(requests)
 def test_a_plugin_that_echoes_its_request_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
@@ -59,7 +57,6 @@ def test_a_plugin_that_echoes_its_request_changes_nothing(request: CriRequest) -
     assert write(echoed.result()) == write(request)
 
 
-@brief
 @given(requests)
 def test_an_empty_response_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
@@ -67,7 +64,6 @@ def test_an_empty_response_changes_nothing(request: CriRequest) -> None:
     assert write(merged.add("silent", silent).result()) == write(request)
 
 
-@brief
 @given(exchanges)
 def test_a_second_plugin_with_the_same_response_changes_nothing_more(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
@@ -78,7 +74,6 @@ def test_a_second_plugin_with_the_same_response_changes_nothing_more(
     assert again.applied == after.applied
 
 
-@brief
 @given(exchanges)
 def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
@@ -96,7 +91,6 @@ def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
     assert write(forwards.result()) == write(backwards.result())
 
 
-@brief
 @given(exchanges)
 def test_conflicts_are_reported_and_resolved_by_policy(drawn: tuple[CriRequest, HookResponse, HookResponse]) -> None:
     request, one, other = drawn
@@ -115,7 +109,6 @@ def test_conflicts_are_reported_and_resolved_by_policy(drawn: tuple[CriRequest, 
         assert first.add("other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
 
 
-@brief
 @given(exchanges)
 def test_fields_of_later_versions_are_kept_whatever_plugins_change(
     drawn: tuple[CriRequest, HookResponse, HookResponse],
@@ -126,7 +119,6 @@ def test_fields_of_later_versions_are_kept_whatever_plugins_change(
     assert unknown(result) >= unknown(request) - removed_variables(request)
 
 
-@brief
 @given(requests)
 def test_decoding_and_encoding_keeps_everything(request: CriRequest) -> None:
     body = write(request)

@@ -237,7 +237,7 @@ def converse(seed: int, calls: int) -> None:
     conversation.bed.check_balanced()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), calls=st.integers(1, 30))
 def test_unchanged_messages_arrive_and_all_windows_are_restored(seed: int, calls: int) -> None:
     converse(seed, calls)

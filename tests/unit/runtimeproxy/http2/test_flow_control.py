@@ -123,7 +123,7 @@ class SenderAndReceiver(RuleBasedStateMachine):
 
 
 TestSenderAndReceiver = SenderAndReceiver.TestCase
-TestSenderAndReceiver.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSenderAndReceiver.settings = settings(stateful_step_count=50)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from governor.runtimeproxy.plugins.registration import FailurePolicy, Registrati
 from governor.runtimeproxy.plugins.registry import Registrations, reload, skips
 from governor.values.selectors import Expression, Operator
 from governor.wire.hooks.points import Hook
-from tests.unit.values.strategies import brief
 
 GOOD: dict[str, Any] = {
     "remote-endpoint": "/run/plugin.sock",
@@ -175,7 +174,6 @@ def test_d1_the_last_valid_version_of_an_invalid_file_stays_in_force(file: Any, 
     assert reload(after, contents(a=GOOD)) == good
 
 
-@brief
 @given(
     st.binary(max_size=40)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
@@ -184,7 +182,6 @@ def test_d1_no_content_stops_the_reading_of_other_files(content: bytes) -> None:
     assert list(load(a=content, good=GOOD).by_file) == ["good.json"]
 
 
-@brief
 @given(
     st.fixed_dictionaries(
         {},
