@@ -11,7 +11,6 @@ import pytest
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
-from testbed.pytest_plugin import StartControlPlane
 from tests.contract.kube.bed import FaultyApi, admin_of
 
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
@@ -21,12 +20,6 @@ NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 def api(control_plane: ControlPlane) -> ControlPlane:
     """The shared server: etcd and kube-apiserver, no controllers."""
     return control_plane
-
-
-@pytest.fixture
-def start_api(start_control_plane: StartControlPlane) -> StartControlPlane:
-    """Starts a control plane for one test, to be broken or run with controllers."""
-    return start_control_plane
 
 
 @pytest.fixture

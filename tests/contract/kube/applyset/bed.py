@@ -5,7 +5,7 @@ from typing import Any
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, PruneReport, Settings
-from governor.kube.client import Client, Request, Transport
+from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import Clock
@@ -29,8 +29,8 @@ class RecordingClient(Client):
 
     __slots__ = ("intercept", "sent")
 
-    def __init__(self, transport: Transport, access: Access) -> None:
-        super().__init__(transport, access)
+    def __init__(self, transport: Transport, access: Access, limits: Limits | None = None) -> None:
+        super().__init__(transport, access, limits or Limits())
         self.sent: list[Request] = []
         self.intercept: Callable[[Request, Callable[[Request], Awaitable[bytes]]], Awaitable[bytes]] | None = None
 

@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.entries import Entry, by_ref
+from governor.kube.applyset import inventory as inventory_module
+from governor.kube.applyset.entries import Entry, by_ref, pack
 from governor.kube.applyset.inventory import Inventory, Snapshot
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
@@ -29,6 +31,14 @@ from tests.contract.kube.applyset.bed import (
 from tests.contract.kube.bed import admin_of
 
 DIGEST = "sha256:" + "ab" * 32
+SEVERAL_CHUNKS = 30
+"""Number of entries that need several chunks of ``small_chunks``."""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit chunks to about ten entries."""
+    monkeypatch.setattr(inventory_module, "pack", partial(pack, chunk_bytes=1500))
 
 
 def inventory_in(client: Client, namespace: str) -> Inventory:
@@ -59,10 +69,11 @@ async def test_ten_thousand_objects_fit(client: Client, namespace: str) -> None:
     assert await config_maps(client, namespace) == []
 
 
+@pytest.mark.usefixtures("small_chunks")
 async def test_unchanged_chunks_are_not_written_again(api: ControlPlane, transport: Transport, namespace: str) -> None:
     client = RecordingClient(transport, admin_of(api))
     inventory = inventory_in(client, namespace)
-    entries = many(10_000)
+    entries = many(SEVERAL_CHUNKS)
     snapshot = await inventory.write(Snapshot(), entries)
     last = max(entries)
     client.sent.clear()
@@ -74,9 +85,10 @@ async def test_unchanged_chunks_are_not_written_again(api: ControlPlane, transpo
     assert client.sent == []
 
 
+@pytest.mark.usefixtures("small_chunks")
 async def test_of_two_writers_one_gets_a_conflict(client: Client, namespace: str) -> None:
     inventory = inventory_in(client, namespace)
-    for entries in (many(2), many(10_000)):
+    for entries in (many(2), many(SEVERAL_CHUNKS)):
         before = await inventory.read()
         first = await inventory.write(before, entries)
         error = await error_of(inventory.write(before, many(3, "Secret")))
@@ -114,12 +126,13 @@ async def test_concurrent_applies_lose_no_entry(client: Client, namespace: str) 
     assert conflicts
 
 
+@pytest.mark.usefixtures("small_chunks")
 async def test_chunks_of_a_crashed_writer_are_deleted_and_those_of_a_concurrent_one_kept(
     api: ControlPlane, transport: Transport, namespace: str
 ) -> None:
     client = RecordingClient(transport, admin_of(api))
     inventory = inventory_in(client, namespace)
-    snapshot = await inventory.write(Snapshot(), many(10_000))
+    snapshot = await inventory.write(Snapshot(), many(SEVERAL_CHUNKS))
 
     async def crash_before_the_head(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
         if request.method == "PUT":
@@ -128,16 +141,16 @@ async def test_chunks_of_a_crashed_writer_are_deleted_and_those_of_a_concurrent_
 
     client.intercept = crash_before_the_head
     with pytest.raises(ConnectionError):
-        await inventory.write(snapshot, many(10_000, "Secret"))
+        await inventory.write(snapshot, many(SEVERAL_CHUNKS, "Secret"))
     client.intercept = None
     assert len(await config_maps(client, namespace)) == 1 + 2 * len(snapshot.chunks)
 
     # Another writer starts from the state that the first one read.
-    second = await inventory.write(snapshot, many(10_000, "Service"))
+    second = await inventory.write(snapshot, many(SEVERAL_CHUNKS, "Service"))
     assert len(await config_maps(client, namespace)) == 1 + len(second.chunks)
     client.intercept = crash_before_the_head
     with pytest.raises(ConnectionError):
-        await inventory.write(second, many(10_000, "Pod"))
+        await inventory.write(second, many(SEVERAL_CHUNKS, "Pod"))
     client.intercept = None
     await inventory._delete_old_chunks(second)  # late: a head could still list those chunks
     assert len(await config_maps(client, namespace)) == 1 + 2 * len(second.chunks)
@@ -167,6 +180,7 @@ async def damage(client: Client, namespace: str, how: str) -> None:
     await client.replace(CONFIG_MAPS, head, manager="other-client")
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize(
     ("how", "code"),
     [
@@ -187,7 +201,7 @@ async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
     await objects.apply([config_map("a"), config_map("b")])
     inventory = inventory_in(client, namespace)
     snapshot = await inventory.read()
-    await inventory.write(snapshot, {**many(10_000), **snapshot.entries})
+    await inventory.write(snapshot, {**many(SEVERAL_CHUNKS), **snapshot.entries})
     await damage(client, namespace, how)
     client.sent.clear()
     calls: list[Awaitable[Any]] = [

@@ -6,8 +6,7 @@ from governor.errors import Kind
 from governor.kube.applyset import PruneOutcome
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, ObjectRef
-from testbed.kube.control_plane import ControlPlane, Options
-from testbed.pytest_plugin import StartControlPlane
+from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
@@ -289,35 +288,6 @@ async def test_orphaning_deletes_only_the_inventory(client: Client, namespace: s
     # The owner label makes the object owned again once it is desired again.
     assert not (await objects.apply([config_map("a")])).results[0].shared
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
-
-
-async def test_a_namespace_is_deleted_when_controllers_run(start_api: StartControlPlane, transport: Transport) -> None:
-    plane = await start_api(Options(controllers=True))
-    client = Client(transport, admin_of(plane))
-    await client.create(NAMESPACES, namespace_of("home"), manager="tests")
-    objects = make_set(client, "home", deletion_timeout_s=120)
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "s", "namespace": "inner"},
-        "spec": {"selector": {"app": "d"}, "ports": [{"port": 80}]},
-    }
-    workload = deployment("d", 2)
-    workload["metadata"]["namespace"] = "inner"
-    assert (await objects.apply([namespace_of("inner"), service, workload])).ok
-    pods = ApiResource("", "v1", "Pod", "pods", namespaced=True)
-    slices = ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
-
-    async def all_created() -> bool:
-        found = [[each async for each in client.list(kind, "inner")] for kind in (pods, slices, CONFIG_MAPS)]
-        return len(found[0]) == 2 and all(found)
-
-    await until(all_created)
-    planned = await objects.delete_all(dry_run=True)
-    assert planned.counts() == {PruneOutcome.REMOVED: 3}, planned
-    report = await objects.delete_all()
-    assert report.counts() == {PruneOutcome.REMOVED: 3}, report
-    assert not await exists(client, NAMESPACES, "inner", terminating=True)
 
 
 async def test_a_cancelled_deletion_can_be_resumed(client: Client, namespace: str) -> None:

@@ -12,12 +12,12 @@ from governor.kube.client import Client, Request, Transport, rest
 from governor.kube.client import client as client_module
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
-from testbed.kube.control_plane import ControlPlane, Options
+from testbed.kube.control_plane import ControlPlane
 from testbed.kube.webhooks import Webhook
-from testbed.pytest_plugin import StartControlPlane
 from tests.contract.kube.bed import admin_of
 
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+EVENTS = ApiResource("", "v1", "Event", "events", namespaced=True)
 SERVICES = ApiResource("", "v1", "Service", "services", namespaced=True)
 ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 DEPLOYMENTS = ApiResource("apps", "v1", "Deployment", "deployments", namespaced=True)
@@ -33,6 +33,11 @@ HOOKS = ApiResource(
 def config_map(namespace: str, name: str = "a", **data: str) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def event_of(namespace: str, name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": {"namespace": namespace}}
 
 
 def service(namespace: str, *ports: int) -> dict[str, Any]:
@@ -249,7 +254,7 @@ class TestReading:
 
     async def test_a_watch_delivers_events_until_its_timeout(self, client: Client, namespace: str) -> None:
         created = await client.create(CONFIG_MAPS, config_map(namespace, k="größe 🚢"), manager="first")
-        query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "5"}
+        query = {"watch": "1", "resourceVersion": created["metadata"]["resourceVersion"], "timeoutSeconds": "2"}
         async with aclosing(client.stream_lines(Request("GET", CONFIG_MAPS.path(namespace), query))) as lines:
             await client.apply(CONFIG_MAPS, config_map(namespace, k="new"), manager="first", force=True)
             await client.delete(CONFIG_MAPS, "a", namespace)
@@ -273,17 +278,16 @@ async def test_a_name_that_would_change_the_path_is_not_sent(client: Client, nam
 
 
 async def test_pages_and_watches_from_compacted_history_are_expired(
-    start_api: StartControlPlane, transport: Transport
+    api: ControlPlane, client: Client, namespace: str
 ) -> None:
-    plane = await start_api(Options(watch_cache=False))
-    client = Client(transport, admin_of(plane))
-    path = CONFIG_MAPS.path("default")
+    # The server has no watch cache for Events.
+    path = EVENTS.path(namespace)
     for name in ("a", "b"):
-        await client.create(CONFIG_MAPS, config_map("default", name), manager="first")
+        await client.create(EVENTS, event_of(namespace, name), manager="first")
     page = msgspec.json.decode(await client.send(Request("GET", path, {"limit": "1"})))["metadata"]
     for name in ("c", "d"):  # a watch may start just before the oldest version that remains
-        await client.create(CONFIG_MAPS, config_map("default", name), manager="first")
-    await plane.etcd.compact()
+        await client.create(EVENTS, event_of(namespace, name), manager="first")
+    await api.etcd.compact()
     error = await rejected(client.send(Request("GET", path, {"limit": "1", "continue": page["continue"]})))
     assert (error.status, error.reason, error.kind) == (410, "Expired", Kind.PRECONDITION)
     watch = {"watch": "1", "resourceVersion": page["resourceVersion"]}

@@ -1,26 +1,28 @@
 """Authentication to a real API server with every kind of credential, and credential rotation."""
 
 import json
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Request, Transport
+from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access, ClientCertificate, Impersonation, Proxy, in_cluster
 from governor.kube.config.credentials import FILE_TTL_S, MIN_RENEWAL_S
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
+from governor.process.flowcontrol.limiter import Rate
 from governor.values.secret import Secret
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import Pair, put
 from testbed.kube.pki import kubeconfig as kubeconfig_of
 from testbed.proxies.tunnels import TunnelProxy
-from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import account_of, admin_of, certificate_of
 
@@ -42,6 +44,22 @@ async def rejected(client: Client) -> GovernorError:
     with pytest.raises(GovernorError) as caught:
         await user_info(client)
     return caught.value
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def with_expiring_token(_shared_control_plane: ControlPlane) -> AsyncIterator[Client]:
+    """A client whose token is accepted now and expires while the other tests of this module run.
+
+    The server caches that it accepts a token for ten seconds.
+    """
+    plane, name = _shared_control_plane, f"expiring-{uuid.uuid4().hex[:8]}"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    await plane.ask("POST", ACCOUNTS.path("default"), account)
+    async with Transport() as transport:
+        access = account_of(plane, await plane.expiring_token("default", name, 10.0))
+        client = Client(transport, access, Limits(rate=Rate(per_s=5.0, burst=1)))
+        assert await name_of(client) == f"system:serviceaccount:default:{name}"
+        yield client
 
 
 @pytest.fixture
@@ -227,17 +245,6 @@ class TestCertificates:
         await clock.advance(FILE_TTL_S)
         assert await name_of(client) == "bob"
 
-    async def test_a_new_serving_certificate_of_the_same_authority_is_trusted(
-        self, start_api: StartControlPlane, transport: Transport
-    ) -> None:
-        plane = await start_api()
-        client = Client(transport, admin_of(plane))
-        assert await name_of(client) == "testbed-admin"
-        plane.api.serve_with(plane.authority.issue_serving())
-        await plane.api.kill()
-        await plane.api.start()
-        assert await name_of(client) == "testbed-admin"
-
     async def test_users_of_one_cluster_do_not_share_connections(self, api: ControlPlane, transport: Transport) -> None:
         certificates = {name: certificate_of(api.authority.issue(name)) for name in ("ann", "bob")}
         clients = {
@@ -288,15 +295,11 @@ class TestPlugins:
         assert await name_of(client) == "ann"
 
 
-async def test_a_token_that_expires_during_use_is_unauthenticated(
-    api: ControlPlane, transport: Transport, namespace: str, account: str
-) -> None:
-    client = Client(transport, account_of(api, await api.expiring_token(namespace, account, 20.0)))
-    await name_of(client)
-
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_token_that_expires_during_use_is_unauthenticated(with_expiring_token: Client) -> None:
     async def is_rejected() -> bool:
         try:
-            await name_of(client)
+            await name_of(with_expiring_token)
         except GovernorError as error:
             assert error.kind is Kind.UNAUTHENTICATED  # noqa: PT017 - raising is optional
             return True

@@ -10,7 +10,6 @@ from governor.kube.client import Client, Transport, discovery
 from governor.kube.objects import ApiResource
 from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
-from testbed.pytest_plugin import StartControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
 
@@ -103,36 +102,43 @@ async def is_gone(client: Client, group: str) -> bool:
     return await find_ship(client, group) is None
 
 
-@pytest.mark.parametrize("unaggregated", [False, True])
+async def default_kinds(client: Client) -> set[ApiResource]:
+    """Return the kinds of Kubernetes itself; definitions of earlier tests may be ending."""
+    found = await client.discovery.preferred_resources()
+    return {each for each in found if "." not in each.group or each.group.endswith(".k8s.io")}
+
+
 async def test_an_unavailable_aggregated_server_hides_no_other_group(
-    start_api: StartControlPlane, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, unaggregated: bool
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plane = await start_api()
-    client = Client(transport, admin_of(plane))
-    everything = set(await client.discovery.preferred_resources())
+    everything = await default_kinds(client)
+    group = f"{namespace}.example.com"
     spec = {
-        "group": "metrics.example.com",
+        "group": group,
         "version": "v1",
         "service": {"name": "missing", "namespace": "default"},
         "groupPriorityMinimum": 100,
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
     }
-    metadata = {"name": "v1.metrics.example.com"}
+    metadata = {"name": f"v1.{group}"}
     manifest = {"apiVersion": API_SERVICES.api_version, "kind": "APIService", "metadata": metadata, "spec": spec}
     await client.create(API_SERVICES, manifest, manager="tests")
-    if unaggregated:
-        monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
 
     async def is_stale() -> bool:
         client.discovery.invalidate()
-        return "metrics.example.com" in await client.discovery.stale_groups()
+        return group in await client.discovery.stale_groups()
 
-    await until(is_stale)
-    assert set(await client.discovery.preferred_resources()) == everything
-    with pytest.raises(GovernorError) as caught:
-        await client.discovery.find("metrics.example.com", "PodMetrics")
-    assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
+    try:
+        for accepted in (discovery._ACCEPT, "application/json"):
+            monkeypatch.setattr(discovery, "_ACCEPT", accepted)
+            await until(is_stale)
+            assert await default_kinds(client) == everything
+            with pytest.raises(GovernorError) as caught:
+                await client.discovery.find(group, "PodMetrics")
+            assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
+    finally:
+        await client.delete(API_SERVICES, f"v1.{group}")
 
 
 async def test_concurrent_lookups_share_one_fetch(faults: FaultyApi) -> None:

@@ -12,6 +12,7 @@ from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
+from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.values.secret import Secret
@@ -106,22 +107,19 @@ class TestLostResponses:
 
 
 class TestUnavailableServer:
-    async def test_the_circuit_opens_and_closes_again(self, faults: FaultyApi, transport: Transport) -> None:
+    async def test_the_circuit_opens_and_closes_again(self, faults: FaultyApi) -> None:
+        clock = VirtualClock()
         breaker = BreakerPolicy(failures=3, backoff=Backoff(initial_s=2.0, max_s=3.0))
-        client = Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
-        faults.unavailable = True
-        codes = [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
-        assert "circuit-open" not in codes
-        assert "circuit-open" in [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
-        faults.unavailable = False
-        await until(lambda: self._responds(client))
-
-    async def _responds(self, client: Client) -> bool:
-        try:
-            return bool(await client.send(Request("GET", "/api")))
-        except GovernorError as error:
-            assert error.kind is Kind.UNAVAILABLE  # noqa: PT017 - raising is optional
-            return False
+        async with Transport(clock) as transport:
+            client = Client(transport, faults.access, Limits(attempts=1, breaker=breaker))
+            faults.unavailable = True
+            codes = [(await rejected(client.send(Request("GET", "/api")))).code for _ in range(3)]
+            assert "circuit-open" not in codes
+            faults.unavailable = False
+            error = await rejected(client.send(Request("GET", "/api")))
+            assert (error.kind, error.code) == (Kind.UNAVAILABLE, "circuit-open")
+            await clock.advance(3.0)
+            assert await client.send(Request("GET", "/api"))
 
     async def test_a_server_that_does_not_respond_times_out(self, faults: FaultyApi) -> None:
         await faults.client.send(Request("GET", "/api"))

@@ -9,8 +9,6 @@ from governor.kube.client import Client, Transport
 from governor.kube.objects import Object
 from governor.process.supervise import EXIT_FAILED
 from testbed.kube.control_plane import ControlPlane
-from testbed.pytest_plugin import StartControlPlane
-from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.conftest import NAMESPACES
 from tests.contract.kube.lease.bed import Election, ExitedError
@@ -145,29 +143,6 @@ async def test_a_paused_process_no_longer_leads(election: Election) -> None:
     assert leader.terms[0][2] is not None, "its work was stopped"
     assert [term[0] for term in leader.terms] == [1, 2], "no other candidate could acquire it meanwhile"
     election.assert_terms_do_not_overlap()
-
-
-async def test_without_etcd_there_is_no_leader_until_it_resumes(
-    start_api: StartControlPlane, transport: Transport
-) -> None:
-    plane = await start_api()
-    async with Election(transport, admin_of(plane), "default") as election:
-        for _ in range(3):
-            election.contender().start()
-        leader = await election.wait_for_leader(within_s=PERIOD_S)
-        await election.advance(4)
-        await plane.etcd.pause()
-        await election.advance(40, settle=False)
-        assert election.leaders == []
-        assert leader.terms[0][2] is not None
-        plane.etcd.resume()
-
-        async def has_leader() -> bool:
-            await election.advance(1)
-            return bool(election.leaders)
-
-        await until(has_leader)  # the server recovers in real time
-        election.assert_terms_do_not_overlap()
 
 
 async def test_a_leader_keeps_and_restores_an_edited_lease(election: Election) -> None:

@@ -17,7 +17,7 @@ from testbed.waiting import until
 from tests.contract.kube.bed import admin_of
 
 WITHIN_S = 120.0
-TIMING = Timing(lease_duration_s=10, renew_deadline_s=8.0, retry_period_s=0.5)
+TIMING = Timing(lease_duration_s=5, renew_deadline_s=4.0, retry_period_s=0.5)
 CANDIDATE = """
 import asyncio, pathlib, sys
 from governor.process.telemetry.instruments import Registry
@@ -31,7 +31,7 @@ async def main(file, namespace):
     async with Transport() as transport:
         elector = LeaderElector(
             Client(transport, kubeconfig.load(pathlib.Path(file)), LIMITS), namespace, "leader", "child",
-            clock=SystemClock(), status=master_status_gauge(Registry()), timing=Timing(10, 8.0, 0.5),
+            clock=SystemClock(), status=master_status_gauge(Registry()), timing=Timing(5, 4.0, 0.5),
         )
 
         async def lead():

@@ -1,4 +1,4 @@
-"""Shared by tests of the reflector: a view of ConfigMaps, objects for it, and a recorder of its events."""
+"""Shared by tests of the reflector: views of ConfigMaps and Events, objects for them, a recorder of their events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,6 +18,8 @@ from governor.process.flowcontrol.limiter import Rate
 from testbed.waiting import until
 
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+EVENTS = ApiResource("", "v1", "Event", "events", namespaced=True)
+"""The API server has no watch cache for Events, so their history ends where etcd was compacted."""
 NAMESPACES = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 MANAGER = "tests"
 FAST = Backoff(initial_s=0.05, max_s=0.5)
@@ -37,6 +39,26 @@ class Data(msgspec.Struct, frozen=True, gc=False):
 
 class Box(View, frozen=True):
     data: Data = Data()
+
+
+class EventData(Data, frozen=True, gc=False):
+    size: Annotated[str, msgspec.Meta(pattern="^[0-9]*$")] = msgspec.field(name="fieldPath", default="")
+
+
+class EventBox(Box, frozen=True):
+    """A box in the form of an Event."""
+
+    data: EventData = msgspec.field(name="involvedObject", default=EventData())
+
+
+def event_box(namespace: str, name: str, size: object = 0) -> Object:
+    data = {"namespace": namespace, "fieldPath": str(size)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": data,
+    }
 
 
 def box(
@@ -80,14 +102,22 @@ class Recorder:
 
 
 class Watcher:
-    """A reflector of ConfigMaps with the recorder of its events."""
+    """A reflector of boxes with the recorder of its events."""
 
-    def __init__(self, client: Client, namespace: str, clock: Clock | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        clock: Clock | None = None,
+        *,
+        resource: ApiResource = CONFIG_MAPS,
+        **options: Any,
+    ) -> None:
         self.recorder = Recorder()
         self.reflector: Reflector[Box] = Reflector(
             client,
-            CONFIG_MAPS,
-            Box,
+            resource,
+            EventBox if resource is EVENTS else Box,
             clock=clock or SystemClock(),
             on_event=self.recorder,
             namespace=namespace,

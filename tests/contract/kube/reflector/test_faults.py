@@ -1,24 +1,19 @@
 """The reflector under faults: no event is lost or repeated, and no list is sent without need."""
 
-from itertools import count
-
 import msgspec
 import pytest
 
-from governor.kube.client import Client, Transport
-from governor.kube.reflector import reflector as reflector_module
+from governor.kube.client import Client
+from governor.kube.reflector import list_watch
 from governor.kube.reflector.reflector import IDLE_TIMEOUT_S
 from governor.process.clock import VirtualClock
 from testbed.kube.api_faults import ApiRequest
-from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.bed import FaultyApi, admin_of
+from tests.contract.kube.bed import FaultyApi
 from tests.contract.kube.reflector.bed import (
     CONFIG_MAPS,
     FAST,
     MANAGER,
-    UNLIMITED,
-    WITHIN_S,
     box,
     gather_bounded,
     until_true,
@@ -26,7 +21,8 @@ from tests.contract.kube.reflector.bed import (
 )
 
 EXPIRED = {"kind": "Status", "message": "too old resource version", "reason": "Expired", "code": 410}
-MORE_THAN_A_PAGE = 600
+PAGE_SIZE = 3
+MORE_THAN_A_PAGE = 5
 
 
 def is_list(request: ApiRequest) -> bool:
@@ -144,9 +140,9 @@ async def test_an_error_event_in_a_watch_relists_once(
 
 
 async def test_an_expired_continue_token_restarts_the_list(
-    api: ControlPlane, transport: Transport, faults: FaultyApi, namespace: str
+    faults: FaultyApi, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client(transport, admin_of(api), UNLIMITED)
+    monkeypatch.setattr(list_watch, "PAGE_SIZE", PAGE_SIZE)
     await create(client, namespace, *(f"box-{number}" for number in range(MORE_THAN_A_PAGE)))
     faults.answer(410, which=is_later_page, content=msgspec.json.encode(EXPIRED))
     async with watching(faults.client, namespace) as watcher:
@@ -172,23 +168,3 @@ async def test_watches_that_close_immediately_are_retried_with_backoff(
         await until(is_cached)
         assert watcher.reflector.reconnects >= 3
         assert watcher.reflector.last_error == ""
-
-
-async def test_a_watch_that_times_out_continues_from_the_last_bookmark(
-    faults: FaultyApi, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The server sends a bookmark shortly before timeoutSeconds.
-    monkeypatch.setattr(reflector_module, "WATCH_TIMEOUT_S", (3, 3))
-    numbers = count()
-    async with watching(faults.client, namespace) as watcher:
-
-        async def is_ahead() -> bool:
-            # A bookmark covers only writes during its watch, not those before it began.
-            await create(client, "default", f"{namespace}-elsewhere-{next(numbers)}")
-            versions = [int(request.query["resourceVersion"]) for request in faults.requests if request.is_watch]
-            return bool(versions) and versions[-1] > versions[0]
-
-        await until(is_ahead, within_s=WITHIN_S)
-        assert (faults.count(is_list), watcher.reflector.relists, watcher.reflector.delivered) == (1, 0, 0)
-        await create(client, namespace, "a")
-        await watcher.converges({"a": "0"})
