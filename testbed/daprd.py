@@ -15,8 +15,6 @@ class Sidecar:
 
     app_id: str
     resources: Path
-    app_port: int | None = None
-    namespace: str = "default"
     arguments: tuple[str, ...] = ()
 
 
@@ -32,11 +30,6 @@ class Daprd(Server):
     def url(self) -> str:
         """The URL of the HTTP API."""
         return f"http://127.0.0.1:{self.ports['http']}"
-
-    @property
-    def metrics_url(self) -> str:
-        """The URL of the metrics."""
-        return f"http://127.0.0.1:{self.ports['metrics']}/metrics"
 
     def command(self) -> list[str]:
         """Return the command line, with one port for each interface."""
@@ -56,13 +49,11 @@ class Daprd(Server):
             "metrics-listen-address": "127.0.0.1",
             "enable-mtls": "false",
         }
-        if self._sidecar.app_port is not None:
-            settings["app-port"] = self._sidecar.app_port
         return [str(self._binary), *(f"--{name}={value}" for name, value in settings.items()), *self._sidecar.arguments]
 
     def environment(self) -> dict[str, str]:
         """Add the namespace: without one, resources of the same name in two namespaces conflict."""
-        return {**super().environment(), "NAMESPACE": self._sidecar.namespace}
+        return {**super().environment(), "NAMESPACE": "default"}
 
     async def is_ready(self) -> bool:
         """Return whether the components are initialised; the application need not be up.

@@ -45,11 +45,6 @@ class Proxy(ABC):
         """The URL for clients."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a client is connected."""
-        return bool(self._open)
-
     def cut(self) -> None:
         """Reset all open connections, possibly within a message."""
         for writer in self._open:

@@ -1,4 +1,4 @@
-"""The servers that the test bed starts are real, are configured as requested, and end when stopped."""
+"""Servers of the test bed start on free ports, end with their parent, and name their log when they cannot start."""
 
 import asyncio
 import json
@@ -8,25 +8,23 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from testbed import server
 from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.daprd import Daprd, Sidecar
 from testbed.pytest_plugin import StartDaprd, StartRedis, StartServer
 from testbed.recipes import provide
-from testbed.redis import Redis, RedisError
+from testbed.redis import Redis
 from testbed.waiting import until
 from toolchain.errors import TestbedError
 
 
-def put_component(resources: Path, name: str, kind: str, namespace: str = "default", **settings: str) -> None:
+def put_component(resources: Path, name: str, kind: str, **settings: str) -> None:
     """Write a Dapr component, in the JSON that is also YAML."""
     component = {
         "apiVersion": "dapr.io/v1alpha1",
         "kind": "Component",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "type": kind,
             "version": "v1",
@@ -48,49 +46,9 @@ async def save_order(daprd: Daprd, value: str) -> int:
         return response.status
 
 
-async def components_of(daprd: Daprd) -> set[str]:
-    """Return the names of the components that the sidecar has loaded."""
-    async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
-        return {component["name"] for component in (await response.json())["components"]}
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 async def is_gone(port: int) -> bool:
-    return not accepts(port)
-
-
-async def test_redis_stores_values(redis_server: Redis) -> None:
-    assert await redis_server.execute("SET", "order", "foo") == "OK"
-    assert await redis_server.execute("GET", "order") == "foo"
-    assert await redis_server.execute("GET", "nothing") is None
-    assert await redis_server.execute("KEYS", "*") == ["order"]
-    assert await redis_server.execute("DBSIZE") == 1
-
-
-async def test_redis_rejects_a_wrong_password(redis_server: Redis) -> None:
-    redis_server.password = "wrong"
-    with pytest.raises(RedisError, match="WRONGPASS"):
-        await redis_server.execute("PING")
-
-
-async def test_two_redis_servers_share_nothing(start_redis: StartRedis) -> None:
-    one, two = await start_redis(), await start_redis()
-    await one.execute("SET", "order", "foo")
-    assert one.password != two.password
-    assert await two.execute("GET", "order") is None
-
-
-async def test_a_stopped_server_starts_again_on_its_ports(redis_server: Redis) -> None:
-    port, pid = redis_server.port, redis_server.pid
-    await redis_server.stop()
-    assert not accepts(port)
-    await redis_server.start()
-    assert (redis_server.port, await redis_server.execute("PING")) == (port, "PONG")
-    assert redis_server.pid != pid
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 async def test_a_server_whose_port_is_taken_starts_on_others(
@@ -125,21 +83,37 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(("name", "version"), [("daprd", VERSION), ("daprd-1.16", VERSION_1_16)])
-async def test_daprd_of_a_pinned_version_stores_in_redis(
+async def test_daprd_has_the_pinned_version_and_the_components_that_its_recipe_keeps(
     name: str, version: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
 ) -> None:
-    resources = tmp_path / "resources"
-    put_component(resources, "store", "state.redis", **connection(redis_server))
-    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", Sidecar("nodeapp", resources)))
-    assert await save_order(daprd, "foo") == 204
-    async with aiohttp.ClientSession(daprd.url) as session:
-        async with session.get("/v1.0/metadata") as response:
-            assert (await response.json())["runtimeVersion"] == version
-        async with session.get(daprd.metrics_url) as response:
-            assert "dapr_runtime_component_init_total" in await response.text()
-    assert await redis_server.execute("HGET", "nodeapp||order", "data") == '"foo"'
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text("{}", encoding="utf-8")
+    settings = {
+        "bindings.cron": {"schedule": "@every 1h", "direction": "input"},
+        "bindings.http": {"url": "http://127.0.0.1:1"},
+        "bindings.localstorage": {"rootPath": str(tmp_path / "files")},
+        "bindings.redis": connection(redis_server),
+        "configuration.redis": connection(redis_server),
+        "middleware.http.ratelimit": {"maxRequestsPerSecond": "10"},
+        "middleware.http.routerchecker": {"rule": "^.*$"},
+        "pubsub.in-memory": {},
+        "pubsub.redis": connection(redis_server),
+        "secretstores.local.env": {},
+        "secretstores.local.file": {"secretsFile": str(secrets)},
+        "state.in-memory": {},
+        "state.redis": connection(redis_server),
+    }
+    for kind, values in settings.items():
+        put_component(tmp_path / "resources", kind, kind, **values)
+    sidecar = Sidecar("orders", tmp_path / "resources")
+    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", sidecar))
+    async with aiohttp.ClientSession(daprd.url) as session, session.get("/v1.0/metadata") as response:
+        metadata = await response.json()
+    assert metadata["runtimeVersion"] == version
+    assert {component["name"] for component in metadata["components"]} == set(settings)
 
 
+@pytest.mark.soak
 async def test_daprd_1_16_applies_a_changed_file_only_after_a_restart(
     daprd_1_16_binary: Path,
     start_server: StartServer,
@@ -170,56 +144,3 @@ async def test_daprd_1_16_applies_a_changed_file_only_after_a_restart(
     assert await save_order(old, "bar") == 204
     assert await before.execute("HGET", "old||order", "data") == '"foo"'
     assert await after.execute("HGET", "old||order", "data") == '"bar"'
-
-
-async def test_daprd_sees_only_resources_of_its_namespace(start_daprd: StartDaprd, tmp_path: Path) -> None:
-    resources = tmp_path / "resources"
-    for namespace in ("blue", "green"):
-        put_component(resources, f"store-{namespace}", "state.in-memory", namespace)
-    daprd = await start_daprd(Sidecar("orders", resources, namespace="blue"))
-    assert await components_of(daprd) == {"store-blue"}
-
-
-async def test_daprd_calls_the_application_on_its_port(start_daprd: StartDaprd, tmp_path: Path) -> None:
-    ticks: asyncio.Queue[str] = asyncio.Queue()
-
-    async def receive(request: web.Request) -> web.Response:
-        if request.method == "POST":
-            ticks.put_nowait(request.path)
-        return web.Response()
-
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", receive)
-    async with TestServer(application) as server:
-        put_component(tmp_path / "resources", "tick", "bindings.cron", schedule="@every 1s", direction="input")
-        await start_daprd(Sidecar("orders", tmp_path / "resources", app_port=server.port))
-        async with asyncio.timeout(30):
-            assert await ticks.get() == "/tick"
-
-
-@pytest.mark.parametrize("name", ["daprd", "daprd-1.16"])
-async def test_daprd_has_the_components_that_its_recipe_keeps(
-    name: str, redis_server: Redis, start_server: StartServer, tmp_path: Path
-) -> None:
-    secrets = tmp_path / "secrets.json"
-    secrets.write_text("{}", encoding="utf-8")
-    settings = {
-        "bindings.cron": {"schedule": "@every 1h", "direction": "input"},
-        "bindings.http": {"url": "http://127.0.0.1:1"},
-        "bindings.localstorage": {"rootPath": str(tmp_path / "files")},
-        "bindings.redis": connection(redis_server),
-        "configuration.redis": connection(redis_server),
-        "middleware.http.ratelimit": {"maxRequestsPerSecond": "10"},
-        "middleware.http.routerchecker": {"rule": "^.*$"},
-        "pubsub.in-memory": {},
-        "pubsub.redis": connection(redis_server),
-        "secretstores.local.env": {},
-        "secretstores.local.file": {"secretsFile": str(secrets)},
-        "state.in-memory": {},
-        "state.redis": connection(redis_server),
-    }
-    for kind, values in settings.items():
-        put_component(tmp_path / "resources", kind, kind, **values)
-    sidecar = Sidecar("orders", tmp_path / "resources")
-    daprd = await start_server(Daprd(provide([name])[name], tmp_path / "daprd", sidecar))
-    assert await components_of(daprd) == set(settings)
