@@ -96,20 +96,6 @@ async def test_concurrent_runs_build_once(gate: Path) -> None:
     assert gate.with_name("builds").read_text() == "built "
 
 
-async def test_a_killed_build_leaves_nothing_that_looks_finished(gate: Path) -> None:
-    killed = await start_builder(gate)
-    await read_until(killed.stderr, "wait at the gate")
-    killed.kill()
-    await killed.communicate()
-    await open_gate(gate)
-    assert not list(cache.root().glob("tiny-*"))
-    no_gate = gate.with_name("no-gate")
-    no_gate.touch()
-    following = await start_builder(no_gate)
-    assert built_by(await following.communicate()).is_file()
-    assert not list(cache.root().glob(".tiny-*"))
-
-
 async def test_an_interrupted_build_ends_its_step(gate: Path) -> None:
     builder = await start_builder(gate)
     await read_until(builder.stderr, "wait at the gate")

@@ -1,7 +1,8 @@
-"""The set-up makes a working copy ready from nothing: empty HOME, empty cache, no Go on the PATH.
+"""The set-up makes a working copy ready: empty HOME, no virtual environment, no Go on the PATH.
 
-Compiling daprd from nothing takes minutes: here the set-up is interrupted where that begins, and ``make soak`` goes
-on from there. Installing Debian packages would change this machine and is not tested.
+What downloads or compiles much is in ``make soak``: the complete lock, and all from an empty cache. Here the set-up
+has uv and its downloads, and installs only what the project's own build needs. Installing Debian packages would change
+this machine and is not tested.
 """
 
 import os
@@ -14,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from testbed.builds.dapr import VERSION
+from tests.integration.working_copy import copy_repository
+from toolchain import cache
 from toolchain.repository import REPOSITORY, pinned_version
+from toolchain.uv import UV
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-COMPILATION = f"daprd {VERSION}: compile"
+FIRST_STEP = "create an environment with pip"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,23 @@ class Copy:
     @property
     def cache(self) -> Path:
         return Path(self.environment["XDG_CACHE_HOME"], "runtime-governor")
+
+    @property
+    def lock(self) -> Path:
+        return self.directory / "requirements" / "dev.txt"
+
+    @property
+    def python(self) -> Path:
+        return self.directory / ".venv" / "bin" / "python"
+
+    def share_uv(self) -> Path:
+        """Put this machine's uv and its downloads, which are verified by their hashes, into the cache; return uv."""
+        uv = cache.ensure(UV)
+        (cache.root() / "uv-cache").mkdir(exist_ok=True)
+        self.cache.mkdir(parents=True)
+        for name in (UV.key, "uv-cache"):
+            (self.cache / name).symlink_to(cache.root() / name)
+        return uv
 
     def run(self, *argv: str | Path) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -44,16 +65,7 @@ class Copy:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    directory = tmp_path / "copy"
-    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    files = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, files):
-        if (REPOSITORY / name).is_file():  # a file deleted but not yet committed is still listed
-            target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((REPOSITORY / name).read_bytes())
-            target.chmod((REPOSITORY / name).stat().st_mode)
-    return Copy(directory, _nothing_yet(tmp_path))
+    return Copy(copy_repository(tmp_path / "copy"), _nothing_yet(tmp_path))
 
 
 def _nothing_yet(directory: Path) -> dict[str, str]:
@@ -86,37 +98,25 @@ def interrupt_at(words: str, copy: Copy, *argv: str) -> str:
     return printed
 
 
-def build_hello(go: Path, copy: Copy) -> str:
-    """Compile and run a small Go program, and return its output."""
-    source = copy.directory.with_name("hello")
-    source.mkdir()
-    (source / "main.go").write_text('package main\nimport "os"\nfunc main() { os.Stdout.WriteString("hello") }\n')
-    binary = source / "hello"
-    copy.printed(go, "build", "-o", binary, source / "main.go")
-    return copy.printed(binary)
+def test_set_up_installs_the_lock_and_the_project_once(copy: Copy) -> None:
+    uv = copy.share_uv()
+    copy.lock.write_text("".join(filter(is_of_build_system, blocks(copy.lock))))
+    copy.printed("make", "environment")
 
-
-@pytest.mark.timeout(600)
-def test_set_up_from_nothing_until_daprd_is_compiled(copy: Copy) -> None:
-    printed = interrupt_at(COMPILATION, copy, "make", "servers")
-    assert COMPILATION in printed, printed
-    assert "interrupted; the next run continues from here" in printed
-
-    python = copy.directory / ".venv" / "bin" / "python"
-    (uv,) = copy.cache.glob("uv-*/bin/uv")
-    assert "are compatible" in copy.run(uv, "pip", "check", "--python", python).stderr
-    imported = copy.printed(python, "-c", "import governor; print(governor.__file__)").strip()
+    imported = copy.printed(copy.python, "-c", "import governor; print(governor.__file__)").strip()
     assert Path(imported).is_relative_to(copy.directory / "src")
-    present = installed(copy.printed(uv, "pip", "freeze", "--python", python))
-    assert present >= locked(copy.directory / "requirements" / "dev.txt")
-
-    (go,) = copy.cache.glob("go-*/go/bin/go")
-    assert f"go{pinned_version(REPOSITORY / 'requirements' / 'go.txt')} " in copy.printed(go, "version")
-    assert build_hello(go, copy) == "hello"
-    assert not list(copy.cache.glob("*daprd-*")), "an interrupted build must leave no entry"
+    present = installed(copy.printed(uv, "pip", "freeze", "--python", copy.python))
+    assert present >= locked(copy.lock) > set()
 
     again = copy.run("make", "environment")
     assert (again.returncode, again.stderr) == (0, ""), "a second run has nothing to do"
+
+
+def test_an_interrupted_set_up_says_so_and_leaves_no_entry(copy: Copy) -> None:
+    printed = interrupt_at(FIRST_STEP, copy, "make", "environment")
+    assert FIRST_STEP in printed, printed
+    assert "interrupted; the next run continues from here" in printed
+    assert not list(copy.cache.glob("*uv-*")), "an interrupted build must leave no entry"
 
 
 @pytest.mark.soak
@@ -127,6 +127,13 @@ def test_set_up_from_nothing_to_the_end(copy: Copy) -> None:
     assert copy.printed(paths["daprd"], "--version").strip() == VERSION
     assert Path(paths["daprd"]).is_relative_to(copy.cache)
     assert "Redis server" in copy.printed(paths["redis"], "--version")
+
+    (uv,) = copy.cache.glob("uv-*/bin/uv")
+    assert "are compatible" in copy.run(uv, "pip", "check", "--python", copy.python).stderr
+    assert installed(copy.printed(uv, "pip", "freeze", "--python", copy.python)) >= locked(copy.lock)
+    (go,) = copy.cache.glob("go-*/go/bin/go")
+    assert f"go{pinned_version(REPOSITORY / 'requirements' / 'go.txt')} " in copy.printed(go, "version")
+
     again = copy.run("make", "servers")
     assert (again.returncode, again.stdout, again.stderr) == (0, first, "")
 
@@ -139,12 +146,13 @@ def test_without_a_supported_python_the_packages_to_install_are_named(copy: Copy
 
 
 def test_a_failing_set_up_step_names_itself_and_its_log(copy: Copy) -> None:
-    (copy.directory / "requirements" / "dev.txt").write_text("msgspec==0.0.0 --hash=sha256:" + "0" * 64)
+    copy.share_uv()
+    copy.lock.write_text("msgspec==0.0.0\n")  # without a hash
     result = copy.run("make", "environment")
     assert result.returncode != 0
     failure = re.search(r'step "install the locked dependencies" failed .*its log is (\S+)', result.stderr)
     assert failure is not None, result.stderr
-    assert "msgspec==0.0.0" in Path(failure[1]).read_text()
+    assert re.search("must have a hash.*msgspec==0.0.0", Path(failure[1]).read_text())
 
 
 @pytest.mark.parametrize("lock", sorted((REPOSITORY / "requirements").glob("*.txt")), ids=lambda lock: lock.name)
@@ -156,6 +164,16 @@ def test_a_lock_pins_and_hashes_everything_and_names_no_index(lock: Path) -> Non
     assert requirements
     for requirement in requirements:
         assert re.match(r"[a-z0-9.\[\]-]+==\S+( ;.*)? \\$", requirement), requirement
+
+
+def blocks(lock: Path) -> list[str]:
+    """Return the requirements of a lock, each with its hashes."""
+    return re.findall(r"^\S+==.*\n(?:    .*\n)*", lock.read_text(), re.MULTILINE)
+
+
+def is_of_build_system(requirement: str) -> bool:
+    """Return whether the project's own build needs it: hatchling, what is locked for it, and editables."""
+    return requirement.startswith(("editables==", "hatchling==")) or bool(re.search(r"# .*\bhatchling\n", requirement))
 
 
 def locked(lock: Path) -> set[str]:

@@ -70,9 +70,11 @@ async def test_a_step_that_outlives_its_killed_run_is_waited_for(gate: Path) -> 
     following = await start_builder("1", Path(os.devnull))
     await read_until(following.stderr, "waiting for another run")
     assert len(list(cache.root().glob(".tiny-1-*"))) == 1, "the step still works there"
+    assert list(cache.root().glob("tiny-*")) == [], "nothing looks finished"
     await open_gate(gate)
     printed, stderr = await following.communicate()
     assert Path(printed.decode().strip()).is_file(), stderr
+    assert list(cache.root().glob(".tiny-*")) == []
 
 
 async def test_any_next_build_removes_the_files_of_a_killed_build(gate: Path) -> None:
