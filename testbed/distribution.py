@@ -7,6 +7,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 CLUSTER = "cluster"
+IMAGE = "image"
 _API_SERVERS = 2
 _ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integration/")
 """What takes longest starts first, so that no process is left with it at the end; unit tests fill the gaps."""
@@ -15,10 +16,12 @@ _ALONE = ("tests/e2e/", "tests/integration/agent/", "tests/integration/runtimepr
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test: the machine's one cluster, one of the shared API servers, its file, or itself."""
+    """Return the group of a test: the machine's one cluster, the one image, a shared API server, its file or itself."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/e2e/cluster/"):
         return CLUSTER
+    if file.startswith("tests/integration/deploy/"):
+        return IMAGE
     if file.startswith("tests/contract/"):
         return f"api-server-{sum(file.encode()) % _API_SERVERS}"
     return nodeid if file.startswith(_ALONE) else file

@@ -1,9 +1,8 @@
-"""The assembled images run in real containers, unprivileged and with a read-only root file system."""
+"""The assembled image runs in real containers, unprivileged and with a read-only root file system."""
 
 import asyncio
 import json
 import os
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,16 +13,13 @@ import pytest_asyncio
 from demo.programs import answers
 from governor import __version__
 from testbed import images
-from testbed.builds.dapr import VERSION
 from testbed.cri.containers import PrivateContainerd, volume
 from testbed.linux.cgroups import HIERARCHIES
-from testbed.recipes import provide
-from testbed.redis import RedisError, execute
 from testbed.server import free_ports
 from testbed.waiting import until
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
-from toolchain.oci import NONROOT
+from toolchain.oci import NONROOT, Archive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PYTHON = "/opt/venv/bin/python3"
@@ -71,8 +67,8 @@ async def containers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def governor(containers: PrivateContainerd, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return await containers.import_image(images.governor(tmp_path_factory.mktemp("governor")))
+async def governor(containers: PrivateContainerd, archive: Archive) -> str:
+    return await containers.import_image(archive)
 
 
 async def test_the_image_has_the_name_of_its_version(containers: PrivateContainerd, governor: str) -> None:
@@ -115,12 +111,6 @@ async def test_the_process_is_unprivileged_and_has_what_it_needs(containers: Pri
     }
 
 
-async def test_there_is_no_shell(containers: PrivateContainerd, governor: str) -> None:
-    for shell in ("sh", "/bin/sh", "/bin/bash", "busybox"):
-        with pytest.raises(TestbedError, match=r"executable file not found|no such file"):
-            await containers.run(governor, shell, "-c", "true")
-
-
 async def test_the_server_keeps_its_data_in_the_mounted_volume(
     containers: PrivateContainerd, governor: str, tmp_path: Path
 ) -> None:
@@ -146,74 +136,12 @@ async def test_the_server_keeps_its_data_in_the_mounted_volume(
     assert tokens[0] == tokens[1]
 
 
-async def test_the_order_application_runs(containers: PrivateContainerd) -> None:
-    image = await containers.import_image(images.order_app())
-    port, dapr = free_ports(2)
-    command = (PYTHON, "-m", "demo.order_app", f"--port={port}", f"--dapr-port={dapr}")
-    async with containers.running(image, *command) as container:
-
-        async def is_ready() -> bool:
-            return await answers(f"http://127.0.0.1:{port}/healthz")
-
-        await until(is_ready)
-    assert container.returncode == 0
-
-
-async def test_redis_keeps_its_data_in_the_mounted_volume(containers: PrivateContainerd, tmp_path: Path) -> None:
-    image = await containers.import_image(images.redis())
-    (port,) = free_ports(1)
-    password = secrets.token_hex(8)
-    command = ("/usr/bin/redis-server", "--bind", "127.0.0.1", "--port", str(port), "--requirepass", password)
-    async with containers.running(image, *command, mounts={volume(tmp_path / "data"): "/data"}) as container:
-
-        async def is_ready() -> bool:
-            try:
-                return await execute(port, password, "SAVE") == "OK"
-            except (OSError, EOFError, RedisError):
-                return False
-
-        await until(is_ready)
-    assert container.returncode == 0
-    assert (tmp_path / "data" / "dump.rdb").stat().st_uid == NONROOT
-
-
-async def test_busybox_and_pause_run(containers: PrivateContainerd) -> None:
-    busybox = await containers.import_image(images.busybox())
-    assert await containers.run(busybox, "/bin/sh", "-c", "id -u; cat /etc/passwd | wc -l") == f"{NONROOT}\n2\n"
-    pause = await containers.import_image(images.pause())
-    name = f"c-{secrets.token_hex(4)}"
-    await containers.ctr("run", "--detach", "--read-only", f"--cgroup=/{containers.cgroup}/{name}", pause, name)
-    assert "RUNNING" in await containers.ctr("tasks", "ls")
-    await containers.ctr("tasks", "delete", "--force", name)
-    await containers.ctr("containers", "delete", name)
-
-
-async def test_a_static_program_runs_alone(containers: PrivateContainerd) -> None:
-    daprd = provide(["daprd"])["daprd"]
-    image = await containers.import_image(images.static("local.test/daprd:test", daprd))
-    assert await containers.run(image, "/daprd", "--version") == f"{VERSION}\n"
-
-
 async def test_a_program_with_shared_libraries_is_rejected() -> None:
     with pytest.raises(TestbedError, match="CGO_ENABLED=0"):
         images.static("local.test/nsenter:1", Path("/usr/bin/nsenter"))
 
 
-async def test_a_killed_containerd_leaves_nothing_behind(tmp_path: Path) -> None:
-    containerd = PrivateContainerd(tmp_path / "containerd")
-    async with containerd:
-        pause = await containerd.import_image(images.pause())
-        await containerd.ctr("run", "--detach", f"--cgroup=/{containerd.cgroup}/one", pause, "one")
-        assert containerd.cgroups()
-        assert processes_of(containerd)
-        await containerd.kill()
-
-    assert containerd.cgroups() == []
-    assert processes_of(containerd) == []
-    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-
-
-async def test_cgroups_of_a_killed_test_are_removed_by_the_next(tmp_path: Path) -> None:
+async def test_a_containerd_removes_what_a_killed_test_left_and_leaves_nothing_when_killed(tmp_path: Path) -> None:
     user = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
     hierarchy = HIERARCHIES / "pids" if (HIERARCHIES / "pids").exists() else HIERARCHIES
     abandoned = hierarchy / f"governor-containers-{user.pid}-0"
@@ -221,12 +149,22 @@ async def test_cgroups_of_a_killed_test_are_removed_by_the_next(tmp_path: Path) 
     (abandoned / "one").mkdir(parents=True)
     used.mkdir()
     await user.communicate(b"")  # from now on other tests may remove it too
+    containerd = PrivateContainerd(tmp_path / "containerd")
     try:
-        async with PrivateContainerd(tmp_path / "containerd"):
+        async with containerd:
             assert not abandoned.exists()
             assert used.exists()
+            pause = await containerd.import_image(images.pause())
+            await containerd.ctr("run", "--detach", f"--cgroup=/{containerd.cgroup}/one", pause, "one")
+            assert containerd.cgroups()
+            assert processes_of(containerd)
+            await containerd.kill()
     finally:
         used.rmdir()
+
+    assert containerd.cgroups() == []
+    assert processes_of(containerd) == []
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
 
 def processes_of(containerd: PrivateContainerd) -> list[str]:

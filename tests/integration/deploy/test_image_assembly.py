@@ -1,61 +1,36 @@
 """Assembling the image is reproducible, and leaves no path of the machine in it."""
 
+import filecmp
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import pytest
 
+from deploy.image.assemble import _labels, main
 from deploy.image.interpreter import inspect
-from testbed import images
-from testbed.cri.containers import PrivateContainerd
+from deploy.image.layers import Product, helm_layer, python_layer
+from tests.integration.deploy.assembly import REVISION, assemble
+from tests.integration.working_copy import copy_repository
 from toolchain import cache
-from toolchain.oci import Archive, read_archive
+from toolchain.oci import Archive, Layer, read_archive
 from toolchain.repository import REPOSITORY, VENV_PYTHON
 
 DEBIAN = Path("/usr/bin/python3")
 OWN = (".pyenv/versions", ".local/share/uv/python")
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A copy of the repository that shares only the virtual environment with the original."""
-
-    directory: Path
-
-    def assemble(self, *options: str | Path, cache_home: Path, umask: int = 0o022, **others: str) -> str:
-        """Run the command and return its output."""
-        command = [VENV_PYTHON, "-m", "deploy.image.assemble", *options]
-        downloads = {"PIP_CACHE_DIR": str(cache.root().parent / "pip")}  # verified by hash, so sharing them is safe
-        environment = {**os.environ, **downloads, "XDG_CACHE_HOME": str(cache_home), **others}
-        result = subprocess.run(
-            command, cwd=self.directory, env=environment, umask=umask, capture_output=True, text=True, check=False
-        )
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
-
-
-def copied(source: Path, directory: Path) -> Copy:
-    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (source / name).is_file():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source / name, directory / name)
-    (directory / ".venv").symlink_to(REPOSITORY / ".venv")
-    return Copy(directory)
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return images.governor(tmp_path_factory.mktemp("archive"))
+def copied(directory: Path) -> Path:
+    """Return a copy of the repository that shares only the virtual environment with the original."""
+    copy = copy_repository(directory)
+    (copy / ".venv").symlink_to(REPOSITORY / ".venv")
+    return copy
 
 
 def blob(archive: tarfile.TarFile, digest: str) -> IO[bytes]:
@@ -83,20 +58,46 @@ def _members(layer: IO[bytes]) -> list[tarfile.TarInfo]:
         return members.getmembers()
 
 
+def habits(directory: Path) -> dict[str, str]:
+    """Return the environment of a user with habits."""
+    return {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7", "TMPDIR": str(directory)}
+
+
+def test_the_bytes_do_not_depend_on_directory_umask_and_environment(archive: Archive, tmp_path: Path) -> None:
+    copy = copied(tmp_path / "elsewhere" / "copy")
+    file = tmp_path / "again.tar"
+    assemble(
+        "--revision",
+        REVISION,
+        "--output",
+        file,
+        directory=copy,
+        umask=0o077,
+        environment=habits(tmp_path / "elsewhere"),
+    )
+
+    assert read_archive(file).digest == archive.digest
+    assert filecmp.cmp(file, archive.file, shallow=False)
+    assert_no_machine_paths(file, tmp_path)
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_the_digest_does_not_depend_on_directory_cache_and_environment(tmp_path: Path) -> None:
-    """One directory uses the cache, the other none and a different environment."""
-    first = copied(REPOSITORY, tmp_path / "first")
-    second = copied(first.directory, tmp_path / "elsewhere" / "second")
-    habits = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path / "elsewhere")}
+def test_the_bytes_do_not_depend_on_the_cache(archive: Archive, tmp_path: Path) -> None:
+    """Assemble everything, the Python of the image too, from an empty cache and with other habits."""
+    file = tmp_path / "again.tar"
+    (tmp_path / "elsewhere").mkdir()
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), **habits(tmp_path / "elsewhere")}
+    assemble("--revision", REVISION, "--output", file, umask=0o077, environment=environment)
 
-    first.assemble("--output", tmp_path / "first.tar", cache_home=cache.root().parent)
-    second.assemble("--output", tmp_path / "second.tar", cache_home=tmp_path / "cache", umask=0o077, **habits)
+    assert read_archive(file).digest == archive.digest
+    assert filecmp.cmp(file, archive.file, shallow=False)
+    assert_no_machine_paths(file, tmp_path)
 
-    assert read_archive(tmp_path / "first.tar").digest == read_archive(tmp_path / "second.tar").digest
-    assert (tmp_path / "first.tar").read_bytes() == (tmp_path / "second.tar").read_bytes()
-    content = (tmp_path / "second.tar").read_bytes()
-    for place in (tmp_path, REPOSITORY, cache.root(), Path.home() / ".pyenv", inspect(VENV_PYTHON).prefix):
+
+def assert_no_machine_paths(file: Path, directory: Path) -> None:
+    content = file.read_bytes()
+    for place in (directory, REPOSITORY, cache.root(), Path.home() / ".pyenv", inspect(VENV_PYTHON).prefix):
         assert str(place) == "/usr" or str(place).encode() + b"/" not in content, place
 
 
@@ -157,7 +158,16 @@ def test_the_image_has_labels(archive: Archive) -> None:
     assert settings["Labels"]["org.opencontainers.image.title"] == "runtime-governor"
     assert settings["Labels"]["org.opencontainers.image.version"] == version
     assert settings["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
-    assert "org.opencontainers.image.revision" not in settings["Labels"]
+    assert settings["Labels"]["org.opencontainers.image.revision"] == REVISION
+
+
+def test_without_a_revision_there_is_no_such_label() -> None:
+    metadata = Message()
+    for header in ("Name", "Summary", "Version", "License-Expression"):
+        metadata[header] = "x"
+    labels = _labels(Product(Layer("product", Path(), ""), metadata), "")
+
+    assert sorted(name.rpartition(".")[2] for name in labels) == ["description", "licenses", "title", "version"]
 
 
 def test_the_containerfile_describes_the_same_image(archive: Archive) -> None:
@@ -177,7 +187,7 @@ def test_the_containerfile_describes_the_same_image(archive: Archive) -> None:
 def test_the_containerfiles_build_stage_works(tmp_path: Path) -> None:
     """Run the build stage without its base image: with Debian's Python and an empty home directory."""
     stage = (REPOSITORY / "deploy" / "image" / "Containerfile").read_text().partition("FROM scratch")[0]
-    copy = copied(REPOSITORY, tmp_path / "copy").directory
+    copy = copied(tmp_path / "copy")
     source = tmp_path / "source"
     source.mkdir()
     for line in re.findall(r"^COPY (.+) \S+$", stage, re.MULTILINE):
@@ -194,62 +204,60 @@ def test_the_containerfiles_build_stage_works(tmp_path: Path) -> None:
     assert (tmp_path / "root" / "opt/venv/bin/governor").exists()
 
 
-def test_the_root_file_system_is_that_of_the_layers(archive: Archive, tmp_path: Path) -> None:
-    copied(REPOSITORY, tmp_path / "copy").assemble("--root", tmp_path / "root", cache_home=cache.root().parent)
-
-    expected = {member.name for layer in members_of(archive.file) for member in layer}
-    assert {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")} == expected
-    command = ["chroot", str(tmp_path / "root"), "/opt/venv/bin/governor", "--version"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert printed == f"governor, version {archive.name.rpartition(':')[2]}\n"
-
-
-def test_the_revision_is_a_label(tmp_path: Path) -> None:
-    copy = copied(REPOSITORY, tmp_path / "copy")
-    copy.assemble("--revision", "a1b2c3", "--output", tmp_path / "image.tar", cache_home=cache.root().parent)
-
-    labels = config_of(tmp_path / "image.tar")["config"]["Labels"]
-    assert labels["org.opencontainers.image.revision"] == "a1b2c3"
-
-
 @pytest.mark.parametrize("command", [[], ["--output", "x", "--root", "y"]], ids=["neither", "both"])
-def test_exactly_one_output_is_required(command: list[str]) -> None:
-    argv = [sys.executable, "-m", "deploy.image.assemble", *command]
-    result = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def test_exactly_one_output_is_required(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["assemble", *command])
+    with pytest.raises(SystemExit) as failure:
+        main()
 
-    assert result.returncode == 2
-    assert "--output" in result.stderr
+    assert failure.value.code == 2
+    assert "--output" in capsys.readouterr().err
 
 
-def test_a_program_other_than_python_is_rejected_by_name(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "deploy.image.assemble", "--python", "/bin/true", "--output", str(tmp_path / "x")]
-    result = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def test_a_program_other_than_python_is_rejected_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["assemble", "--python", "/bin/true", "--output", str(tmp_path / "x")])
 
-    assert result.returncode == 1
-    assert "/bin/true is not a working Python" in result.stderr
+    assert main() == 1
+    assert "/bin/true is not a working Python" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 
 def pythons() -> list[Any]:
     """Return Debian's Python, which is linked statically, and in soak runs those of this user."""
-    own = [python for place in OWN for python in Path.home().glob(f"{place}/*/bin/python3.1[1-9]")]
-    executables = {inspect(python).executable for python in own if not python.is_symlink()}
-    others = executables - {inspect(VENV_PYTHON).executable, inspect(DEBIAN).executable}
+    own = {python.resolve() for place in OWN for python in Path.home().glob(f"{place}/*/bin/python3.1[1-9]")}
+    others = own - {VENV_PYTHON.resolve(), DEBIAN.resolve()}
     return [DEBIAN, *(pytest.param(python, marks=pytest.mark.soak) for python in sorted(others))]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("python", pythons(), ids=str)
-async def test_any_python_can_be_in_the_image(python: Path, tmp_path: Path) -> None:
-    copy = copied(REPOSITORY, tmp_path / "copy")
-    copy.assemble("--python", python, "--output", tmp_path / "image.tar", cache_home=cache.root().parent)
-    archive = read_archive(tmp_path / "image.tar")
+def test_a_root_file_system_of_any_python_is_that_of_the_layers_and_runs(
+    python: Path, archive: Archive, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    assemble("--python", python, "--root", root)
 
-    async with PrivateContainerd(tmp_path / "containerd") as containerd:
-        image = await containerd.import_image(archive)
-        version = await containerd.run(image, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
-        assert version.strip() == inspect(python).build
-        printed = await containerd.run(image, "/opt/venv/bin/governor", "--version")
-        assert printed == f"governor, version {archive.name.rpartition(':')[2]}\n"
-        imports = "import governor.server.main, governor.agent.main, ssl, sqlite3, uvloop; print('all')"
-        assert await containerd.run(image, "/opt/venv/bin/python3", "-c", imports) == "all\n"
+    layers = (python_layer(inspect(python)), helm_layer())
+    product = [member.name for member in members_of(archive.file)[-1]]
+    expected = {without_version(name) for name in (*product, *(name for layer in layers for name in names_in(layer)))}
+    assert {without_version(str(path.relative_to(root))) for path in root.rglob("*")} == expected
+
+    def printed(*command: str) -> str:
+        return subprocess.run(["chroot", root, *command], capture_output=True, text=True, check=True).stdout
+
+    assert printed("/opt/venv/bin/governor", "--version") == f"governor, version {archive.name.rpartition(':')[2]}\n"
+    check = "import sys, governor.server.main, governor.agent.main, ssl, sqlite3, uvloop; print(sys.version)"
+    assert printed("/opt/venv/bin/python3", "-c", check).strip() == inspect(python).build
+
+
+def names_in(layer: Layer) -> list[str]:
+    with layer.file.open("rb") as content:
+        return [member.name for member in _members(content)]
+
+
+def without_version(name: str) -> str:
+    """Return a path without the version of Python, which the parts of another image may not share."""
+    return re.sub(r"python-?3\.?\d+", "python", name)
