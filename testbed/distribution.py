@@ -11,7 +11,12 @@ IMAGE = "image"
 _API_SERVERS = 2
 _ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integration/")
 """What takes longest starts first, so that no process is left with it at the end; unit tests fill the gaps."""
-_ALONE = ("tests/e2e/", "tests/integration/agent/", "tests/integration/runtimeproxy/")
+_ALONE = (
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_kill.py",
+    "tests/integration/agent/",
+    "tests/integration/runtimeproxy/",
+)
 """Each test here starts servers of its own."""
 
 

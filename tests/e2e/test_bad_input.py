@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from demo import documents
 from demo.programs import GovernorServer
+from governor.cli.main import run
 from governor.client import Client
 from governor.wire.rest import ChangeRequest
 
@@ -125,17 +126,22 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gove
         yield server
 
 
-async def run(server: GovernorServer, *arguments: str) -> tuple[int, str, str]:
-    """Run a ``governor`` command; return exit code, output and errors."""
+async def apply(server: GovernorServer, path: Path) -> int:
+    """Run ``governor apply`` within this process, and return its exit code."""
+    access = (f"--server={server.url}", f"--token-file={server.admin_token_file}")
+    return await asyncio.to_thread(run, [*access, "apply", "-f", str(path)])
+
+
+async def apply_as_program(server: GovernorServer, path: Path) -> tuple[int, str]:
+    """Run ``governor apply`` as its own process; return the exit code and the error output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "governor.cli.main"),
-        *(f"--server={server.url}", f"--token-file={server.admin_token_file}"),
-        *arguments,
+        *(f"--server={server.url}", f"--token-file={server.admin_token_file}", "apply", "-f", str(path)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, error = await process.communicate()
-    return process.returncode or 0, out.decode(), error.decode()
+    _, error = await process.communicate()
+    return process.returncode or 0, error.decode()
 
 
 async def state(api: Client) -> tuple[object, ...]:
@@ -145,16 +151,17 @@ async def state(api: Client) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_bad_input_is_rejected_with_its_location_and_changes_nothing(
-    server: GovernorServer, tmp_path: Path, name: str
+    server: GovernorServer, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = CASES[name]
     file = tmp_path / f"{name}.yaml"
     file.write_text(case.text)
     async with server.client() as api:
         before = await state(api)
-        code, _, error = await run(server, "apply", "-f", str(file))
+        code = await apply(server, file)
         after = await state(api)
 
+    error = capsys.readouterr().err
     location = f"{file}:{case.line}" if case.line else str(file)
     assert (code, location in error) == (case.exit_code, True), error
     assert [word for word in case.says if word not in error] == [], error
@@ -167,16 +174,19 @@ async def test_one_bad_file_rejects_the_whole_change(server: GovernorServer, tmp
     (tmp_path / "bad.yaml").write_text(CASES["unknown-field"].text)
     async with server.client() as api:
         before = await state(api)
-        code, _, error = await run(server, "apply", "-f", str(tmp_path))
+        code, error = await apply_as_program(server, tmp_path)
 
         assert code == 3
         assert "bad.yaml:13" in error
         assert before == await state(api)
 
 
-async def test_every_problem_of_a_change_is_reported_at_once(server: GovernorServer, tmp_path: Path) -> None:
+async def test_every_problem_of_a_change_is_reported_at_once(
+    server: GovernorServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("unknown-field", "wrong-type", "wrong-type-in-resource"):
         (tmp_path / f"{name}.yaml").write_text(CASES[name].text.replace("name: bad", f"name: {name}"))
-    _, _, error = await run(server, "apply", "-f", str(tmp_path))
+    await apply(server, tmp_path)
+    error = capsys.readouterr().err
 
     assert [place for place in ("field.yaml:13", "wrong-type.yaml:5", "resource.yaml:13") if place not in error] == []
