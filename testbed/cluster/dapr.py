@@ -3,6 +3,7 @@
 Addresses are Dapr's defaults: a sidecar's API listens on its pod's loopback only.
 """
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -25,11 +26,14 @@ _WORKLOADS = (
     "deployment/dapr-sidecar-injector",
     "statefulset/dapr-placement-server",
 )
+_PROBED = ("dapr_operator", "dapr_sentry", "dapr_sidecar_injector", "dapr_placement")
 _VALUES = {
     "global.registry": LOCAL,
     "global.imagePullPolicy": "IfNotPresent",
     "global.scheduler.enabled": "false",
     "dapr_placement.cluster.forceInMemoryLog": "true",
+    **{f"{name}.readinessProbe.initialDelaySeconds": "0" for name in _PROBED},
+    **{f"{name}.readinessProbe.periodSeconds": "1" for name in _PROBED},
 }
 
 
@@ -67,8 +71,7 @@ class Dapr:
         await until(lambda: self._injects(version), within_s=ROLLOUT_TIMEOUT_S)
 
     async def _install(self, version: str, *, is_first: bool) -> None:
-        for image in images(version):
-            await self.cluster.import_image(image)
+        await asyncio.gather(*map(self.cluster.import_image, images(version)))
         directory = cache.provide(services(version)).parent / "chart"
         # helm does not upgrade a chart's CRDs.
         files = (f"--filename={directory / 'crds'}", "--filename=-")

@@ -17,7 +17,6 @@ from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import NAMESPACE as DAPR_NAMESPACE
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.shared import SharedCluster
-from testbed.cluster.workloads import OrderApp, RedisInCluster
 from testbed.distribution import CLUSTER, group_of
 from toolchain.errors import tail
 
@@ -71,18 +70,6 @@ async def cluster_namespace(request: pytest.FixtureRequest, cluster: Cluster) ->
     await cluster.kubectl("create", "namespace", name)
     yield name
     await cluster.kubectl("delete", "namespace", name, "--wait=false")
-
-
-@pytest.fixture
-async def redis_in_cluster(cluster: Cluster, cluster_namespace: str) -> RedisInCluster:
-    """Yield a Redis in the test's namespace."""
-    return await RedisInCluster(cluster, cluster_namespace, "redis").start()
-
-
-@pytest.fixture
-async def order_app(dapr: Dapr, cluster_namespace: str) -> OrderApp:
-    """Yield the order application with its sidecar; the test applies the state store."""
-    return await OrderApp(dapr.cluster, cluster_namespace).start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

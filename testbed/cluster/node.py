@@ -98,6 +98,7 @@ class Kubelet(Server):
             "volumePluginDir": str(self.directory / "volume-plugins"),
             "podLogsDir": str(self.directory / "pod-logs"),
             "syncFrequency": "2s",
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "maxPods": 200,
         }
 

@@ -84,6 +84,8 @@ class OrderApp:
             "dapr.io/enabled": "true",
             "dapr.io/app-id": self.name,
             "dapr.io/app-port": str(_APP_PORT),
+            "dapr.io/sidecar-readiness-probe-delay-seconds": "1",
+            "dapr.io/sidecar-readiness-probe-period-seconds": "1",
             **self.annotations,
         }
         container = {

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from testbed.cluster.dapr import helm
 from testbed.cluster.workloads import Manifest, apply, manifest
 from testbed.server import free_ports
 from testbed.waiting import until
+from toolchain.errors import TestbedError
 from toolchain.oci import LOCAL
 from toolchain.repository import REPOSITORY
 
@@ -75,7 +76,7 @@ class Installation:
         waiting = ["--wait", "--timeout=120s"] if wait else []
         printed = await helm(self.cluster, "upgrade", "--install", *release, *settings, *waiting)
         if wait:
-            await until(self.is_reachable, within_s=WITHIN_S)
+            await self.wait_reachable()
         return printed.partition("NOTES:\n")[2]
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
@@ -86,24 +87,46 @@ class Installation:
         """Run a command in the server's container and return its output."""
         return await self.kubectl("exec", POD, "--", *command)
 
-    async def pod(self) -> Manifest:
-        """Return the server's pod, or ``{}`` unless it is ready."""
-        listed = json.loads(await self.kubectl("get", "pods", "--output=json"))["items"]
-        pods = [each for each in listed if each["metadata"]["name"] == POD]
-        return next((each for each in pods if is_ready(each)), {})
+    async def pod(self, condition: Callable[[Manifest], bool]) -> Manifest:
+        """Watch the server's pod, and return it once it meets a condition."""
+        selected = ("pods", f"--field-selector=metadata.name={POD}", "--watch", "--output=json")
+        kubectl = [self.cluster.facts["kubectl"], f"--kubeconfig={self.cluster.kubeconfig}"]
+        process = await asyncio.create_subprocess_exec(
+            *(*kubectl, "get", f"--namespace={self.namespace}", *selected), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(WITHIN_S), aclosing(_objects(process.stdout)) as pods:
+                async for pod in pods:
+                    if condition(pod):
+                        return pod
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+        raise TestbedError(f"kubectl stopped watching {POD}")
+
+    async def ready_pod(self) -> Manifest:
+        """Return the server's pod once it is ready."""
+        return await self.pod(is_ready)
 
     async def address(self) -> str:
         """Return the Service's address."""
         return await self.kubectl("get", "service", NAME, "--output=jsonpath={.spec.clusterIP}")
 
-    async def is_reachable(self) -> bool:
-        """Return whether the Service routes to a pod; kube-proxy follows the pod's readiness with a delay."""
-        try:
-            _, writer = await asyncio.open_connection(await self.address(), PORT)
-        except OSError:
-            return False
-        writer.close()
-        return True
+    async def wait_reachable(self) -> None:
+        """Wait until the Service routes to a pod; kube-proxy follows the pod's readiness with a delay."""
+        address = await self.address()
+
+        async def is_reachable() -> bool:
+            try:
+                _, writer = await asyncio.open_connection(address, PORT)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        await until(is_reachable, within_s=WITHIN_S)
 
     async def governor(self, *words: str, **environment: str) -> str:
         """Run the command line as a user who has followed the notes, and return its output."""
@@ -112,6 +135,16 @@ class Installation:
         variables = {"PATH": os.environ["PATH"], "GOVERNOR_SERVER": server, **files, **environment}
         command = ["env", f"--chdir={self.home}", sys.executable, "-m", "governor.cli.main", *words]
         return await run(command, environment=variables)
+
+
+async def _objects(printed: asyncio.StreamReader) -> AsyncGenerator[Manifest]:
+    """Yield the objects that kubectl prints as indented JSON, one after another."""
+    lines: list[bytes] = []
+    async for line in printed:
+        lines.append(line)
+        if line == b"}\n":
+            yield json.loads(b"".join(lines))
+            lines.clear()
 
 
 def is_ready(pod: Manifest) -> bool:

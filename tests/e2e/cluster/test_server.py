@@ -8,7 +8,6 @@ import signal
 import ssl
 import stat
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import helm
 from testbed.cluster.workloads import Manifest, apply, manifest
 from testbed.kube.pki import Authority, Pair
-from testbed.waiting import until
-from tests.e2e.cluster.server_bed import NAME, POD, PORT, WITHIN_S, Installation, JoinedAgent, follow, processes_of
+from tests.e2e.cluster.server_bed import NAME, POD, PORT, Installation, JoinedAgent, follow, is_ready, processes_of
 from toolchain.oci import NONROOT, Archive
 
 DOCUMENTS = """
@@ -51,6 +49,7 @@ spec:
       - {name: redisHost, value: "redis:6379"}
       - {name: redisPassword, value: "sesame"}
 """
+IMAGE_ERRORS = ("ErrImagePull", "ImagePullBackOff")
 # Prints the restrictions of a process in the server's container.
 RESTRICTIONS = """
 import json, os
@@ -92,17 +91,6 @@ async def installation(
     await cluster.kubectl("delete", "persistentvolume", cluster_namespace, "--wait=false")
 
 
-async def test_governor_runs_in_a_pod(cluster: Cluster, cluster_namespace: str, governor_image: Archive) -> None:
-    await cluster.import_image(governor_image.file)
-    place = ("--namespace", cluster_namespace)
-    await cluster.kubectl(
-        "run", "version", *place, f"--image={governor_image.name}", "--restart=Never", "--", "--version"
-    )
-    await cluster.kubectl("wait", "pod/version", *place, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
-
-    assert await cluster.kubectl("logs", "version", *place) == f"governor, version {__version__}\n"
-
-
 async def test_a_killed_server_keeps_documents_revisions_and_deliveries(installation: Installation) -> None:
     key = secrets.token_hex(32)
     secret = manifest("v1", "Secret", "sealing", stringData={"sealing.key": key})
@@ -125,6 +113,7 @@ async def test_a_killed_server_keeps_documents_revisions_and_deliveries(installa
     await delete_pod(installation)
     assert await persistent_state(installation, agent) == before
 
+    assert await installation.exec("governor", "--version") == f"governor, version {__version__}\n"
     assert (await installation.exec("governor", "server", "authority")).encode() == authority
     assert json.loads(await installation.exec("python3", "-c", RESTRICTIONS)) == {
         "user": [NONROOT, NONROOT],
@@ -163,33 +152,23 @@ async def delete_pod(installation: Installation) -> None:
 
     The new server may start while the old one still runs; then it finds the data directory in use and is restarted.
     """
-    before = await until(installation.pod, within_s=WITHIN_S)
+    before = await installation.ready_pod()
     await installation.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
-
-    async def is_replaced() -> bool:
-        pod = await installation.pod()
-        return bool(pod) and pod["metadata"]["uid"] != before["metadata"]["uid"]
-
-    await until(is_replaced, within_s=WITHIN_S)
-    after = container(await until(installation.pod, within_s=WITHIN_S))
-    await until(installation.is_reachable, within_s=WITHIN_S)
+    uid = before["metadata"]["uid"]
+    after = container(await installation.pod(lambda pod: is_ready(pod) and pod["metadata"]["uid"] != uid))
+    await installation.wait_reachable()
     if after["restartCount"]:
         assert after["lastState"]["terminated"]["exitCode"] == EXIT_CODE[Kind.CONFLICT]
 
 
 async def kill_server(installation: Installation) -> None:
     """Kill the server's process, and wait until kubelet has restarted it in the same pod."""
-    before = await until(installation.pod, within_s=WITHIN_S)
+    before = await installation.ready_pod()
+    restarts = container(before)["restartCount"]
     (process,) = processes_of(before)
     os.kill(process, signal.SIGKILL)
-
-    async def is_restarted() -> bool:
-        pod = await installation.pod()
-        return bool(pod) and container(pod)["restartCount"] == container(before)["restartCount"] + 1
-
-    await until(is_restarted, within_s=WITHIN_S)
-    after = await until(installation.pod, within_s=WITHIN_S)
-    await until(installation.is_reachable, within_s=WITHIN_S)
+    after = await installation.pod(lambda pod: is_ready(pod) and container(pod)["restartCount"] == restarts + 1)
+    await installation.wait_reachable()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert container(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
 
@@ -201,7 +180,7 @@ def container(pod: Manifest) -> Manifest:
 
 async def metrics(installation: Installation) -> set[str]:
     """Return the names of the metrics that Prometheus scrapes by the pod's annotations."""
-    pod = await until(installation.pod, within_s=WITHIN_S)
+    pod = await installation.ready_pod()
     annotations = {key.removeprefix("prometheus.io/"): value for key, value in pod["metadata"]["annotations"].items()}
     assert annotations["scrape"] == "true"
     url = f"http://{pod['status']['podIP']}:{annotations['port']}{annotations['path']}"
@@ -216,7 +195,7 @@ async def test_an_upgrade_repairs_a_wrong_image_and_data_outlive_the_release(
     authority = Authority()
     await apply(installation.cluster, installation.namespace, tls_secret(authority.issue(NAME, hosts=[NAME])))
     await installation.install("tls.existingSecret=tls", "image.tag=none", wait=False)
-    await until(partial(cannot_start, installation), within_s=WITHIN_S)
+    await installation.pod(has_no_image)
     await installation.install("tls.existingSecret=tls")
     trust = authority.client_context()
     assert await status(installation, trust) == 200
@@ -231,10 +210,9 @@ async def test_an_upgrade_repairs_a_wrong_image_and_data_outlive_the_release(
     assert await status(installation, trust) == 200
 
 
-async def cannot_start(installation: Installation) -> bool:
-    reason = "{.status.containerStatuses[0].state.waiting.reason}"
-    found = await installation.kubectl("get", "pod", POD, "--ignore-not-found", f"--output=jsonpath={reason}")
-    return found in ("ErrImagePull", "ImagePullBackOff")
+def has_no_image(pod: Manifest) -> bool:
+    containers = pod["status"].get("containerStatuses", [])
+    return any(each["state"].get("waiting", {}).get("reason") in IMAGE_ERRORS for each in containers)
 
 
 def tls_secret(pair: Pair) -> Manifest:

@@ -137,21 +137,19 @@ def short_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(file_exists("kube-apiserver", "kube-apiserver.log"), id="while its control plane starts"),
-        pytest.param(pods_run, id="while pods run"),
-    ],
-)
-async def test_a_cluster_whose_starter_is_killed_leaves_nothing(moment: Moment, starter: Starter) -> None:
-    assert await starter.killed_at(moment) == frozenset()
+async def test_a_cluster_whose_starter_is_killed_while_it_starts_leaves_nothing(starter: Starter) -> None:
+    assert await starter.killed_at(file_exists("kube-apiserver", "kube-apiserver.log")) == frozenset()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["etcd", "containerd", "kube-controller-manager", "kubelet", "kube-proxy", "coredns"])
 async def test_a_cluster_whose_starter_is_killed_at_any_stage_leaves_nothing(name: str, starter: Starter) -> None:
     assert await starter.killed_at(file_exists(name, f"{name}.log")) == frozenset()
+
+
+@pytest.mark.soak
+async def test_a_cluster_whose_starter_is_killed_while_pods_run_leaves_nothing(starter: Starter) -> None:
+    assert await starter.killed_at(pods_run) == frozenset()
 
 
 class User:
@@ -253,8 +251,9 @@ async def test_the_printed_dapr_example_works_and_is_removed_by_down(user: User,
     assert await leaked_by(user.cluster, before, entered) == frozenset()
 
 
-async def test_the_shared_cluster_leaves_nothing(shared_cluster: SharedCluster) -> None:
+async def test_the_shared_cluster_leaves_nothing_when_it_ends_while_pods_run(shared_cluster: SharedCluster) -> None:
     cluster = await shared_cluster.running()
+    assert await pods_run(cluster)
     entered = namespaces(cluster.state)
     assert entered
     await shared_cluster.end()
