@@ -3,6 +3,8 @@
 xdist's own mark for this has no effect with this version of pytest, so the path of a test decides.
 """
 
+import re
+
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -17,11 +19,13 @@ _ALONE = (
     "tests/integration/agent/",
     "tests/integration/runtimeproxy/",
 )
-"""Each test here starts servers of its own."""
+"""Each test here starts servers of its own, or uses one that the process starts once."""
+_CONTAINERD = re.compile(r"tests/integration/runtimeproxy/.*\[(containerd(?:-2)?)\b")
+"""Tests that share a containerd, whose recipe is their first parameter."""
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test: the machine's one cluster, the one image, a shared API server, its file or itself."""
+    """Return a test's group: the one cluster, the one image, a shared API server or containerd, its file or itself."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/e2e/cluster/"):
         return CLUSTER
@@ -29,6 +33,8 @@ def group_of(nodeid: str) -> str:
         return IMAGE
     if file.startswith("tests/contract/"):
         return f"api-server-{sum(file.encode()) % _API_SERVERS}"
+    if found := _CONTAINERD.match(nodeid):
+        return found[1]
     return nodeid if file.startswith(_ALONE) else file
 
 

@@ -49,6 +49,8 @@ class CriRuntime(PrivateContainerd):
 
     async def is_ready(self) -> bool:
         """Return whether CRI is served, which is a moment after containerd's own API."""
+        if not self.socket.exists():  # each query is a process
+            return False
         try:
             await self.crictl("version")
         except TestbedError:

@@ -13,6 +13,8 @@ from testbed.cri.control import Json
 from testbed.server import Server, short_socket
 from testbed.waiting import until
 
+_POLL_S = 0.05
+"""The metrics are rendered for each poll; the proxy itself polls its plugin directory every half second."""
 _PLUGIN_WITHIN_S = 30
 """Default timeout of plugins: the proxy's own default of two seconds is too short on a busy machine."""
 
@@ -27,6 +29,7 @@ class RuntimeProxy(Server):
         self._runtime = runtime
         self._arguments = arguments
         self.variables: dict[str, str] = {}
+        self._shown_from = 0
 
     def environment(self) -> dict[str, str]:
         """Add the variables that a service manager would set."""
@@ -73,9 +76,12 @@ class RuntimeProxy(Server):
 
     async def metric(self, name: str) -> float:
         """Return the value of a metric, named with its labels as exposed; 0 if missing."""
+        return (await self.metrics()).get(name, 0.0)
+
+    async def metrics(self) -> dict[str, float]:
+        """Return the values of all metrics, named with their labels as exposed."""
         _, text = await self.get("/metrics")
-        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        return {name: float(value) for name, value in re.findall(r"^([^#\s].*) (\S+)$", text, re.MULTILINE)}
 
     async def wait_for_metric(self, name: str, value: float) -> None:
         """Wait until a metric has this value."""
@@ -83,15 +89,23 @@ class RuntimeProxy(Server):
         async def has_value() -> bool:
             return await self.metric(name) == value
 
-        await until(has_value)
+        await until(has_value, every_s=_POLL_S)
 
     async def wait_for_plugins(self, plugins: int) -> None:
         """Wait until this many plugins are registered."""
         await self.wait_for_metric("governor_proxy_plugins", plugins)
 
+    def logged(self) -> str:
+        """Return the log, of which a new user of a running proxy sees only what follows ``forget_log``."""
+        return self.log.read_bytes()[self._shown_from :].decode()
+
+    def forget_log(self) -> None:
+        """Leave out the log up to now."""
+        self._shown_from = self.log.stat().st_size
+
     def lines(self, event: str) -> list[Json]:
         """Return the log lines of one event."""
-        whole = self.log.read_text().rpartition("\n")[0]  # the last line may be incomplete
+        whole = self.logged().rpartition("\n")[0]  # the last line may be incomplete
         lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 

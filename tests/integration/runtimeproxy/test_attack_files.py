@@ -52,7 +52,7 @@ async def test_malicious_plugin_files_do_not_affect_valid_ones(bed: Bed, start_h
     assert (await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"] == {"a": "1", "by": "good"}
     assert await bed.proxy.metric("governor_proxy_plugins") == 1
     assert bed.proxy.resident_bytes() - before < 64 * MIB
-    assert max(map(len, bed.proxy.log.read_text().splitlines())) < 4096
+    assert max(map(len, bed.proxy.logged().splitlines())) < 4096
     plugin.register(bed.proxy.plugins, "late", ["PreRunPodSandbox"])
     await bed.proxy.wait_for_plugins(2)
     for each in bed.proxy.plugins.iterdir():
@@ -64,29 +64,29 @@ async def test_malicious_plugin_files_do_not_affect_valid_ones(bed: Bed, start_h
     assert await bed.proxy.metric("governor_proxy_plugin_file_errors") == 0
 
 
-async def test_files_with_any_name_register_plugins_with_printable_names(bed: Bed) -> None:
+async def test_files_with_any_name_register_plugins_with_printable_names(own_bed: Bed) -> None:
     names = [b"\xff\xfe", b"a\nb", b'q"u{o}te\\', b"\xe2\x80\xae", b"x" * 245]
-    bed.proxy.plugins.mkdir(parents=True, exist_ok=True)
-    directory = os.fsencode(bed.proxy.plugins)
+    own_bed.proxy.plugins.mkdir(parents=True, exist_ok=True)
+    directory = os.fsencode(own_bed.proxy.plugins)
     for name in names:
         Path(os.fsdecode(directory + b"/" + name + b".json")).write_bytes(VALID)
-    await bed.proxy.wait_for_plugins(len(names))
+    await own_bed.proxy.wait_for_plugins(len(names))
 
-    await run_pod(bed)
+    await run_pod(own_bed)
 
-    failed = {each["plugin"] for each in bed.proxy.lines("plugin failed")}
+    failed = {each["plugin"] for each in own_bed.proxy.lines("plugin failed")}
     assert failed == {name.decode(errors="backslashreplace") for name in names}
-    status, shown = await bed.proxy.get("/metrics")
+    status, shown = await own_bed.proxy.get("/metrics")
     called = [line for line in shown.splitlines() if line.startswith("governor_proxy_plugin_calls_total{")]
     assert (status, len(called)) == (200, len(names))
     Path(os.fsdecode(directory + b"/\xff\xfe.json")).write_bytes(VALID.replace(b"}", b', "failure-policy": "Fail"}'))
 
     async def is_rejected() -> str:
-        reply = await bed.client.call("RunPodSandbox", {"config": POD})
+        reply = await own_bed.client.call("RunPodSandbox", {"config": POD})
         return reply.message if reply.code != "OK" else ""
 
     assert (await until(is_rejected)).startswith("plugin \\xff\\xfe rejected PreRunPodSandbox")
-    assert (await bed.client.wire()).errors == ()
+    assert (await own_bed.client.wire()).errors == ()
 
 
 async def test_a_file_that_alternates_with_a_pipe_blocks_no_call(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:

@@ -32,7 +32,7 @@ async def test_an_exceeded_deadline_cancels_the_plugins_call(bed: Bed, start_hoo
     await hooked(bed, plugin, timeout=60)
     await bed.runtime.set({"hang": True})
 
-    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=6)
+    reply = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=3)
 
     assert reply.code == "DEADLINE_EXCEEDED"
     await all_calls_end(bed, plugin, bed.runtime)

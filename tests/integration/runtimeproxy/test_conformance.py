@@ -15,7 +15,7 @@ async def test_a_runtime_without_cri_is_logged_once(
     other_server.register(proxy.plugins, "p", ["PreRunPodSandbox"])
 
     async def was_queried_again() -> bool:
-        return len(await other_server.received("ListPodSandbox")) >= 6
+        return len(await other_server.received("ListPodSandbox")) >= 4
 
     await until(was_queried_again)
     [line] = proxy.lines("cannot list the runtime's sandboxes and containers")

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from testbed.cri.client import V1, V1ALPHA2, CriClient
+from testbed.cri.client import V1, V1ALPHA2
 from testbed.cri.control import Json
 from testbed.cri.crictl import Crictl
-from testbed.cri.fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri.fixtures import StartCriClient, StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
-from testbed.cri.runtime import CriRuntime
-from testbed.cri.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.runtimeproxy.bed import StartProxy, StartRealBed
+from tests.integration.runtimeproxy.bed import RealBed, StartProxy
 from tests.integration.runtimeproxy.calls import ALL
 
 CONTAINERDS = ["containerd", "containerd-2"]
@@ -29,21 +27,6 @@ RESOURCES = {
 }
 
 
-@pytest.fixture(params=CONTAINERDS)
-async def runtime(request: pytest.FixtureRequest, start_cri_runtime: StartCriRuntime) -> CriRuntime:
-    return await start_cri_runtime(request.param)
-
-
-@pytest.fixture
-async def proxy(runtime: CriRuntime, start_proxy: StartProxy) -> RuntimeProxy:
-    return await start_proxy(runtime.socket)
-
-
-@pytest.fixture
-async def client(proxy: RuntimeProxy, start_cri_client: StartCriClient) -> CriClient:
-    return await start_cri_client(proxy.socket)
-
-
 def with_environment(**changes: Any) -> dict[str, Any]:
     envs = [{"key": "PLAIN", "value": b"abcd"}, {"key": "OTHER", "value": b"x y=z"}]
     return container("main", **{"envs": envs, "linux": {"resources": {"cpu_shares": 100}}, **changes})
@@ -51,13 +34,9 @@ def with_environment(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
 async def test_d16_plugins_set_cgroups_of_real_containers_in_both_cri_versions(
-    recipe: str,
-    package: str,
-    start_real_bed: StartRealBed,
-    start_hook_plugin: StartHookPlugin,
+    package: str, real_bed: RealBed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    bed = await start_real_bed(recipe)
-    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
     create = {"container_resources": {"cpu_shares": "512"}, "container_envs": {"PLUGIN": "was here"}}
     update = {"container_resources": {"cpu_shares": "1024"}}
     plugin = await start_hook_plugin(
@@ -86,14 +65,16 @@ async def test_d16_plugins_set_cgroups_of_real_containers_in_both_cri_versions(
 
 @pytest.mark.parametrize(("recipe", "package"), [("containerd", V1), ("containerd", V1ALPHA2), ("containerd-2", V1)])
 async def test_d18_a_restarted_proxy_rebuilds_all_records(
-    recipe: str,
     package: str,
-    start_real_bed: StartRealBed,
+    real_bed: RealBed,
+    start_proxy: StartProxy,
+    start_cri_client: StartCriClient,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
     """The hook request for an updated container and its pod is the same before and after ``kill -9``."""
-    bed = await start_real_bed(recipe)
-    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    runtime = real_bed.runtime
+    proxy = await start_proxy(runtime.socket)
+    client = await start_cri_client(proxy.socket)
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ALL)
     await proxy.wait_for_plugins(1)
@@ -129,13 +110,11 @@ async def test_d18_a_restarted_proxy_rebuilds_all_records(
     assert stopped == started
 
 
+@pytest.mark.parametrize("recipe", CONTAINERDS)
 async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
-    runtime: CriRuntime,
-    proxy: RuntimeProxy,
-    client: CriClient,
-    start_cri_client: StartCriClient,
-    start_hook_plugin: StartHookPlugin,
+    real_bed: RealBed, start_cri_client: StartCriClient, start_hook_plugin: StartHookPlugin
 ) -> None:
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ["PreCreateContainer", "PostStopContainer"], failure_policy="Fail")
     await proxy.wait_for_plugins(1)
@@ -153,9 +132,11 @@ async def test_d2_a_sandbox_created_around_the_proxy_is_sent_to_plugins(
     await pod.end()
 
 
+@pytest.mark.parametrize("recipe", CONTAINERDS)
 async def test_d17_records_are_deleted_with_their_containers(
-    runtime: CriRuntime, proxy: RuntimeProxy, client: CriClient, start_hook_plugin: StartHookPlugin
+    real_bed: RealBed, start_hook_plugin: StartHookPlugin
 ) -> None:
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
     plugin = await start_hook_plugin()
     plugin.register(proxy.plugins, "p", ["PreRunPodSandbox"])
     await proxy.wait_for_plugins(1)

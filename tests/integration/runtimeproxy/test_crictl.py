@@ -10,12 +10,12 @@ import pytest
 
 from testbed.cri.control import Json
 from testbed.cri.crictl import Crictl
-from testbed.cri.fixtures import StartCriRuntime, StartHookPlugin
+from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import container, sandbox
 from testbed.cri.runtime import CriRuntime
 from testbed.cri.runtime_proxy import RuntimeProxy
 from testbed.waiting import until
-from tests.integration.runtimeproxy.bed import StartProxy
+from tests.integration.runtimeproxy.bed import RealBed
 from tests.integration.runtimeproxy.calls import ALL
 from toolchain.errors import TestbedError
 
@@ -49,23 +49,20 @@ class Bench:
         return pod_id, container_id
 
 
-@pytest.fixture(params=["containerd relayed", "containerd-2 relayed", "containerd-2 copied"])
-async def bench(
-    request: pytest.FixtureRequest,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_hook_plugin: StartHookPlugin,
-    tmp_path: Path,
-) -> Bench:
-    recipe, mode = request.param.split()
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
+EVERY_MODE = pytest.mark.parametrize(
+    ("recipe", "mode"), [("containerd", "relayed"), ("containerd-2", "relayed"), ("containerd-2", "copied")]
+)
+
+
+@pytest.fixture
+async def bench(mode: str, real_bed: RealBed, start_hook_plugin: StartHookPlugin, tmp_path: Path) -> Bench:
     if mode == "relayed":
-        (await start_hook_plugin()).register(proxy.plugins, "p", ALL, failure_policy="Fail")
-        await proxy.wait_for_plugins(1)
-    return Bench(runtime, proxy, tmp_path)
+        (await start_hook_plugin()).register(real_bed.proxy.plugins, "p", ALL, failure_policy="Fail")
+        await real_bed.proxy.wait_for_plugins(1)
+    return Bench(real_bed.runtime, real_bed.proxy, tmp_path)
 
 
+@EVERY_MODE
 async def test_a_pod_is_run_inspected_updated_and_removed(bench: Bench) -> None:
     crictl = bench.crictl
     pod_id, container_id = await bench.pod_with_server()
@@ -97,6 +94,7 @@ async def test_a_pod_is_run_inspected_updated_and_removed(bench: Bench) -> None:
     assert await crictl("ps", "--all", "--quiet") == ""
 
 
+@EVERY_MODE
 async def test_images_are_listed_and_errors_of_the_runtime_arrive_unchanged(bench: Bench) -> None:
     crictl = bench.crictl
 

@@ -1,10 +1,12 @@
 """Events of real containers (containerd 2) through the runtime proxy while its plugins change."""
 
+import pytest
+
 from testbed.cri.client import CriClient, Progress
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
 from testbed.cri.runtime import CriRuntime
-from tests.integration.runtimeproxy.bed import StartRealBed
+from tests.integration.runtimeproxy.bed import RealBed
 from tests.integration.runtimeproxy.calls import ALL
 
 LIFE_CYCLE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
@@ -27,12 +29,11 @@ def events_of(container_id: str, seen: Progress) -> set[str]:
     return {kind.removeprefix("CONTAINER_").removesuffix("_EVENT") or "CREATED" for kind in kinds}
 
 
+@pytest.mark.parametrize("recipe", ["containerd-2"])
 async def test_d7_events_of_real_containers_arrive_while_plugins_are_added_and_removed(
-    start_real_bed: StartRealBed,
-    start_hook_plugin: StartHookPlugin,
+    real_bed: RealBed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    bed = await start_real_bed("containerd-2")
-    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
     plugin = await start_hook_plugin()
     async with client.stream("GetContainerEvents") as from_copied:
         first = await run_and_remove(client, runtime, "copied")

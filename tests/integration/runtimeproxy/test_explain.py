@@ -7,15 +7,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from testbed.cri.fixtures import StartCriClient, StartCriRuntime, StartHookPlugin
+from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
 from testbed.waiting import until
-from tests.integration.runtimeproxy.bed import Bed, StartProxy
+from tests.integration.runtimeproxy.bed import Bed, RealBed
 from tests.integration.runtimeproxy.calls import CONTAINER, POD, create_container, hooked, run_pod
+from tests.integration.runtimeproxy.command_line import runtime_proxy
 
 
 async def explained(bed: Bed, pod: str) -> Any:
-    outcome = await bed.proxy.run_command("explain", pod, "-o", "json")
+    outcome = await runtime_proxy(bed.proxy, "explain", pod, "-o", "json")
     assert outcome.code == 0, outcome.err
     return json.loads(outcome.out)
 
@@ -37,7 +38,7 @@ async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_
     pod = await run_pod(bed)
     created = await create_container(bed, pod)
 
-    found = await explained(bed, "web")
+    found = await explained(bed, "shop/web")
 
     [shown] = found["sandboxes"]
     assert (shown["id"], shown["uid"], shown["cgroup_parent"]) == (pod, "u-1", "/other")
@@ -55,7 +56,7 @@ async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_
     }
     assert changes["container_resources.cpu_shares"]["old"] == 100
     assert changes["container_envs.TOKEN"]["new"] == "***"
-    text = (await bed.proxy.run_command("explain", pod[:8])).out
+    text = (await runtime_proxy(bed.proxy, "explain", pod[:8])).out
     for word in ("Pod shop/web", "/other", "tuner", "container_resources.cpu_shares", "PreStartContainer"):
         assert word in text
     assert "secret-value" not in text + json.dumps(found)
@@ -86,7 +87,7 @@ async def test_a_pod_that_opts_out_is_shown_with_the_reason(bed: Bed, start_hook
     await hooked(bed, await start_hook_plugin())
     await run_pod(bed, annotations={"runtimeproxy.koordinator.sh/skip-hookserver": "true"})
 
-    found = await explained(bed, "web")
+    found = await explained(bed, "shop/web")
 
     assert found["skipped"] == "the pod has the annotation runtimeproxy.koordinator.sh/skip-hookserver=true"
     assert entries(found, "PreStartContainer")["p"]["why"] == found["skipped"]
@@ -96,28 +97,29 @@ async def test_a_rejected_pod_can_be_explained_afterwards(bed: Bed, start_hook_p
     status = {"code": "PERMISSION_DENIED", "message": "no room on these cores"}
     plugin = await start_hook_plugin({"method": "PreRunPodSandboxHook", "status": status})
     await hooked(bed, plugin, name="strict", failure_policy="Fail")
-    assert (await bed.client.call("RunPodSandbox", {"config": POD})).code == "PERMISSION_DENIED"
+    pod = {**POD, "metadata": {"name": "rejected", "uid": "u-rejected", "namespace": "shop"}}
+    assert (await bed.client.call("RunPodSandbox", {"config": pod})).code == "PERMISSION_DENIED"
 
-    found = await explained(bed, "u-1")
+    found = await explained(bed, "u-rejected")
 
     [trail] = found["trails"]
     assert trail["refusal"] == "plugin strict rejected PreRunPodSandbox: no room on these cores"
     assert [(each["plugin"], each["error"]) for each in trail["asked"]] == [("strict", "no room on these cores")]
-    text = (await bed.proxy.run_command("explain", "web")).out
+    text = (await runtime_proxy(bed.proxy, "explain", "rejected")).out
     assert "It has no sandbox" in text
     assert "no room on these cores" in text
 
 
 async def test_a_rejected_pod_can_be_explained_while_the_runtime_is_down(
-    bed: Bed, start_hook_plugin: StartHookPlugin
+    own_bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin({"status": {"code": "PERMISSION_DENIED", "message": "no room"}})
-    await hooked(bed, plugin, name="strict", failure_policy="Fail")
-    await bed.client.call("RunPodSandbox", {"config": POD})
-    await bed.runtime.kill()
+    await hooked(own_bed, plugin, name="strict", failure_policy="Fail")
+    await own_bed.client.call("RunPodSandbox", {"config": POD})
+    await own_bed.runtime.kill()
 
-    found = await explained(bed, "web")
-    text = (await bed.proxy.run_command("explain", "web")).out
+    found = await explained(own_bed, "web")
+    text = (await runtime_proxy(own_bed.proxy, "explain", "web")).out
 
     assert found["trails"][0]["refusal"] == "plugin strict rejected PreRunPodSandbox: no room"
     assert found["unasked"]
@@ -125,13 +127,13 @@ async def test_a_rejected_pod_can_be_explained_while_the_runtime_is_down(
     assert "It has no sandbox" not in text
 
 
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNAUTHENTICATED"])
-async def test_an_error_of_the_runtime_is_unavailable_whatever_its_code(code: str, bed: Bed) -> None:
-    await bed.runtime.set({"method": "ListPodSandbox", "status": {"code": code, "message": "not now"}})
+async def test_an_error_of_the_runtime_is_unavailable_whatever_its_code(bed: Bed) -> None:
+    for code in ("UNAVAILABLE", "UNAUTHENTICATED"):
+        await bed.runtime.set({"method": "ListPodSandbox", "status": {"code": code, "message": "not now"}})
 
-    outcome = await bed.proxy.run_command("explain", "web")
+        outcome = await runtime_proxy(bed.proxy, "explain", "web")
 
-    assert (outcome.code, outcome.err) == (11, "error: the runtime could not be queried: not now\n")
+        assert (outcome.code, outcome.err) == (11, "error: the runtime could not be queried: not now\n"), code
 
 
 async def test_a_hanging_plugin_is_shown_with_an_open_circuit(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
@@ -140,7 +142,7 @@ async def test_a_hanging_plugin_is_shown_with_an_open_circuit(bed: Bed, start_ho
 
     async def is_open() -> bool:
         await run_pod(bed)
-        [entry] = entries(await explained(bed, "web"), "PreRunPodSandbox").values()
+        [entry] = entries(await explained(bed, "shop/web"), "PreRunPodSandbox").values()
         return entry["asked"] and "has been open since" in entry.get("why", "")
 
     await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5)
@@ -150,8 +152,8 @@ async def test_a_hanging_plugin_is_shown_with_an_open_circuit(bed: Bed, start_ho
 async def test_without_plugins_the_runtime_is_queried(bed: Bed) -> None:
     await create_container(bed, await run_pod(bed))
 
-    found = await explained(bed, "web")
-    text = (await bed.proxy.run_command("explain", "web")).out
+    found = await explained(bed, "shop/web")
+    text = (await runtime_proxy(bed.proxy, "explain", "shop/web")).out
 
     assert not found["kept"]
     assert found["sandboxes"][0]["containers"][0]["name"] == CONTAINER["metadata"]["name"]
@@ -161,39 +163,40 @@ async def test_without_plugins_the_runtime_is_queried(bed: Bed) -> None:
 
 @pytest.mark.parametrize("gone", ["ContainerStatus", "PodSandboxStatus"])
 async def test_what_is_removed_during_the_query_is_left_out(gone: str, bed: Bed) -> None:
-    await create_container(bed, await run_pod(bed))
+    metadata = {"name": "removed", "uid": "u-removed", "namespace": "shop"}
+    await create_container(bed, await run_pod(bed, metadata=metadata))
     await bed.runtime.set({"method": gone, "status": {"code": "NOT_FOUND", "message": "gone"}})
 
-    outcome = await bed.proxy.run_command("explain", "web", "-o", "json")
+    outcome = await runtime_proxy(bed.proxy, "explain", "removed", "-o", "json")
 
     if gone == "ContainerStatus":
         assert "containers" not in json.loads(outcome.out)["sandboxes"][0]
     else:
         assert outcome.code == 4
-        assert outcome.err == "error: pod shop/web is unknown to the runtime proxy and to the runtime\n"
+        assert outcome.err == "error: pod shop/removed is unknown to the runtime proxy and to the runtime\n"
 
 
 async def test_an_ambiguous_name_is_rejected_with_all_matches(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     await hooked(bed, await start_hook_plugin())
     for namespace in ("shop", "test"):
-        await run_pod(bed, metadata={"name": "web", "uid": f"u-{namespace}", "namespace": namespace})
+        await run_pod(bed, metadata={"name": "twin", "uid": f"u-{namespace}", "namespace": namespace})
 
-    ambiguous = await bed.proxy.run_command("explain", "web")
-    unknown = await bed.proxy.run_command("explain", "unknown")
+    ambiguous = await runtime_proxy(bed.proxy, "explain", "twin")
+    unknown = await runtime_proxy(bed.proxy, "explain", "unknown")
 
     assert ambiguous.code == 3
-    assert "shop/web (uid u-shop)" in ambiguous.err
-    assert "test/web (uid u-test)" in ambiguous.err
+    assert "shop/twin (uid u-shop)" in ambiguous.err
+    assert "test/twin (uid u-test)" in ambiguous.err
     assert (unknown.code, "no pod 'unknown' found" in unknown.err) == (4, True)
-    assert (await explained(bed, "test/web"))["sandboxes"][0]["uid"] == "u-test"
+    assert (await explained(bed, "test/twin"))["sandboxes"][0]["uid"] == "u-test"
 
 
-async def test_the_control_socket_is_private_and_removed_with_the_proxy(bed: Bed) -> None:
-    control = bed.proxy.socket.with_name("proxy-control.sock")
+async def test_the_control_socket_is_private_and_removed_with_the_proxy(own_bed: Bed) -> None:
+    control = own_bed.proxy.socket.with_name("proxy-control.sock")
     mode = stat.S_IMODE(control.stat().st_mode)
 
-    await bed.proxy.stop()
-    outcome = await bed.proxy.run_command("explain", "web")
+    await own_bed.proxy.stop()
+    outcome = await own_bed.proxy.run_command("explain", "web")
 
     assert mode == 0o600
     assert not control.exists()
@@ -205,7 +208,7 @@ async def test_a_socket_that_is_not_a_control_socket_is_reported(bed: Bed) -> No
     kubelet_socket = bed.proxy.socket
     flags = f"--koord-runtimeproxy-endpoint={kubelet_socket}.other", f"--control-endpoint={kubelet_socket}"
 
-    outcome = await bed.proxy.run_command(*flags, "explain", "web")
+    outcome = await runtime_proxy(bed.proxy, *flags, "explain", "web")
 
     assert outcome.code == 14
     assert outcome.err == f"error: {kubelet_socket} is not the control socket of a runtime proxy of this version\n"
@@ -221,36 +224,31 @@ async def test_an_unknown_filter_field_is_rejected(bed: Bed) -> None:
         assert (answer.status, "unknown field `pods`" in await answer.text()) == (400, True)
 
 
-async def test_without_a_control_socket_the_proxy_still_serves(bed: Bed) -> None:
-    control = bed.proxy.socket.with_name("proxy-control.sock")
-    await bed.proxy.stop()
+async def test_without_a_control_socket_the_proxy_still_serves(own_bed: Bed) -> None:
+    control = own_bed.proxy.socket.with_name("proxy-control.sock")
+    await own_bed.proxy.stop()
     control.write_text("precious")
 
-    await bed.proxy.start()
+    await own_bed.proxy.start()
 
-    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+    assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
     assert control.read_text() == "precious"
-    assert len(bed.proxy.lines("explain and tap are unavailable")) == 1
+    assert len(own_bed.proxy.lines("explain and tap are unavailable")) == 1
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
 async def test_a_pod_without_records_is_explained_from_real_runtimes(
-    recipe: str,
-    start_cri_runtime: StartCriRuntime,
-    start_proxy: StartProxy,
-    start_cri_client: StartCriClient,
+    real_bed: RealBed,
 ) -> None:
-    runtime = await start_cri_runtime(recipe)
-    proxy = await start_proxy(runtime.socket)
-    client = await start_cri_client(proxy.socket)
-    pod = await Pod.run(client, sandbox("web", runtime.cgroup))
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
+    pod = await Pod.run(client, sandbox("unrecorded", runtime.cgroup))
     name = await pod.create(container("main", linux={"resources": {"cpu_shares": 100}}))
 
-    outcome = await proxy.run_command("explain", "web", "-o", "json")
+    outcome = await runtime_proxy(proxy, "explain", "unrecorded", "-o", "json")
     await pod.end()
 
     [shown] = json.loads(outcome.out)["sandboxes"]
     [own] = shown["containers"]
-    assert (shown["id"], shown["labels"]["app"]) == (pod.id, "web")
-    assert shown["cgroup_parent"] == f"/{runtime.cgroup}/web"
+    assert (shown["id"], shown["labels"]["app"]) == (pod.id, "unrecorded")
+    assert shown["cgroup_parent"] == f"/{runtime.cgroup}/unrecorded"
     assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (name, "main", 100)

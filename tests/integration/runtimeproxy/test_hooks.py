@@ -1,5 +1,6 @@
 """Plugins of the runtime proxy: changes, rejections and failures, with a fake runtime."""
 
+import asyncio
 import os
 import signal
 
@@ -83,10 +84,12 @@ async def test_d4_a_hanging_plugin_with_policy_ignore_delays_calls_only_by_its_t
     bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
-    await hooked(bed, plugin, timeout=6)
+    await hooked(bed, plugin, timeout=2)
 
-    reply = await bed.client.call("RunPodSandbox", {"config": POD})
-    short = await bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=10)
+    reply, short = await asyncio.gather(
+        bed.client.call("RunPodSandbox", {"config": POD}),
+        bed.client.call("RunPodSandbox", {"config": POD}, deadline_s=3),  # leaves the plugin less than its timeout
+    )
 
     assert (reply.code, short.code) == ("OK", "OK")
     assert len(await bed.runtime.received("RunPodSandbox")) == 2
@@ -222,15 +225,15 @@ async def test_a_compressed_request_is_decoded(bed: Bed, start_hook_plugin: Star
     assert (await last(bed.runtime, "RunPodSandbox")).request["config"]["annotations"] == {"a": "1", "by": "p"}
 
 
-async def test_a_killed_proxy_loses_no_records(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_killed_proxy_loses_no_records(own_bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin()
-    await hooked(bed, plugin)
-    container = await create_container(bed, await run_pod(bed))
-    os.kill(bed.proxy.pid, signal.SIGKILL)
-    await bed.proxy.wait_for_exit()
-    await bed.proxy.start()
+    await hooked(own_bed, plugin)
+    container = await create_container(own_bed, await run_pod(own_bed))
+    os.kill(own_bed.proxy.pid, signal.SIGKILL)
+    await own_bed.proxy.wait_for_exit()
+    await own_bed.proxy.start()
 
-    reply = await bed.client.call("StartContainer", {"container_id": container}, wait_for_ready=True)
+    reply = await own_bed.client.call("StartContainer", {"container_id": container}, wait_for_ready=True)
 
     hook_request = (await last(plugin, "PreStartContainerHook")).request
     assert reply.code == "OK"

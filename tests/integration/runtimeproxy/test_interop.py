@@ -33,6 +33,8 @@ async def test_end_stream_without_a_message_is_relayed_as_the_client_sent_it(
 async def test_a_call_cancelled_at_once_logs_nothing(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     """grpc-js sends HEADERS and RST_STREAM together if a call is cancelled at once."""
     await hooked(bed, await start_hook_plugin())
+    cancelled = 'governor_proxy_held_calls_total{call="RunPodSandbox",outcome="cancelled"}'
+    before = await bed.proxy.metric(cancelled)
     async with raw_client(bed.proxy.socket) as caller:
         await caller.send_preface()
         await caller.send(
@@ -46,7 +48,6 @@ async def test_a_call_cancelled_at_once_logs_nothing(bed: Bed, start_hook_plugin
                 )
             )
         )
-        outcomes = 'governor_proxy_held_calls_total{call="RunPodSandbox",outcome="cancelled"}'
-        await bed.proxy.wait_for_metric(outcomes, 20)
+        await bed.proxy.wait_for_metric(cancelled, before + 20)
     assert await bed.proxy.metric("governor_proxy_streams") == 0
-    assert not [line for line in bed.proxy.log.read_text().splitlines() if '"level":"warning"' in line]
+    assert not [line for line in bed.proxy.logged().splitlines() if '"level":"warning"' in line]

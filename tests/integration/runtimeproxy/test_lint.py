@@ -1,27 +1,20 @@
 """``governor runtime-proxy lint`` on files and sockets, without a proxy."""
 
-import asyncio
 import json
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.commands import Outcome, Running
+from testbed.commands import Outcome
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.peers import HookPlugin
+from tests.integration.runtimeproxy.command_line import governor
 
 
 async def lint(directory: Path, *words: str) -> Outcome:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "governor.cli.main", "runtime-proxy", f"--hook-server-dir={directory}", "lint", *words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    return await Running(process).ended()
+    return await governor("runtime-proxy", f"--hook-server-dir={directory}", "lint", *words)
 
 
 async def reasons(directory: Path, *words: str) -> set[str]:

@@ -131,7 +131,7 @@ async def test_held_refused_cancelled_and_rewritten_calls_share_a_connection(
     start_cri_client: StartCriClient,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
-    await _storm(500, start_fake_runtime, start_proxy, start_cri_client, start_hook_plugin)
+    await _storm(250, start_fake_runtime, start_proxy, start_cri_client, start_hook_plugin)
 
 
 @pytest.mark.soak

@@ -41,23 +41,23 @@ async def test_d13_a_runtime_that_starts_later_is_used(
     assert [len(proxy.lines(event)) for event in ("upstream unreachable", "upstream reachable")] == [1, 1]
 
 
-async def test_d14_the_socket_is_removed_at_exit(bed: Bed) -> None:
-    await bed.client.answer("Version")
-    os.kill(bed.proxy.pid, signal.SIGTERM)
+async def test_d14_the_socket_is_removed_at_exit(own_bed: Bed) -> None:
+    await own_bed.client.answer("Version")
+    os.kill(own_bed.proxy.pid, signal.SIGTERM)
 
-    assert await bed.proxy.wait_for_exit() == 0
-    assert not bed.proxy.socket.exists()
+    assert await own_bed.proxy.wait_for_exit() == 0
+    assert not own_bed.proxy.socket.exists()
 
 
-async def test_d14_a_socket_left_by_a_killed_proxy_is_replaced(bed: Bed) -> None:
-    await bed.client.answer("Version")
-    os.kill(bed.proxy.pid, signal.SIGKILL)
-    await bed.proxy.wait_for_exit()
-    assert bed.proxy.socket.exists()
+async def test_d14_a_socket_left_by_a_killed_proxy_is_replaced(own_bed: Bed) -> None:
+    await own_bed.client.answer("Version")
+    os.kill(own_bed.proxy.pid, signal.SIGKILL)
+    await own_bed.proxy.wait_for_exit()
+    assert own_bed.proxy.socket.exists()
 
-    await bed.proxy.start()
+    await own_bed.proxy.start()
 
-    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+    assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
 async def test_a_socket_in_use_is_not_taken_over(bed: Bed, start_server: StartServer) -> None:
@@ -101,42 +101,42 @@ async def test_docker_mode_is_rejected_as_unsupported(peer_directory: MakeDirect
     assert rejected
 
 
-async def test_d21_a_call_in_progress_ends_before_the_proxy_does(bed: Bed) -> None:
-    await bed.runtime.set({"method": "Status", "delay_s": 5})
-    slow = asyncio.create_task(bed.client.call("Status"))
+async def test_d21_a_call_in_progress_ends_before_the_proxy_does(own_bed: Bed) -> None:
+    await own_bed.runtime.set({"method": "Status", "delay_s": 2})
+    slow = asyncio.create_task(own_bed.client.call("Status"))
 
     async def is_in_progress() -> bool:
-        return await bed.runtime.open_calls() == 1
+        return await own_bed.runtime.open_calls() == 1
 
     await until(is_in_progress)
-    os.kill(bed.proxy.pid, signal.SIGTERM)
+    os.kill(own_bed.proxy.pid, signal.SIGTERM)
 
     assert (await slow).code == "OK"
-    assert await bed.proxy.wait_for_exit() == 0
-    assert (await bed.client.wire()).errors == ()
+    assert await own_bed.proxy.wait_for_exit() == 0
+    assert (await own_bed.client.wire()).errors == ()
 
 
-async def test_a_second_signal_aborts_calls_in_progress_and_logs_it(bed: Bed) -> None:
-    await bed.runtime.set({"method": "Status", "delay_s": 600})
-    slow = asyncio.create_task(bed.client.call("Status"))
+async def test_a_second_signal_aborts_calls_in_progress_and_logs_it(own_bed: Bed) -> None:
+    await own_bed.runtime.set({"method": "Status", "delay_s": 600})
+    slow = asyncio.create_task(own_bed.client.call("Status"))
 
     async def is_in_progress() -> bool:
-        return await bed.runtime.open_calls() == 1
+        return await own_bed.runtime.open_calls() == 1
 
     async def is_stopping() -> bool:
-        return bool(bed.proxy.lines("stopping"))
+        return bool(own_bed.proxy.lines("stopping"))
 
     await until(is_in_progress)
-    os.kill(bed.proxy.pid, signal.SIGTERM)
+    os.kill(own_bed.proxy.pid, signal.SIGTERM)
     await until(is_stopping)
-    os.kill(bed.proxy.pid, signal.SIGTERM)
+    os.kill(own_bed.proxy.pid, signal.SIGTERM)
 
-    assert await bed.proxy.wait_for_exit() == 1
+    assert await own_bed.proxy.wait_for_exit() == 1
     assert (await slow).code == "UNAVAILABLE"
-    assert list(bed.proxy.socket.parent.glob("*.sock")) == []
-    [end] = bed.proxy.lines("stopped at once, components were interrupted")
+    assert list(own_bed.proxy.socket.parent.glob("*.sock")) == []
+    [end] = own_bed.proxy.lines("stopped at once, components were interrupted")
     assert end["components"] == ["splice"]
-    assert not bed.proxy.lines("components did not stop in time")
+    assert not own_bed.proxy.lines("components did not stop in time")
 
 
 async def test_d21_metrics_and_health_are_served(bed: Bed) -> None:
@@ -147,14 +147,14 @@ async def test_d21_metrics_and_health_are_served(bed: Bed) -> None:
     assert await bed.proxy.metric("governor_proxy_runtime_up") == 1
 
 
-async def test_the_runtime_restarts_under_a_client(bed: Bed) -> None:
-    await bed.client.answer("Version")
-    await bed.runtime.kill()
-    lost = await bed.client.call("Version")
-    await bed.runtime.start()
+async def test_the_runtime_restarts_under_a_client(own_bed: Bed) -> None:
+    await own_bed.client.answer("Version")
+    await own_bed.runtime.kill()
+    lost = await own_bed.client.call("Version")
+    await own_bed.runtime.start()
 
     assert lost.code == "UNAVAILABLE"
-    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+    assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
 async def test_a_client_that_does_not_read_applies_back_pressure_to_the_runtime(

@@ -4,8 +4,6 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-import pytest
-
 from testbed.cri.fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed, StartProxy
@@ -102,8 +100,8 @@ async def test_d7_container_events_stream_while_other_calls_pass(either_bed: Bed
     assert seen.code == ""
 
 
-@pytest.mark.parametrize("size", [5 * MIB, 16 * MIB])
-async def test_d8_a_large_response_passes(either_bed: Bed, size: int) -> None:
+async def test_d8_a_large_response_passes(either_bed: Bed) -> None:
+    size = 16 * MIB
     await either_bed.runtime.set({"method": "ListContainers", "answer_bytes": size})
 
     reply = await either_bed.client.call("ListContainers")
@@ -111,8 +109,8 @@ async def test_d8_a_large_response_passes(either_bed: Bed, size: int) -> None:
     assert (reply.code, reply.size) == ("OK", size)
 
 
-@pytest.mark.parametrize("size", [5 * MIB, 16 * MIB])
-async def test_d9_a_large_request_passes(either_bed: Bed, size: int) -> None:
+async def test_d9_a_large_request_passes(either_bed: Bed) -> None:
+    size = 16 * MIB
     message = bytes(range(256)) * (size // 256)
 
     reply = await either_bed.client.call("/testbed.Echo/Large", raw=message)
@@ -187,7 +185,7 @@ async def test_image_calls_go_to_a_separate_socket(
 
 
 async def test_many_calls_at_once_leave_no_protocol_error(either_bed: Bed) -> None:
-    repetition = await either_bed.client.repeat("Version", count=2000, at_once=50)
+    repetition = await either_bed.client.repeat("Version", count=500, at_once=50)
 
-    assert repetition.statuses == {"OK": 2000}
+    assert repetition.statuses == {"OK": 500}
     assert (await either_bed.client.wire()).errors == ()

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+import pytest
+
 from testbed.cri.control import Json
 from testbed.cri.fixtures import StartCriClient, StartHookPlugin
 from testbed.cri.peers import HookPlugin
@@ -13,7 +15,6 @@ from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import ALL, create_container, hooked, last, run_pod
 
-PODS = 500
 MIB = 1024 * 1024
 WORKERS = 8
 
@@ -65,7 +66,7 @@ def container(number: int, name: str) -> Json:
     }
 
 
-async def populate(bed: Bed) -> tuple[list[str], list[str]]:
+async def populate(bed: Bed, pods: int) -> tuple[list[str], list[str]]:
     """Run pods with one or two containers; return the ids of pods and containers."""
 
     async def run(number: int) -> tuple[str, list[str]]:
@@ -77,7 +78,7 @@ async def populate(bed: Bed) -> tuple[list[str], list[str]]:
         request = {"pod_sandbox_id": pod_id, "config": container(number, name), "sandbox_config": pod(number)}
         return str((await bed.client.answer("CreateContainer", request))["container_id"])
 
-    results = await for_each(range(PODS), run)
+    results = await for_each(range(pods), run)
     return [pod_id for pod_id, _ in results], [each for _, containers in results for each in containers]
 
 
@@ -103,37 +104,38 @@ async def restart(bed: Bed) -> None:
     await bed.proxy.start()
 
 
-async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
-    bed: Bed, start_hook_plugin: StartHookPlugin
+@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.soak)])
+async def test_records_of_many_pods_are_rebuilt_with_one_query_each(
+    own_bed: Bed, start_hook_plugin: StartHookPlugin, count: int
 ) -> None:
     plugin = await start_hook_plugin()
-    await hooked(bed, plugin, failure_policy="Fail", hooks=[*ALL])
-    pods, containers = await populate(bed)
+    await hooked(own_bed, plugin, failure_policy="Fail", hooks=[*ALL])
+    pods, containers = await populate(own_bed, count)
     ran = {each.request["pod_meta"]["uid"]: each.request for each in await plugin.received("PreRunPodSandboxHook")}
     before = {key_of(each.request): each.request for each in await plugin.received("PreCreateContainerHook")}
-    full = bed.proxy.resident_bytes()
-    await bed.runtime.forget()
+    full = own_bed.proxy.resident_bytes()
+    await own_bed.runtime.forget()
 
-    await restart(bed)
-    await bed.proxy.wait_for_metric('governor_proxy_records{kind="sandbox"}', len(pods))
-    await bed.proxy.wait_for_metric('governor_proxy_records{kind="container"}', len(containers))
-    queries = await bed.runtime.statuses()
-    after = await hook_requests(bed, plugin, containers)
-    rebuilt = bed.proxy.resident_bytes()
+    await restart(own_bed)
+    await own_bed.proxy.wait_for_metric('governor_proxy_records{kind="sandbox"}', len(pods))
+    await own_bed.proxy.wait_for_metric('governor_proxy_records{kind="container"}', len(containers))
+    queries = await own_bed.runtime.statuses()
+    after = await hook_requests(own_bed, plugin, containers)
+    rebuilt = own_bed.proxy.resident_bytes()
 
     async def stop(pod_id: str) -> None:
-        await bed.client.answer("StopPodSandbox", {"pod_sandbox_id": pod_id})
+        await own_bed.client.answer("StopPodSandbox", {"pod_sandbox_id": pod_id})
 
     await for_each(pods, stop)
     stopped = [each.request for each in await plugin.received("PostStopPodSandboxHook")]
-    print(f"{PODS} pods: {full / MIB:.1f} MiB resident, {rebuilt / MIB:.1f} MiB after the rebuild")  # noqa: T201 - a fact
+    print(f"{count} pods: {full / MIB:.1f} MiB resident, {rebuilt / MIB:.1f} MiB after the rebuild")  # noqa: T201 - a fact
     assert queries == {
         "ListPodSandbox": {"OK": 1},
         "ListContainers": {"OK": 1},
         "PodSandboxStatus": {"OK": len(pods)},
         "ContainerStatus": {"OK": len(containers)},
     }
-    assert len(before) == len(after) == len(containers) == PODS * 3 // 2
+    assert len(before) == len(after) == len(containers) == count * 3 // 2
     for container_id, known in after.items():
         request = before[key_of(known)]
         # A container has no id before it is created.
@@ -145,25 +147,25 @@ async def test_records_of_500_pods_are_rebuilt_with_one_query_each(
 
 
 async def test_a_call_before_the_rebuild_has_finished_fetches_only_its_own_records(
-    bed: Bed, start_hook_plugin: StartHookPlugin
+    own_bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     """Kubelet may call at once, while the runtime is slow to list what it has."""
     plugin = await start_hook_plugin()
-    await hooked(bed, plugin, failure_policy="Fail", hooks=[*ALL])
-    ran = await bed.client.answer("RunPodSandbox", {"config": pod(1)})
+    await hooked(own_bed, plugin, failure_policy="Fail", hooks=[*ALL])
+    ran = await own_bed.client.answer("RunPodSandbox", {"config": pod(1)})
     request = {"pod_sandbox_id": ran["pod_sandbox_id"], "config": container(1, "main"), "sandbox_config": pod(1)}
-    containers = [(await bed.client.answer("CreateContainer", request))["container_id"] for _ in range(20)]
-    await bed.runtime.set({"method": "ListPodSandbox", "hang": True})
-    await bed.runtime.forget()
-    await restart(bed)
+    containers = [(await own_bed.client.answer("CreateContainer", request))["container_id"] for _ in range(20)]
+    await own_bed.runtime.set({"method": "ListPodSandbox", "hang": True})
+    await own_bed.runtime.forget()
+    await restart(own_bed)
 
-    known = await hook_requests(bed, plugin, containers)
+    known = await hook_requests(own_bed, plugin, containers)
 
-    lists = await bed.runtime.received("ListContainers")
+    lists = await own_bed.runtime.received("ListContainers")
     assert {each["pod_meta"]["name"] for each in known.values()} == {"web-1"}
     assert len(known) == len(containers)
     assert sorted(each.request["filter"]["id"] for each in lists) == sorted(containers)
-    assert len(await bed.runtime.received("PodSandboxStatus")) <= WORKERS
+    assert len(await own_bed.runtime.received("PodSandboxStatus")) <= WORKERS
 
 
 async def test_after_an_update_with_unknown_outcome_the_record_is_fetched_again(

@@ -7,7 +7,7 @@ import pytest
 from testbed.cri.control import Json
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
-from tests.integration.runtimeproxy.bed import Bed, StartRealBed
+from tests.integration.runtimeproxy.bed import Bed, RealBed
 from tests.integration.runtimeproxy.calls import create_container, hooked, last, run_pod
 
 SENT: Json = {
@@ -65,12 +65,9 @@ async def test_unified_huge_pages_and_swap_reach_plugins_and_runtime_entry_by_en
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
 async def test_unified_and_swap_set_by_a_plugin_reach_the_spec_of_a_real_container(
-    recipe: str,
-    start_real_bed: StartRealBed,
-    start_hook_plugin: StartHookPlugin,
+    real_bed: RealBed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    bed = await start_real_bed(recipe)
-    runtime, proxy, client = bed.runtime, bed.proxy, bed.client
+    runtime, proxy, client = real_bed.runtime, real_bed.proxy, real_bed.client
     answer = {"memory_swap_limit_in_bytes": str(1 << 28), "unified": {"memory.high": "50000000"}}
     plugin = await start_hook_plugin({"method": "PreCreateContainerHook", "answer": {"container_resources": answer}})
     plugin.register(proxy.plugins, "p", ["PreCreateContainer"], failure_policy="Fail")

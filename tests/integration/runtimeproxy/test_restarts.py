@@ -89,8 +89,10 @@ async def disturbed(kubelet: Kubelet, runtime: CriRuntime | FakeRuntime, kills: 
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_a_real_runtime_is_killed_under_load(
     recipe: str,
+    kills: int,
     start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
@@ -99,7 +101,7 @@ async def test_a_real_runtime_is_killed_under_load(
     plugin = await marking(start_hook_plugin, proxy)
     kubelet = Kubelet(client, pod_of(runtime.cgroup), container)
 
-    await disturbed(kubelet, runtime, kills=2, most=12)
+    await disturbed(kubelet, runtime, kills, most=12)
 
     # UNKNOWN comes from containerd: it is not initialized yet, or fails on state left by the kill.
     assert kubelet.codes <= {"OK", "UNAVAILABLE", "UNKNOWN"}, kubelet.errors
@@ -126,14 +128,16 @@ async def kill_fake_runtime(bed: Bed, start_hook_plugin: StartHookPlugin, kills:
     assert await bed.proxy.metric("governor_proxy_held_bytes") == 0
 
 
-async def test_a_runtime_is_killed_at_random_moments(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    await kill_fake_runtime(bed, start_hook_plugin, 6)
+async def test_a_runtime_is_killed_at_random_moments(own_bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+    await kill_fake_runtime(own_bed, start_hook_plugin, 3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-async def test_a_runtime_is_killed_at_two_hundred_random_moments(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    await kill_fake_runtime(bed, start_hook_plugin, 200)
+async def test_a_runtime_is_killed_at_two_hundred_random_moments(
+    own_bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    await kill_fake_runtime(own_bed, start_hook_plugin, 200)
 
 
 async def kill_proxy(
@@ -155,14 +159,19 @@ async def kill_proxy(
     await all_are_recorded(plugin, client)
 
 
-async def test_a_proxy_is_killed_at_random_moments(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    plugin = await marking(start_hook_plugin, bed.proxy)
-    kubelet = Kubelet(bed.client, pod_of("fake"), container)
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
+async def test_a_proxy_is_killed_at_random_moments(
+    own_bed: Bed, start_hook_plugin: StartHookPlugin, kills: int
+) -> None:
+    plugin = await marking(start_hook_plugin, own_bed.proxy)
+    kubelet = Kubelet(own_bed.client, pod_of("fake"), container)
 
-    await kill_proxy(bed.proxy, bed.client, plugin, kubelet, kills=4, most=100)
+    await kill_proxy(own_bed.proxy, own_bed.client, plugin, kubelet, kills, most=100)
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_a_proxy_of_a_real_runtime_is_killed(
+    kills: int,
     start_real_bed: StartRealBed,
     start_hook_plugin: StartHookPlugin,
 ) -> None:
@@ -172,4 +181,4 @@ async def test_a_proxy_of_a_real_runtime_is_killed(
     end_task = partial(runtime.ctr, "tasks", "delete", "--force")
     kubelet = Kubelet(client, pod_of(runtime.cgroup), container, end_task)
 
-    await kill_proxy(proxy, client, plugin, kubelet, kills=2, most=12)
+    await kill_proxy(proxy, client, plugin, kubelet, kills, most=12)

@@ -85,21 +85,21 @@ async def test_calls_are_shown_with_their_subject_and_the_plugins_changes(
     }
 
 
-async def test_copied_connections_reconnect_and_are_shown_without_plugins(bed: Bed) -> None:
-    await bed.client.answer("Version")
-    assert await bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
+async def test_copied_connections_reconnect_and_are_shown_without_plugins(own_bed: Bed) -> None:
+    await own_bed.client.answer("Version")
+    assert await own_bed.proxy.metric('governor_proxy_connections{mode="copied"}') == 1
 
-    async with tapped(bed, "--count", "2") as tap:
-        await bed.client.answer("Version")
-        await run_pod(bed)
+    async with tapped(own_bed, "--count", "2") as tap:
+        await own_bed.client.answer("Version")
+        await run_pod(own_bed)
 
     assert tap.lines[0] == {"type": "opened", "retired": 1}
     assert [call["path"].rpartition("/")[2] for call in tap.calls] == ["Version", "RunPodSandbox"]
     assert tap.calls[1]["subject"]["pod"] == "web"
     assert not tap.calls[1].get("held", False)
-    assert "governor_proxy_held_calls_total{" not in (await bed.proxy.get("/metrics"))[1]
-    assert (await bed.client.wire()).errors == ()
-    await bed.proxy.wait_for_metric("governor_proxy_taps", 0)
+    assert "governor_proxy_held_calls_total{" not in (await own_bed.proxy.get("/metrics"))[1]
+    assert (await own_bed.client.wire()).errors == ()
+    await own_bed.proxy.wait_for_metric("governor_proxy_taps", 0)
 
 
 async def test_a_client_that_connects_after_the_tap_is_copied_again(bed: Bed) -> None:
@@ -232,27 +232,27 @@ async def test_lines_of_a_slow_reader_are_dropped_and_no_call_is_delayed(bed: Be
 
 
 async def test_a_stream_opened_before_the_tap_is_shown_when_it_ends(
-    bed: Bed, start_hook_plugin: StartHookPlugin
+    own_bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
-    await hooked(bed, await start_hook_plugin())
-    async with bed.client.stream("GetContainerEvents"):
+    await hooked(own_bed, await start_hook_plugin())
+    async with own_bed.client.stream("GetContainerEvents"):
 
         async def is_in_progress() -> bool:
-            return await bed.runtime.open_calls() == 1
+            return await own_bed.runtime.open_calls() == 1
 
         await until(is_in_progress)
-        async with tapped(bed, "--method", "GetContainerEvents", "--count", "1") as tap:
-            await bed.runtime.kill()
+        async with tapped(own_bed, "--method", "GetContainerEvents", "--count", "1") as tap:
+            await own_bed.runtime.kill()
 
     [call] = tap.calls
     assert (call["status"], call.get("seconds")) == ("UNAVAILABLE", None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_tap_ends_with_an_error_when_the_proxy_ends(bed: Bed, number: signal.Signals) -> None:
-    running = await bed.proxy.start_command("tap", "-o", "json")
+async def test_a_tap_ends_with_an_error_when_the_proxy_ends(own_bed: Bed, number: signal.Signals) -> None:
+    running = await own_bed.proxy.start_command("tap", "-o", "json")
     await running.wait_for_line('"opened"')
-    os.kill(bed.proxy.pid, number)
+    os.kill(own_bed.proxy.pid, number)
     outcome = await running.ended()
 
     assert (outcome.code, outcome.err) == (11, "error: the runtime proxy closed the connection\n")

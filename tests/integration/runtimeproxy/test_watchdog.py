@@ -93,20 +93,6 @@ async def test_ready_watchdog_and_stopping_are_notified(managed: tuple[Bed, Mana
     assert received[-1] == "STOPPING=1"
 
 
-async def test_ready_is_notified_without_a_runtime(
-    peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
-) -> None:
-    with managing(str(tmp_path / "notify")) as manager:
-        proxy = RuntimeProxy(peer_directory(), Path("/nowhere"))
-        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-        await start_server(proxy)
-
-        async def is_ready() -> bool:
-            return "READY=1" in manager.read()
-
-        await until(is_ready)
-
-
 async def test_an_abstract_socket_is_notified(
     peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -118,7 +104,9 @@ async def test_an_abstract_socket_is_notified(
         await manager.receives("WATCHDOG=1")
 
 
-async def test_a_stuck_event_loop_sends_no_notifications(managed: tuple[Bed, Manager]) -> None:
+async def test_a_stuck_event_loop_sends_no_notifications_but_a_hanging_runtime_stops_none(
+    managed: tuple[Bed, Manager],
+) -> None:
     bed, manager = managed
     await manager.receives("WATCHDOG=1")
     await bed.proxy.pause()
@@ -128,9 +116,6 @@ async def test_a_stuck_event_loop_sends_no_notifications(managed: tuple[Bed, Man
         bed.proxy.resume()
     await manager.receives("WATCHDOG=1")
 
-
-async def test_a_hanging_runtime_does_not_fail_the_self_check(managed: tuple[Bed, Manager]) -> None:
-    bed, manager = managed
     await bed.runtime.pause()
     try:
         await manager.receives("WATCHDOG=1", times=3)
@@ -139,10 +124,7 @@ async def test_a_hanging_runtime_does_not_fail_the_self_check(managed: tuple[Bed
         bed.runtime.resume()
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-async def test_a_proxy_without_its_socket_is_neither_alive_nor_healthy(
-    managed: tuple[Bed, Manager], replaced: bool
-) -> None:
+async def test_a_proxy_without_its_socket_is_neither_alive_nor_healthy(managed: tuple[Bed, Manager]) -> None:
     bed, manager = managed
 
     async def is_notified() -> bool:
@@ -150,14 +132,14 @@ async def test_a_proxy_without_its_socket_is_neither_alive_nor_healthy(
 
     await manager.receives("WATCHDOG=1")
     bed.proxy.socket.unlink()
-    if replaced:
-        bed.proxy.socket.write_text("precious")
-
-    status, why = await bed.proxy.get("/healthz")
+    missing = await bed.proxy.get("/healthz")
     await until(is_notified)
+    bed.proxy.socket.write_text("precious")
+    replaced = await bed.proxy.get("/healthz")
 
-    assert status == 503
-    assert ("was replaced by another program" if replaced else "No such file or directory") in why
+    assert (missing[0], replaced[0]) == (503, 503)
+    assert "No such file or directory" in missing[1]
+    assert "was replaced by another program" in replaced[1]
     assert (await bed.proxy.get("/readyz"))[0] == 503
     before = manager.read().count("WATCHDOG=1")
     await manager.receives_nothing_for(2 * WATCHDOG_S)
@@ -192,7 +174,7 @@ async def test_a_proxy_without_free_file_descriptors_is_unhealthy_until_it_has_s
         writer.close()
 
 
-async def test_a_watchdog_of_another_process_is_not_notified(
+async def test_without_a_runtime_ready_is_notified_and_no_watchdog_of_another_process(
     peer_directory: MakeDirectory, start_server: StartServer, tmp_path: Path
 ) -> None:
     with managing(str(tmp_path / "notify")) as manager:
@@ -207,16 +189,16 @@ async def test_a_watchdog_of_another_process_is_not_notified(
         assert await manager.receives_nothing_for(3 * WATCHDOG_S)
 
 
-async def test_a_missing_service_manager_does_not_end_the_proxy(bed: Bed, tmp_path: Path) -> None:
-    bed.proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "missing"), **WATCHDOG}
-    await bed.proxy.stop()
-    await bed.proxy.start()
+async def test_a_missing_service_manager_does_not_end_the_proxy(own_bed: Bed, tmp_path: Path) -> None:
+    own_bed.proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "missing"), **WATCHDOG}
+    await own_bed.proxy.stop()
+    await own_bed.proxy.start()
 
     async def is_logged() -> bool:
-        return len(bed.proxy.lines("cannot notify the service manager")) == 1
+        return len(own_bed.proxy.lines("cannot notify the service manager")) == 1
 
     await until(is_logged)
-    assert (await bed.client.call("Version", wait_for_ready=True)).code == "OK"
+    assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
 def test_systemd_verifies_the_unit(tmp_path: Path) -> None:

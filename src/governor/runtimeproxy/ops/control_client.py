@@ -5,6 +5,7 @@ import http.client
 import socket
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -36,37 +37,38 @@ class ControlClient:
     def calls(self, call_filter: CallFilter) -> Iterator[TapLine]:
         """Yield calls as they end; raise UNAVAILABLE when the proxy closes the stream."""
         query = urllib.parse.urlencode(msgspec.to_builtins(call_filter), errors="replace")
-        response = self._request(f"{CALLS}?{query}")
-        try:
-            while line := response.readline():
-                yield msgspec.json.decode(line, type=TapLine)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise _closed() from error
-        finally:
-            response.close()
+        with self._responding(f"{CALLS}?{query}") as response:
+            try:
+                while line := response.readline():
+                    yield msgspec.json.decode(line, type=TapLine)
+            except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+                raise _closed() from error
         raise _closed()
 
     def _get(self, target: str, kind: type[T]) -> T:
-        response = self._request(target)
-        try:
-            return msgspec.json.decode(response.read(), type=kind)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise self._not_a_proxy(error) from error
+        with self._responding(target) as response:
+            try:
+                return msgspec.json.decode(response.read(), type=kind)
+            except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+                raise self._not_a_proxy(error) from error
 
-    def _request(self, target: str) -> http.client.HTTPResponse:
-        connection = _UnixConnection(self._path)
-        try:
-            connection.request("GET", target)
-            response = connection.getresponse()
-            if response.status != http.HTTPStatus.OK:
-                raise self._error(response.read())
-        except OSError as error:
-            raise self._unreachable(error) from error
-        except http.client.HTTPException as error:
-            raise self._not_a_proxy(error) from error
-        # Calls may be far apart.
-        connection.sock.settimeout(None)
-        return response
+    @contextmanager
+    def _responding(self, target: str) -> Iterator[http.client.HTTPResponse]:
+        """Send a request on a connection of its own, which is closed at the end, and yield the response."""
+        with closing(_UnixConnection(self._path)) as connection:
+            try:
+                connection.request("GET", target)
+                response = connection.getresponse()
+                if response.status != http.HTTPStatus.OK:
+                    raise self._error(response.read())
+            except OSError as error:
+                raise self._unreachable(error) from error
+            except http.client.HTTPException as error:
+                raise self._not_a_proxy(error) from error
+            # Calls may be far apart.
+            connection.sock.settimeout(None)
+            with response:
+                yield response
 
     def _error(self, body: bytes) -> GovernorError:
         try:

@@ -229,24 +229,26 @@ async def test_a_call_that_times_out_in_the_queue_is_never_sent(bed: Bed) -> Non
 
 
 async def test_a_call_that_times_out_is_reset(bed: Bed) -> None:
+    await bed.call()  # connects, which takes time too
     bed.respond = hang
 
-    error = await bed.call_fails(timeout_s=2.0)
+    error = await bed.call_fails(timeout_s=0.1)
 
     assert error.kind is Kind.DEADLINE
-    assert "the plugin did not respond within 2 s" in error.message
+    assert "the plugin did not respond within 0.1 s" in error.message
     bed.respond = echo
     assert await bed.call(b"next") == b"next"
-    assert bed.sides[0].resets == [(1, h2.errors.ErrorCodes.CANCEL)]
+    assert bed.sides[0].resets == [(3, h2.errors.ErrorCodes.CANCEL)]
 
 
 async def test_a_late_answer_to_a_reset_call_is_ignored(bed: Bed) -> None:
     late: list[ServerSide] = []
+    await bed.call()
     bed.respond = lambda side, stream: late.append(side)
-    await bed.call_fails(timeout_s=2.0)
+    await bed.call_fails(timeout_s=0.1)
     bed.respond = echo
-    # The server has not received the reset: a response, DATA and trailers for stream 1 from another encoder's table.
-    late[0].write(bytes.fromhex("000001010400000001880000050000000000010000000000"))
+    # The server has not received the reset: a response, DATA and trailers for stream 3 from another encoder's table.
+    late[0].write(bytes.fromhex("000001010400000003880000050000000000030000000000"))
 
     assert await bed.call(b"next") == b"next"
 
