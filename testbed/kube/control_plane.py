@@ -147,6 +147,10 @@ class ApiServer(Server):
             settings["disable-admission-plugins"] = "ServiceAccount"
         return [str(self._binary), *_flags(settings), *self._options.api_flags]
 
+    def environment(self) -> dict[str, str]:
+        """Collect garbage less often, which saves a tenth of the CPU time for 130 MB of memory."""
+        return {**super().environment(), "GOGC": "400"}
+
     async def is_ready(self) -> bool:
         """Return whether ``/readyz`` succeeds."""
         return await probe(f"{self.url}/readyz", self._trust)
