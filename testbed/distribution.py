@@ -10,7 +10,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 CLUSTER = "cluster"
 IMAGE = "image"
-_API_SERVERS = 2
+API_SERVER = "api-server"
 _ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integration/")
 """What takes longest starts first, so that no process is left with it at the end; unit tests fill the gaps."""
 _ALONE = (
@@ -22,17 +22,23 @@ _ALONE = (
 """Each test here starts servers of its own, or uses one that the process starts once."""
 _CONTAINERD = re.compile(r"tests/integration/runtimeproxy/.*\[(containerd(?:-2)?)\b")
 """Tests that share a containerd, whose recipe is their first parameter."""
+_OTHER_SERVERS = (
+    "tests/contract/kube/test_controllers.py",
+    "tests/contract/kube/test_outages.py",
+    "tests/contract/test_server_api.py",
+)
+"""Contract tests that do not use the shared API server."""
 
 
 def group_of(nodeid: str) -> str:
-    """Return a test's group: the one cluster, the one image, a shared API server or containerd, its file or itself."""
+    """Return a test's group: the one cluster, image or API server, a shared containerd, its file or itself."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/e2e/cluster/"):
         return CLUSTER
     if file.startswith("tests/integration/deploy/"):
         return IMAGE
     if file.startswith("tests/contract/"):
-        return f"api-server-{sum(file.encode()) % _API_SERVERS}"
+        return file if file in _OTHER_SERVERS else API_SERVER
     if found := _CONTAINERD.match(nodeid):
         return found[1]
     return nodeid if file.startswith(_ALONE) else file
