@@ -264,4 +264,5 @@ async def test_fail_lets_no_call_pass_a_failing_plugin_at_any_hook(
     for method, request in requests.items():
         assert (await bed.client.call(method, request)).code == "UNAVAILABLE", method
 
-    assert not await bed.runtime.received()
+    for method in requests:  # the proxy's own queries for its records may arrive at any time
+        assert await bed.runtime.received(method) == []
