@@ -45,7 +45,8 @@ class Build:
 
     def vet(self, steps: Steps) -> None:
         """Report suspicious constructs in the packages, which have just been compiled."""
-        argv: Argv = [cache.provide(GO), "vet", *self._flags(), *self.packages]
+        # With the compiler's flags: without them every dependency would be compiled again.
+        argv: Argv = [cache.provide(GO), "vet", *COMPILER_FLAGS, *self._flags(), *self.packages]
         steps.run("vet", argv, cwd=self.source, environment=environment())
 
     def fetch(self, steps: Steps) -> None:

@@ -5,7 +5,7 @@ programs are what a release has, and everything else compiles against packages t
 versions of its own packages.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,17 +28,24 @@ _STAMPS = (
     ("sigs.k8s.io/cri-tools/pkg/version.Version", CRICTL_VERSION),
 )
 PEERS = ("cri-client", "fake-runtime", "hook-plugin")
+_PEER_PACKAGES = [f"./cmd/{name}" for name in PEERS]
 
 
-def _recipe(name: str, version: str, build: Build, sources: Iterable[Path], packages: Iterable[str] = ()) -> Recipe:
+def _recipe(
+    name: str,
+    version: str,
+    build: Build,
+    sources: Iterable[Path],
+    packages: Iterable[str] = (),
+    vetted: Sequence[str] = (),
+) -> Recipe:
     def fetch(_: Path, steps: Steps) -> None:
         build.fetch(steps)
 
     def build_programs(result: Path, steps: Steps) -> None:
         build.compile(result, steps)
-        own = [package for package in build.packages if package.startswith("./")]
-        if own:
-            replace(build, packages=own).vet(steps)
+        if vetted:
+            replace(build, packages=vetted).vet(steps)
 
     executable = build.packages[0].rpartition("/")[2] if len(build.packages) > 1 else name
     inputs = (*COMPILER_FLAGS, *build.packages, *_texts(build.source / "go.mod", build.source / "go.sum", *sources))
@@ -61,7 +68,8 @@ KUBERNETES = _recipe(
 CRI_TOOLS = _recipe(
     "cri-tools",
     CRICTL_VERSION,
-    Build(_SOURCE, ["sigs.k8s.io/cri-tools/cmd/crictl", *(f"./cmd/{name}" for name in PEERS)], _STAMPS),
+    Build(_SOURCE, ["sigs.k8s.io/cri-tools/cmd/crictl", *_PEER_PACKAGES], _STAMPS),
     sources=[_SOURCE / "internal", *(_SOURCE / "cmd" / name for name in PEERS)],
+    vetted=_PEER_PACKAGES,
 )
 ETCD = _recipe("etcd", ETCD_VERSION, Build(_SOURCE / "etcd", ["."]), sources=[_SOURCE / "etcd" / "main.go"])
