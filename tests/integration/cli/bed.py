@@ -1,22 +1,30 @@
-"""The real command line against the real server, with scripted agents: the subject is what users see."""
+"""The real command line against the real server, with scripted agents: the subject is what users see.
+
+Commands run in the test process. Those that are interrupted, need a terminal or use TLS run in processes of their own.
+"""
 
 import asyncio
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeAlias
+from unittest import mock
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from demo.programs import GovernorServer
 from governor import yamltext
+from governor.cli import main as command_line
 from governor.client import Client
 from governor.domain.bundles import Delivery, refs
 from governor.domain.documents import API_VERSION
@@ -26,16 +34,36 @@ from governor.values.secret import Secret
 from governor.wire.credentials import encode_public_key, mint, read_join_token
 from governor.wire.rest import EnrolRequest, TokenRequest
 from testbed.commands import Outcome, Running
+from tests.integration.server.bed import ServerBed
 
+AnyServer: TypeAlias = GovernorServer | ServerBed
 WITHIN_S = 60
 UNREACHABLE = "http://127.0.0.1:1"
 """A URL at which no server listens."""
 
 
+class _Captured(io.TextIOWrapper):
+    """A standard stream that keeps what the thread that made it writes; a server in the same process may log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding="utf-8", write_through=True)
+        self._stream = stream
+        self._thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return super().write(text) if threading.get_ident() == self._thread else self._stream.write(text)
+
+    def text(self) -> str:
+        """Return what the thread has written."""
+        self.flush()
+        return self._bytes.getvalue().decode()
+
+
 class CommandLine:
     """Runs ``governor`` in a directory with a token file."""
 
-    def __init__(self, server: GovernorServer, directory: Path) -> None:
+    def __init__(self, server: AnyServer, directory: Path) -> None:
         self.server = server
         self.directory = directory
         self.token_file = server.admin_token_file
@@ -48,7 +76,7 @@ class CommandLine:
         return file
 
     async def start(self, *words: str, **environment: str) -> Running:
-        """Start one command."""
+        """Start one command in a process of its own."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "governor.cli.main", *words),
             stdin=asyncio.subprocess.DEVNULL,
@@ -60,8 +88,22 @@ class CommandLine:
         return Running(process)
 
     async def run(self, *words: str, **environment: str) -> Outcome:
-        """Run one command to its end; an empty environment variable is unset."""
-        return await (await self.start(*words, **environment)).ended()
+        """Run one command to its end; an empty environment variable is unset. One at a time."""
+        if self.server.url.startswith("https:"):
+            # Its event loop ends while a TLS connection closes, which only in a longer process is a warning.
+            return await (await self.start(*words, **environment)).ended()
+        return await asyncio.to_thread(self._run, words, self._environment(environment))
+
+    def _run(self, words: Sequence[str], environment: Mapping[str, str]) -> Outcome:
+        out, err = _Captured(sys.stdout), _Captured(sys.stderr)
+        with (
+            contextlib.chdir(self.directory),
+            mock.patch.dict(os.environ, environment, clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = command_line.run(words)
+        return Outcome(code, out.text(), err.text())
 
     async def run_on_terminal(self, *words: str) -> tuple[int, str]:
         """Run one command on a pseudo-terminal; return its exit code and its output."""
@@ -96,7 +138,7 @@ def _read_terminal(descriptor: int) -> bytes:
 class ScriptedAgent:
     """An agent that enrols as a runtime and reports given states for each delivery."""
 
-    def __init__(self, server: GovernorServer, runtime: str) -> None:
+    def __init__(self, server: AnyServer, runtime: str) -> None:
         self.runtime = runtime
         self._server = server
         self._key = Ed25519PrivateKey.generate()

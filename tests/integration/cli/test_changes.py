@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
+from tests.integration.server.bed import ServerBed, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
     """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
+    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
+        yield bed
 
 
 @pytest.fixture
-def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
-    server_logs.append(server.log)
+def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
     return CommandLine(server, tmp_path)
 
 
@@ -74,9 +73,9 @@ async def test_a_wait_that_times_out_has_its_exit_code(governor: CommandLine) ->
     governor.write("p.yaml", profile("slow", "slow"))
     async with agent.reporting(State.APPLIED):
         # Long enough for the first status to arrive on a busy machine.
-        done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "5s")
+        done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "2s")
     assert done.code == EXIT_CODE[Kind.DEADLINE]
-    assert done.lines[-1].endswith("verified on 0/1 runtimes after 5 s")
+    assert done.lines[-1].endswith("verified on 0/1 runtimes after 2 s")
     assert "stays accepted" in done.err
 
 
@@ -176,17 +175,15 @@ async def test_documents_are_deleted_by_name_as_one_change(governor: CommandLine
 
 
 async def test_waiting_survives_a_restart_of_the_server(governor: CommandLine, tmp_path: Path) -> None:
-    async with GovernorServer(tmp_path / "own") as own:
+    async with running(tmp_path / "own") as own:
         mine = CommandLine(own, governor.directory)
         agent = await governed(mine, "restart")
         mine.write("p.yaml", profile("restart", "restart"))
         async with agent.reporting(State.APPLIED):
             waiting = await mine.start("apply", "-f", "p.yaml")
             await waiting.wait_for_line("restart: Applied")
-        await own.stop()
-        await own.start()
-        async with agent.reporting(State.VERIFIED):
-            done = await waiting.ended()
+    async with running(tmp_path / "own", port=own.address.port), agent.reporting(State.VERIFIED):
+        done = await waiting.ended()
     assert done.code == SUCCESS
     assert " verified on 1/1 runtimes in " in done.lines[-1]
 

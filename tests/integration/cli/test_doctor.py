@@ -8,25 +8,24 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.process.exit_codes import NEGATIVE, SUCCESS
 from testbed.commands import Outcome
 from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
+from tests.integration.server.bed import ServerBed, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
     """Run one healthy server for this file; only one test creates runtimes, and deletes them."""
-    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
+    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
+        yield bed
 
 
 @pytest.fixture
-def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
-    server_logs.append(server.log)
+def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
     return CommandLine(server, tmp_path)
 
 

@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from demo.programs import GovernorServer
 from governor.domain.reports import State
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
+from tests.integration.server.bed import ServerBed, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
     """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
+    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
+        yield bed
 
 
 @pytest.fixture
-def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
-    server_logs.append(server.log)
+def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
     return CommandLine(server, tmp_path)
 
 

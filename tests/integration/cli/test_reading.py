@@ -7,7 +7,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from demo.programs import GovernorServer
 from governor import yamltext
 from governor.domain.changes import Revision
 from governor.domain.reports import State
@@ -17,25 +16,25 @@ from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
 from governor.wire.rest import RuntimeView, TokenView
 from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
+from tests.integration.server.bed import ServerBed, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GovernorServer]:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
     """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with GovernorServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
+    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
+        yield bed
 
 
 @pytest.fixture
-def governor(server: GovernorServer, tmp_path: Path, server_logs: list[Path]) -> CommandLine:
-    server_logs.append(server.log)
+def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
     return CommandLine(server, tmp_path)
 
 
 async def test_a_server_without_documents_has_nothing_to_list(tmp_path: Path) -> None:
-    async with GovernorServer(tmp_path / "server") as empty:
+    async with running(tmp_path / "server") as empty:
         governor = CommandLine(empty, tmp_path)
         for plural in ("runtimes", "profiles", "revisions"):
             table = await governor.run("get", plural)

@@ -58,9 +58,19 @@ class ServerBed:
         self.url = f"http://{address}"
 
     @property
+    def data_dir(self) -> Path:
+        """The data directory."""
+        return self.directory
+
+    @property
+    def admin_token_file(self) -> Path:
+        """The file with the admin token."""
+        return self.directory / ADMIN_TOKEN
+
+    @property
     def admin_token(self) -> Secret:
         """Return the token created at the first start."""
-        return Secret((self.directory / ADMIN_TOKEN).read_text().strip())
+        return Secret(self.admin_token_file.read_text().strip())
 
     def client(self, credential: Secret | Callable[[], Secret] | None = None) -> Client:
         """Return a client with the given credential, by default the admin token."""
@@ -149,10 +159,10 @@ def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> R
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, timing: Timing = DEFAULT_TIMING, clock: Clock | None = None, **settings: Any
+    directory: Path, *, port: int = 0, timing: Timing = DEFAULT_TIMING, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[ServerBed]:
-    """Run a server within the context."""
-    chosen = Settings(listen=Address("127.0.0.1", 0), data_dir=directory, **settings)
+    """Run a server within the context, on a free port or on that of an earlier one."""
+    chosen = Settings(listen=Address("127.0.0.1", port), data_dir=directory, **settings)
     registry = program_registry("server", "test")
     with listen(chosen.listen) as listener:
         address = bound_address(listener)

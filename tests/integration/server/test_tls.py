@@ -235,9 +235,10 @@ def test_a_configured_certificate_and_tls_names_are_mutually_exclusive() -> None
         Settings(tls_certificate=Path("a"), tls_key=Path("b"), tls_names=("c",))
 
 
-async def test_printing_a_missing_file_of_the_data_directory_fails(tmp_path: Path, start_server: StartServer) -> None:
-    governor = CommandLine(GovernorServer(tmp_path), tmp_path)
-    governor.server.ports = {"api": 1, "health": 1}
+async def test_printing_a_missing_file_of_the_data_directory_fails(tmp_path: Path) -> None:
+    server = GovernorServer(tmp_path)
+    server.ports = {"api": 1, "health": 1}
+    governor = CommandLine(server, tmp_path)
     for command in ("authority", "admin-token"):
         outcome = await governor.run("server", f"--data-dir={tmp_path}", command)
         assert (outcome.code > 2, outcome.out) == (True, "")
