@@ -16,7 +16,6 @@ _ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integrat
 _ALONE = (
     "tests/e2e/test_demo.py",
     "tests/e2e/test_kill.py",
-    "tests/integration/agent/",
     "tests/integration/runtimeproxy/",
 )
 """Each test here starts servers of its own, or uses one that the process starts once."""

@@ -4,18 +4,16 @@ import os
 import signal
 from pathlib import Path
 
-from demo.programs import GovernorServer
 from governor.agent.platforms.local.daprd import OWNER_VARIABLE
 from governor.agent.settings import SidecarSettings
 from governor.domain.documents import Unproven
 from governor.domain.reports import acknowledged
 from governor.process.child import child, detached
-from governor.wire.rest import ChangeRequest
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
 from tests.integration.agent.bed import AgentBed, component, resource_report, running_agent
 from tests.integration.agent.test_server import AgentProgram, store, verified
-from tests.integration.server.bed import runtime
+from tests.integration.server.bed import running, runtime
 
 ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memory")
 
@@ -133,21 +131,20 @@ async def test_an_adopted_sidecar_that_exits_is_restarted(tmp_path: Path, daprd_
 async def test_a_killed_agent_takes_no_application_down_and_its_successor_adopts_the_sidecar(
     tmp_path: Path, daprd_binary: Path, start_server: StartServer
 ) -> None:
-    server = await start_server(GovernorServer(tmp_path / "server"))
     agent = AgentProgram(tmp_path / "agent", daprd_binary)
-    async with server.client() as admin:
-        await admin.change(ChangeRequest((runtime("r1"), store("orders", "one"))))
-        await agent.join(server, "r1")
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), store("orders", "one"))
+        await agent.join(bed, "r1")
         await start_server(agent)
-        await verified(server, 1)
+        await verified(bed, 1)
         mark = str(agent.state_dir)
         [pid] = detached.pids_with_variable(OWNER_VARIABLE, mark)
         await agent.kill()
         assert await agent.status(agent.ports["http"], "/v1.0/state/orders/key") == 204
 
         await agent.start()
-        await admin.change(ChangeRequest((store("orders", "two"),)))
-        await verified(server, 2)
+        await bed.apply(store("orders", "two"))
+        await verified(bed, 2)
 
         assert list(detached.pids_with_variable(OWNER_VARIABLE, mark)) == [pid]
         await agent.stop()

@@ -195,36 +195,33 @@ async def test_a_dead_host_is_rejected_without_a_failed_request(
         assert leftover_files(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        (component("bad", "state.no-such-type"), "couldn't find state store state.no-such-type"),
-        (
-            resource("Resiliency", "bad", {"policies": {"timeouts": {"short": "soon"}}, "targets": {}}),
-            "invalid duration",
-        ),
-        (resource("Configuration", "bad", {"tracing": "none"}), "error loading configuration"),
-        (
-            resource("MCPServer", "bad", {"endpoint": {"streamableHTTP": {"url": f"http://{CLOSED}"}}}),
-            "failed to connect",
-        ),
-        (secret_reader("bad", "nowhere"), "references a secret store that isn't loaded: nowhere"),
-    ],
-    ids=["unknown-type", "resiliency", "configuration", "mcp-server", "secret-store-missing"],
-)
-async def test_a_resource_that_daprd_cannot_load_is_rejected_with_its_error(
-    tmp_path: Path, daprd_binary: Path, bad: dict[str, Any], error: str
-) -> None:
+UNLOADABLE = [
+    (component("bad", "state.no-such-type"), "couldn't find state store state.no-such-type"),
+    (
+        resource("Resiliency", "bad", {"policies": {"timeouts": {"short": "soon"}}, "targets": {}}),
+        "invalid duration",
+    ),
+    (resource("Configuration", "bad", {"tracing": "none"}), "error loading configuration"),
+    (
+        resource("MCPServer", "bad", {"endpoint": {"streamableHTTP": {"url": f"http://{CLOSED}"}}}),
+        "failed to connect",
+    ),
+    (secret_reader("bad", "nowhere"), "references a secret store that isn't loaded: nowhere"),
+]
+
+
+async def test_a_resource_that_daprd_cannot_load_is_rejected_with_its_error(tmp_path: Path, daprd_binary: Path) -> None:
     async with preflight_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(component("good", "state.in-memory"))
 
-        report = await bed.deliver(component("good", "state.in-memory"), bad)
+        for bad, error in UNLOADABLE:
+            report = await bed.deliver(component("good", "state.in-memory"), bad)
 
-        assert resource_report(report, "bad").state is State.FAILED
-        assert error in preflight_evidence(report, "bad")
-        assert bed.sidecar.starts == 1
-        assert [path.name for path in bed.resources.iterdir()] == ["component.good.yaml"]
-        assert leftover_files(tmp_path) == []
+            assert resource_report(report, "bad").state is State.FAILED
+            assert error in preflight_evidence(report, "bad")
+            assert bed.sidecar.starts == 1
+            assert [path.name for path in bed.resources.iterdir()] == ["component.good.yaml"]
+            assert leftover_files(tmp_path) == []
 
 
 async def test_a_failing_component_with_ignore_errors_is_rejected_and_the_old_one_kept(
