@@ -1,5 +1,7 @@
 """The client and a real server over TLS: trusted by CA file or fingerprint, rejected otherwise."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,13 +12,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from demo.programs import GovernorServer
 from governor.client import Client
 from governor.errors import GovernorError, Kind
 from governor.process.tls import fingerprint_of
-from governor.values.secret import Secret
-from testbed.pytest_plugin import StartServer
 from tests.integration.cli.bed import CommandLine
+from tests.integration.server.bed import ServerBed, running
 
 
 class Authority:
@@ -56,22 +56,19 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-class TlsServer(GovernorServer):
-    """``governor server`` with a certificate."""
+class TlsBed(ServerBed):
+    """A server with a certificate."""
 
-    def __init__(self, directory: Path, certificate_file: Path, key_file: Path) -> None:
-        super().__init__(directory)
-        self._files = certificate_file, key_file
+    def __init__(self, plain: ServerBed) -> None:
+        super().__init__(plain.services, plain.address, plain.directory)
+        self.url = f"https://{plain.address}"
 
-    @property
-    def url(self) -> str:
-        """Return the URL of the API."""
-        return super().url.replace("http:", "https:")
 
-    def command(self) -> list[str]:
-        """Return the command with the certificate's flags."""
-        certificate_file, key_file = self._files
-        return [*super().command(), f"--tls-certificate={certificate_file}", f"--tls-key={key_file}"]
+@asynccontextmanager
+async def serving(authority: Authority, directory: Path, port: int = 0) -> AsyncIterator[TlsBed]:
+    certificate_file, key_file = authority.server_files()
+    async with running(directory, port=port, tls_certificate=certificate_file, tls_key=key_file) as plain:
+        yield TlsBed(plain)
 
 
 @pytest.fixture
@@ -80,12 +77,13 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-async def server(authority: Authority, tmp_path: Path, start_server: StartServer) -> TlsServer:
-    return await start_server(TlsServer(tmp_path / "server", *authority.server_files()))
+async def server(authority: Authority, tmp_path: Path) -> AsyncIterator[TlsBed]:
+    async with serving(authority, tmp_path / "server") as bed:
+        yield bed
 
 
-def client(server: GovernorServer, *, ca_file: Path | None = None, ca_fingerprint: str = "") -> Client:
-    token = Secret(server.admin_token_file.read_text().strip())
+def client(server: TlsBed, *, ca_file: Path | None = None, ca_fingerprint: str = "") -> Client:
+    token = server.admin_token
     return Client(server.url, lambda: token, ca_file=ca_file, ca_fingerprint=ca_fingerprint)
 
 
@@ -97,7 +95,7 @@ async def rejection(connection: Client) -> GovernorError:
 
 
 async def test_a_server_is_trusted_by_ca_file_or_fingerprint(
-    server: TlsServer, authority: Authority, tmp_path: Path
+    server: TlsBed, authority: Authority, tmp_path: Path
 ) -> None:
     async with client(server, ca_file=authority.file) as connection:
         assert await connection.runtimes() == ()
@@ -107,7 +105,7 @@ async def test_a_server_is_trusted_by_ca_file_or_fingerprint(
     assert (shown.code, shown.err) == (0, "No runtimes found.\n")
 
 
-async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsServer, tmp_path: Path) -> None:
+async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsBed, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     unknown = Authority(other)
@@ -122,15 +120,13 @@ async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsSer
 
 
 async def test_a_client_with_a_pinned_ca_can_be_created_before_the_server_runs(
-    authority: Authority, tmp_path: Path, start_server: StartServer
+    authority: Authority, tmp_path: Path
 ) -> None:
-    server = TlsServer(tmp_path / "server", *authority.server_files())
-    await start_server(server)
-    pinned = client(server, ca_fingerprint=fingerprint_of(authority.file))
-    await server.stop()
+    async with serving(authority, tmp_path / "server") as server:
+        pinned = client(server, ca_fingerprint=fingerprint_of(authority.file))
     async with pinned as connection:
         with pytest.raises(GovernorError) as raised:
             await connection.runtimes()
         assert raised.value.kind is Kind.UNAVAILABLE
-        await server.start()
-        assert await connection.runtimes() == ()
+        async with serving(authority, tmp_path / "server", server.address.port):
+            assert await connection.runtimes() == ()

@@ -30,7 +30,9 @@ from tests.integration.server.bed import component, profile, report_on, running,
 CANARY = "canary-77c1e0a4"
 
 
-async def test_acknowledged_writes_survive_kill_9(start_server: StartServer, tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     server = await start_server(GovernorServer(tmp_path))
     key = Ed25519PrivateKey.generate()
     async with server.client() as admin:
@@ -38,47 +40,43 @@ async def test_acknowledged_writes_survive_kill_9(start_server: StartServer, tmp
         viewer = await admin.create_token(TokenRequest(role=Role.VIEWER))
         join = credentials.read_join_token(Secret((await admin.create_token(TokenRequest(runtime="r1"))).text))
         enrolment = await admin.enrol(EnrolRequest("r1", join.secret, credentials.encode_public_key(key.public_key())))
-        acknowledged = 0
+        newest = 0
         for number in range(1, 30):
             change = await admin.change(ChangeRequest(documents=(profile("p", component("s", redisHost=str(number))),)))
-            acknowledged = change.revision or 0
+            newest = change.revision or 0
     async with Client(server.url, lambda: credentials.mint("r1", key, _now())) as agent:
-        signed = await agent.delivery("r1", acknowledged)
+        signed = await agent.delivery("r1", newest)
         delivery = credentials.open_delivery(signed, credentials.read_public_key(enrolment.delivery_key))
         await agent.report(report_on(delivery, State.VERIFIED))
-    await server.kill()
+    acknowledged = await _kill_during_writes(server)
     await server.start()
     async with server.client() as admin, Client(server.url, lambda: Secret(viewer.text)) as reader:
-        revisions = await reader.revisions(limit=500)
+        stored = {each.name: each.revision for each in await admin.documents("Runtime") if each.name != "r1"}
+        numbers = [each.number for each in await reader.revisions(limit=500)]
         document = await reader.document(DocumentRef("Profile", "p"))
         seen = await reader.runtime("r1")
-        progress = [each async for each in admin.progress(acknowledged)]
+        progress = [each async for each in admin.progress(newest)]
     async with Client(server.url, lambda: credentials.mint("r1", key, _now())) as agent:
-        again = await agent.delivery("r1", acknowledged)
-    assert [each.number for each in revisions] == list(range(acknowledged, 0, -1))
-    assert document.version == acknowledged
+        again = await agent.delivery("r1", newest)
+    assert {name: stored.get(name) for name in acknowledged} == acknowledged
+    assert numbers == list(range(newest + len(stored), 0, -1))
+    assert document.version == newest
     assert seen.report is not None
     assert {each.type: each.reason for each in seen.conditions} == {"Verified": "Verified", "Connected": "NotWatching"}
     assert progress[0].complete
     assert again == signed
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    server = await start_server(GovernorServer(tmp_path))
-    acknowledged: list[tuple[str, int]] = []
+async def _kill_during_writes(server: GovernorServer) -> dict[str, int]:
+    """Kill the server while three clients write; return the acknowledged runtimes with their revisions."""
+    acknowledged: dict[str, int] = {}
     enough = asyncio.Event()
 
     async def write(writer: str) -> None:
         async with server.client() as admin:
             for number in range(1000):
                 change = await admin.change(ChangeRequest(documents=(runtime(f"{writer}{number}"),)))
-                acknowledged.append((f"{writer}{number}", change.revision or 0))
+                acknowledged[f"{writer}{number}"] = change.revision or 0
                 if len(acknowledged) >= 60:
                     enough.set()
 
@@ -87,17 +85,25 @@ async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
         await enough.wait()
     await server.kill()
     outcomes = await asyncio.gather(*writers, return_exceptions=True)
-    await server.start()
-    async with server.client() as admin:
-        stored = {each.name: each.revision for each in await admin.documents("Runtime")}
-        numbers = [each.number for each in await admin.revisions(limit=500)]
     assert all(isinstance(outcome, GovernorError) for outcome in outcomes)
-    assert {name: stored.get(name) for name, _ in acknowledged} == dict(acknowledged)
-    assert numbers == list(range(len(stored), 0, -1))
+    return acknowledged
 
 
-async def test_a_sealed_value_is_in_no_file_and_no_log(start_server: StartServer, tmp_path: Path) -> None:
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def test_a_server_process_keeps_its_secrets_and_its_data_directory_to_itself(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     server = await start_server(GovernorServer(tmp_path))
+    token = server.admin_token_file.read_text().strip()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in server.data_dir.iterdir()}
+    assert str(server.admin_token_file) in server.log.read_text()
+    assert server.data_dir.stat().st_mode & 0o777 == 0o700
+    assert modes.pop("server.url") == 0o644
+    assert set(modes.values()) == {0o600}
+
     secret = profile("p", component("s", redisHost="h", redisPassword=CANARY))
     async with server.client() as admin:
         change = await admin.change(ChangeRequest(documents=(runtime("r1"), secret)))
@@ -105,25 +111,28 @@ async def test_a_sealed_value_is_in_no_file_and_no_log(start_server: StartServer
         with pytest.raises(GovernorError) as rejected:
             await admin.change(ChangeRequest(documents=(secret, secret)))
         await admin.change(ChangeRequest(documents=(profile("p", component("s", redisPassword=f"{CANARY}2")),)))
+    assert CANARY not in f"{change}{shown}{rejected.value}"
+    assert '"value":"***"' in str(shown.document).replace("'", '"').replace(" ", "")
+
+    second = GovernorServer(tmp_path)
+    second.log = tmp_path / "second.log"
+    second.ports = {"api": 0, "health": 0}
+    assert "another server uses the data directory" in await start_failure(second)
+
     await server.kill()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"governor.db", "governor.db-wal", "governor-server.log"} <= {path.name for path in files}
     assert [path.name for path in files if CANARY.encode() in path.read_bytes()] == []
-    assert CANARY not in f"{change}{shown}{rejected.value}"
-    assert '"value":"***"' in str(shown.document).replace("'", '"').replace(" ", "")
+    assert [path.name for path in files if token.encode() in path.read_bytes()] == ["admin.token"]
 
 
-async def test_the_admin_token_is_private_and_only_its_path_is_logged(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    server = await start_server(GovernorServer(tmp_path))
-    token = server.admin_token_file.read_text().strip()
-    modes = {path.name: path.stat().st_mode & 0o777 for path in server.data_dir.iterdir()}
-    assert str(server.admin_token_file) in server.log.read_text()
-    assert token not in server.log.read_text()
-    assert server.data_dir.stat().st_mode & 0o777 == 0o700
-    assert modes.pop("server.url") == 0o644
-    assert set(modes.values()) == {0o600}
+async def start_failure(server: GovernorServer) -> str:
+    """Start a server that must fail and return its log."""
+    process = await server._spawn()
+    async with asyncio.timeout(100):
+        code = await process.wait()
+    assert code not in (0, None)
+    return server.log.read_text()
 
 
 async def test_runtime_status_survives_a_restart(tmp_path: Path) -> None:
@@ -153,23 +162,6 @@ async def test_a_masked_value_is_kept_through_read_edit_and_apply(tmp_path: Path
     values = {field["name"]: field["value"] for field in delivery.resources[0]["spec"]["metadata"]}
     assert values == {"redisHost": "b", "redisPassword": CANARY}
     assert change.revision == 2
-
-
-async def start_failure(server: GovernorServer) -> str:
-    """Start a server that must fail and return its log."""
-    process = await server._spawn()
-    async with asyncio.timeout(100):
-        code = await process.wait()
-    assert code not in (0, None)
-    return server.log.read_text()
-
-
-async def test_a_second_server_on_one_data_directory_is_rejected(start_server: StartServer, tmp_path: Path) -> None:
-    await start_server(GovernorServer(tmp_path))
-    second = GovernorServer(tmp_path)
-    second.log = tmp_path / "second.log"
-    second.ports = {"api": 0, "health": 0}
-    assert "another server uses the data directory" in await start_failure(second)
 
 
 async def start_error(directory: Path) -> GovernorError:

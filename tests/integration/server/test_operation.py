@@ -18,28 +18,25 @@ from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, running, runtime
 
 
-async def test_health_and_metrics_are_served_apart_from_the_api(start_server: StartServer, tmp_path: Path) -> None:
+async def test_health_and_metrics_are_served_apart_from_the_api_until_sigterm_closes_streams(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     server = await start_server(GovernorServer(tmp_path))
-    async with server.client() as admin:
-        await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
     health = f"http://127.0.0.1:{server.ports['health']}"
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"{health}/readyz") as ready, session.get(f"{health}/metrics") as metrics:
-            samples = (await metrics.text()).splitlines()
-        async with session.get(f"{server.url}/metrics") as on_api:
-            assert on_api.status == 404
-    assert ready.status == 200
-    assert 'governor_server_changes_total{outcome="accepted"} 1.0' in samples
-    assert "governor_server_deliveries_total 1.0" in samples
-    assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in samples
-    assert "governor_server_open_watches 0.0" in samples
-    assert not [line for line in samples if "r1" in line]
-
-
-async def test_sigterm_closes_streams_and_exits_cleanly(start_server: StartServer, tmp_path: Path) -> None:
-    server = await start_server(GovernorServer(tmp_path))
     async with server.client() as admin:
         await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{health}/readyz") as ready, session.get(f"{health}/metrics") as metrics:
+                samples = (await metrics.text()).splitlines()
+            async with session.get(f"{server.url}/metrics") as on_api:
+                assert on_api.status == 404
+        assert ready.status == 200
+        assert 'governor_server_changes_total{outcome="accepted"} 1.0' in samples
+        assert "governor_server_deliveries_total 1.0" in samples
+        assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in samples
+        assert "governor_server_open_watches 0.0" in samples
+        assert not [line for line in samples if "r1" in line]
+
         async with aclosing(admin.progress(1)) as progress:
             await anext(progress)
             process = server._process
