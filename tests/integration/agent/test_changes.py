@@ -203,7 +203,7 @@ async def test_a_change_that_supersedes_another_is_acknowledged_only_when_in_use
     await set_value(two, "two")
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(store(one))
-        for redis, answer in [(two, '"two"'), (one, '"one"')] * 3:
+        for redis, answer in [(two, '"two"'), (one, '"one"')]:
             # An earlier delivery is still in progress: it may be written and loaded at any moment.
             other = one if redis is two else two
             await bed.inbox.accept(bed.sign([store(other)]), bed.membership)

@@ -287,18 +287,16 @@ async def test_a_rejected_delivery_changes_nothing_until_a_higher_attempt(tmp_pa
         assert acknowledged(await bed.deliver(GOOD, OTHER, attempt=2))
 
 
-@pytest.mark.parametrize("hours", [-30, 30])
-async def test_a_wall_clock_jump_neither_ends_nor_extends_a_window(
-    hours: int, tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_a_wall_clock_jump_neither_ends_nor_extends_a_window(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         await bed.deliver(GOOD)
         assert acknowledged(await bed.deliver(GOOD, OTHER))
-        bed.clock.jump(hours * 3600)
-        bed.reconciler.add(KEY)
-        await bed.outcomes.get()
         assert bed.inbox.newest is not None
-        assert bed.ledger.phase(bed.inbox.newest) is DeliveryPhase.ON_TRIAL
+        for hours in (-30, 60):
+            bed.clock.jump(hours * 3600)
+            bed.reconciler.add(KEY)
+            await bed.outcomes.get()
+            assert bed.ledger.phase(bed.inbox.newest) is DeliveryPhase.ON_TRIAL
 
         report = await bed.deliver(UNKNOWN)
 
