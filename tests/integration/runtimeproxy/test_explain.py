@@ -26,7 +26,7 @@ def entries(found: Any, hook: str) -> dict[str, Any]:
     return {each["plugin"]: each for each in plugins}
 
 
-async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
+async def test_a_pod_is_explained_with_the_plugins_changes(own_bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin(
         {"method": "PreRunPodSandboxHook", "answer": {"cgroup_parent": "/other", "annotations": {"by": "p"}}},
         {
@@ -34,11 +34,11 @@ async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_
             "answer": {"container_resources": {"cpu_shares": "512"}, "container_envs": {"TOKEN": "secret-value"}},
         },
     )
-    await hooked(bed, plugin, name="tuner", timeout="20500ms", failure_policy="Fail")
-    pod = await run_pod(bed)
-    created = await create_container(bed, pod)
+    await hooked(own_bed, plugin, name="tuner", timeout="20500ms", failure_policy="Fail")
+    pod = await run_pod(own_bed)
+    created = await create_container(own_bed, pod)
 
-    found = await explained(bed, "shop/web")
+    found = await explained(own_bed, "shop/web")
 
     [shown] = found["sandboxes"]
     assert (shown["id"], shown["uid"], shown["cgroup_parent"]) == (pod, "u-1", "/other")
@@ -56,7 +56,7 @@ async def test_a_pod_is_explained_with_the_plugins_changes(bed: Bed, start_hook_
     }
     assert changes["container_resources.cpu_shares"]["old"] == 100
     assert changes["container_envs.TOKEN"]["new"] == "***"
-    text = (await runtime_proxy(bed.proxy, "explain", pod[:8])).out
+    text = (await runtime_proxy(own_bed.proxy, "explain", pod[:8])).out
     for word in ("Pod shop/web", "/other", "tuner", "container_resources.cpu_shares", "PreStartContainer"):
         assert word in text
     assert "secret-value" not in text + json.dumps(found)
