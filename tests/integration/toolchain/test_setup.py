@@ -141,6 +141,7 @@ def test_set_up_from_nothing_to_the_end(copy: Copy) -> None:
 def test_without_a_supported_python_the_packages_to_install_are_named(copy: Copy) -> None:
     result = copy.run("env", "PYTHON=no-such-python", "make", "environment")
     assert result.returncode != 0
+    assert "PYTHON=no-such-python does not run as Python 3.11 or newer" in result.stderr
     assert "sudo apt-get install --yes python3 python3-venv" in result.stderr
     assert not (copy.directory / ".venv").exists()
 
