@@ -21,11 +21,11 @@ from governor.wire.credentials import (
     JoinToken,
     encode_public_key,
     mint,
-    open_delivery,
     read_join_token,
     read_public_key,
 )
-from governor.wire.rest import EnrolRequest, SignedDelivery
+from governor.wire.deliveries import SignedDelivery, open_delivery
+from governor.wire.rest import EnrolRequest
 
 
 def load_or_create_key(path: Path) -> Ed25519PrivateKey:

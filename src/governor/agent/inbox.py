@@ -11,13 +11,13 @@ from typing import Final
 
 from governor.agent.enrolment import verify_delivery
 from governor.agent.storage import Membership, Storage
-from governor.client import Client
-from governor.domain.bundles import Delivery
+from governor.client import Client, WatchSession
+from governor.domain.bundles import Delivery, DeliveryPosition
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Retries
 from governor.process.telemetry import logging
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery
 
 _STABLE_S: Final = 30.0
 """A watch that was open longer than this resets the backoff."""
@@ -30,10 +30,17 @@ _log = logging.get_logger(__name__)
 class Inbox:
     """The newest verified delivery. Older deliveries never replace it."""
 
-    def __init__(self, storage: Storage, clock: Clock, on_delivery: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        on_delivery: Callable[[], None],
+        on_session: Callable[[WatchSession], None],
+    ) -> None:
         self._storage = storage
         self._clock = clock
         self._on_delivery = on_delivery
+        self._on_session = on_session
         self.newest: Delivery | None = None
         self.signed: SignedDelivery | None = None
         self.received_at = clock.now()
@@ -41,9 +48,10 @@ class Inbox:
         """A newer delivery that could not be stored, with the error; the watch requests it again."""
         self._conflict = ""
 
-    def watch_opened(self) -> None:
-        """Clear the identity conflict: the server accepted the watch."""
+    def watch_opened(self, session: WatchSession) -> None:
+        """Note the session of a watch that the server accepted; there is no identity conflict then."""
         self._conflict = ""
+        self._on_session(session)
 
     def watch_failed(self, error: GovernorError) -> None:
         """Record the conflict if the server rejected the watch because another agent uses this identity."""
@@ -87,9 +95,9 @@ async def watch(
     while True:
         began = clock.monotonic()
         try:
-            after = inbox.newest.sequence if inbox.newest else 0
+            held = inbox.newest.position if inbox.newest else DeliveryPosition()
             runtime = membership.enrolment.runtime
-            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
+            stream = client.watch(runtime, held, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     retries.reset()

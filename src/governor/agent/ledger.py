@@ -14,7 +14,7 @@ from governor.agent.enrolment import verify_delivery
 from governor.agent.storage import Membership, Storage, Trial, VerifiedDeliveries
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery
 
 _MAX_TRIALS: Final = 64
 
@@ -58,9 +58,14 @@ class Ledger:
         return DeliveryPhase.SETTLED if is_settled else DeliveryPhase.ON_TRIAL
 
     def trial(self, delivery: Delivery) -> Trial | None:
-        """Return the stored trial of this content, or None; a higher attempt starts a new trial."""
+        """Return the stored trial of this content, or None.
+
+        A higher attempt starts a new trial, and so does a store that may have forgotten the attempts before.
+        """
         trial = self._trials.get(delivery.digest)
-        return trial if trial is not None and trial.attempt >= delivery.attempt else None
+        if trial is None or trial.incarnation != delivery.incarnation or trial.attempt < delivery.attempt:
+            return None
+        return trial
 
     def fallback(self, delivery: Delivery) -> Delivery | None:
         """Return the delivery to roll back to, or None."""
@@ -69,48 +74,48 @@ class Ledger:
     async def record_verified(self, delivery: Delivery, signed: SignedDelivery) -> None:
         """Record a verified delivery; it stays on trial, with its predecessor kept, until ``record_settled``."""
         if delivery.digest in self._trials:
-            del self._trials[delivery.digest]
-            await self._save_trials()
+            await self._save_trials({key: each for key, each in self._trials.items() if key != delivery.digest})
         if not self._is_last(delivery):
             before = self._verified.last if self._verified else None
-            self._before, self._last = self._last, delivery
-            await self._save(VerifiedDeliveries(signed, before, on_trial=True))
+            await self._save(VerifiedDeliveries(signed, before, on_trial=True), last=delivery, before=self._last)
         elif self._verified is not None and self._verified.last != signed:
-            self._last = delivery
-            await self._save(msgspec.structs.replace(self._verified, last=signed))
+            verified = msgspec.structs.replace(self._verified, last=signed)
+            await self._save(verified, last=delivery, before=self._before)
 
     async def record_settled(self, delivery: Delivery) -> None:
         """Record that the verification window is over: later failures do not roll it back."""
         if self._is_last(delivery) and self._verified is not None and self._verified.on_trial:
-            self._before = None
-            await self._save(VerifiedDeliveries(self._verified.last))
+            await self._save(VerifiedDeliveries(self._verified.last), last=self._last, before=None)
 
     async def record_failed(self, delivery: Delivery, found: Findings) -> None:
         """Quarantine a delivery that failed on trial."""
-        await self._store_trial(delivery, Trial(delivery.sequence, delivery.attempt, failed=True, found=found))
+        await self._store_trial(delivery, _trial(delivery, found, failed=True))
         if self._is_last(delivery):
             before = self._verified.before if self._verified else None
-            self._last, self._before = self._before, None
-            await self._save(VerifiedDeliveries(before) if before else None)
+            await self._save(VerifiedDeliveries(before) if before else None, last=self._before, before=None)
 
     async def record_unproven(self, delivery: Delivery, found: Findings) -> None:
         """Record a delivery whose window ended without proof."""
-        await self._store_trial(delivery, Trial(delivery.sequence, delivery.attempt, failed=False, found=found))
+        await self._store_trial(delivery, _trial(delivery, found, failed=False))
 
     def _is_last(self, delivery: Delivery) -> bool:
         return self._last is not None and self._last.digest == delivery.digest
 
     async def _store_trial(self, delivery: Delivery, trial: Trial) -> None:
-        self._trials.pop(delivery.digest, None)
-        self._trials[delivery.digest] = trial
-        for oldest in list(self._trials)[:-_MAX_TRIALS]:
-            del self._trials[oldest]
-        await self._save_trials()
+        others = [(key, each) for key, each in self._trials.items() if key != delivery.digest]
+        await self._save_trials(dict([*others, (delivery.digest, trial)][-_MAX_TRIALS:]))
 
-    async def _save_trials(self) -> None:
-        await asyncio.to_thread(self._storage.save_trials, dict(self._trials))
+    async def _save_trials(self, trials: dict[str, Trial]) -> None:
+        # Stored first, here and below: what a full disk does not keep must not be relied on.
+        await asyncio.to_thread(self._storage.save_trials, trials)
+        self._trials = trials
 
-    async def _save(self, verified: VerifiedDeliveries | None) -> None:
-        # Stored first: an agent that is stopped in between must find the state it reported.
+    async def _save(
+        self, verified: VerifiedDeliveries | None, *, last: Delivery | None, before: Delivery | None
+    ) -> None:
         await asyncio.to_thread(self._storage.save_verified, verified)
-        self._verified = verified
+        self._verified, self._last, self._before = verified, last, before
+
+
+def _trial(delivery: Delivery, found: Findings, *, failed: bool) -> Trial:
+    return Trial(delivery.sequence, delivery.attempt, failed, found, delivery.incarnation)

@@ -16,7 +16,7 @@ from governor.agent.verification import findings
 from governor.agent.verification.findings import AGENT, Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import Preflight
-from governor.domain.reports import STALLED, Evidence, State
+from governor.domain.reports import STALLED, Cause, Evidence, State
 from governor.errors import GovernorError
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Done, Outcome, Requeue, Stalled
@@ -74,13 +74,19 @@ class Loop:
         except GovernorError as error:
             self._report_failure(delivery, error, received)
             raise
-        return Done() if self._is_superseded(delivery) else await self._conclude(delivery, found)
+        if self._is_superseded(delivery):
+            return Done()
+        on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+        return await self._conclude(delivery, found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME))
 
     def _report_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
         """Report an error of the agent itself: it does not count against the delivery, which is retried."""
         failure = Evidence(AGENT, self._clock.now(), f"{error.kind}: {error}")
         refs = self._platform.refs(delivery)
-        self._outbox.put(delivery, findings.uniform(State.FAILED, refs, self._platform.workloads, *history, failure))
+        workloads = self._platform.workloads
+        self._outbox.put(
+            delivery, findings.uniform(State.FAILED, refs, workloads, *history, failure, cause=Cause.AGENT)
+        )
 
     async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
         def applied(found: Findings) -> None:
@@ -96,7 +102,7 @@ class Loop:
 
     async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
-        if found.failed and on_trial:
+        if found.rejects_change and on_trial:
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._ledger.record_failed(delivery, found)
             return await self._roll_back(delivery)
@@ -115,7 +121,7 @@ class Loop:
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
-        return Requeue(self._left_s(delivery))
+        return Requeue(max(0.0, self._left_s(delivery)))
 
     async def _roll_back(self, delivery: Delivery) -> Outcome:
         """Keep or restore the fallback of a failed delivery, and report both the failure and the rollback."""
@@ -159,7 +165,7 @@ class Loop:
 
 
 def _reason(found: Findings) -> str:
-    evidence = found.worst.evidence
+    evidence = found.worst.all_evidence
     return evidence[-1].text if evidence else ""
 
 

@@ -95,7 +95,8 @@ async def open_agent(
         def wake() -> None:
             reconciler.add(KEY)
 
-        inbox, outbox, ledger = Inbox(storage, clock, wake), Outbox(clock), Ledger(storage)
+        outbox, ledger = Outbox(clock), Ledger(storage)
+        inbox = Inbox(storage, clock, wake, outbox.watch_opened)
         inbox.restore(membership)
         ledger.restore(membership)
         async with aiohttp.ClientSession() as session:

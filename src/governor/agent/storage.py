@@ -13,10 +13,13 @@ import msgspec
 from governor.agent.verification.findings import Findings
 from governor.agent.verification.verdicts import Proof
 from governor.domain.documents import ResourceRef
+from governor.domain.reports import Finding, Instances, ResourceReport, WorkloadRef, WorkloadReport
 from governor.errors import GovernorError, Kind
 from governor.process import files
 from governor.process.files import exclusive_lock
-from governor.wire.rest import Enrolment, SignedDelivery
+from governor.wire.deliveries import SignedDelivery
+from governor.wire.reports import WorkloadReport1, workload_from_format_1
+from governor.wire.rest import Enrolment
 
 T = TypeVar("T")
 
@@ -102,6 +105,46 @@ class Trial(msgspec.Struct, frozen=True):
     attempt: int
     failed: bool
     found: Findings
+    incarnation: str = ""
+
+
+class _StoredWorkload(Finding, frozen=True, kw_only=True):
+    workload: WorkloadRef | str
+    instances: Instances = Instances()
+
+    def workload_report(self) -> WorkloadReport:
+        if isinstance(self.workload, str):
+            old = WorkloadReport1(state=self.state, evidence=self.evidence, workload=self.workload)
+            return workload_from_format_1(old)
+        return WorkloadReport(
+            state=self.state,
+            evidence=self.evidence,
+            cause=self.cause,
+            workload=self.workload,
+            instances=self.instances,
+        )
+
+
+class _StoredFindings(msgspec.Struct, frozen=True):
+    resources: tuple[ResourceReport, ...]
+    workloads: tuple[_StoredWorkload, ...]
+    applied: bool = False
+
+
+class _StoredTrial(msgspec.Struct, frozen=True):
+    """A trial as any version of the agent may have stored it: version 0.1 named a workload by one word."""
+
+    sequence: int
+    attempt: int
+    failed: bool
+    found: _StoredFindings
+    incarnation: str = ""
+
+    def trial(self) -> Trial:
+        """Return the trial in its current form."""
+        workloads = tuple(each.workload_report() for each in self.found.workloads)
+        found = Findings(self.found.resources, workloads, self.found.applied)
+        return Trial(self.sequence, self.attempt, self.failed, found, self.incarnation)
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -192,7 +235,8 @@ class Storage:
 
     def trials(self) -> dict[str, Trial]:
         """Return the changes that were not verified, by digest, oldest first."""
-        return self._read("trials.json", dict[str, Trial]) or {}
+        stored = self._read("trials.json", dict[str, _StoredTrial]) or {}
+        return {digest: each.trial() for digest, each in stored.items()}
 
     def save_trials(self, trials: dict[str, Trial]) -> None:
         """Store the changes that were not verified."""

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "token": Entry("governor.cli.commands.token:token", "Create, list and revoke tokens."),
     "doctor": Entry("governor.cli.commands.doctor:doctor", "Check this installation and show how to fix problems."),
     "server": Entry("governor.server.commands:server", "Run the server."),
+    "db": Entry("governor.server.database_commands:db", "Back up or restore the server's database."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
     "runtime-proxy": Entry(
         "governor.runtimeproxy.commands:runtime_proxy", "Run the runtime proxy, or inspect a running one."

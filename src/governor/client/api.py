@@ -12,12 +12,17 @@ from urllib.parse import quote
 import msgspec
 
 from governor.client.transport import Transport
+from governor.domain.bundles import DeliveryPosition
 from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
+from governor.wire import deliveries, reports
+from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS, Event, Parser
+from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMAT, REPORT_FORMATS, SESSION, announce
+from governor.wire.reports import Report1
 from governor.wire.rest import (
     ChangeRequest,
     DeliveryNotice,
@@ -28,7 +33,6 @@ from governor.wire.rest import (
     RuntimeExplanation,
     RuntimeView,
     ServerStatus,
-    SignedDelivery,
     TokenCreated,
     TokenRequest,
     TokenView,
@@ -38,6 +42,17 @@ T = TypeVar("T")
 
 FETCH_JITTER_S: Final = 0.25
 """Runtimes spread their requests over this time when a large delivery is announced to all of them at once."""
+
+
+_NOTHING: Final = DeliveryPosition()
+_FORMATS: Final = {DELIVERY_FORMATS: announce(deliveries.FORMATS), REPORT_FORMATS: announce(reports.FORMATS)}
+
+
+class WatchSession(msgspec.Struct, frozen=True):
+    """What a server says when it accepts a watch: the session to report in, 0 if unknown, and the report format."""
+
+    number: int
+    report_format: int
 
 
 class Client:
@@ -143,18 +158,23 @@ class Client:
     async def watch(
         self,
         runtime: str,
-        after: int = 0,
+        held: DeliveryPosition = _NOTHING,
         *,
         boot: str = "",
         host: str = "",
-        on_open: Callable[[], None] = lambda: None,
+        on_open: Callable[[WatchSession], None] = lambda _: None,
     ) -> AsyncGenerator[SignedDelivery, None]:
-        """Yield the deliveries of a runtime after sequence ``after`` on one connection, until it fails.
+        """Yield the deliveries of a runtime that replace ``held`` on one connection, until it fails.
 
         While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``.
         """
         path = f"/runtimes/{_segment(runtime)}/watch"
-        async with aclosing(self._events(path, after, {"boot": boot, "host": host}, on_open)) as events:
+        headers = {**_FORMATS, **({"Last-Event-ID": str(held)} if held.sequence else {})}
+
+        def opened(response: Mapping[str, str]) -> None:
+            on_open(_watch_session(path, response))
+
+        async with aclosing(self._events(path, headers, {"boot": boot, "host": host}, opened)) as events:
             async for event in events:
                 if event.event == DELIVERY:
                     yield self._transport.read(f"GET {path}", event.data, SignedDelivery)
@@ -165,10 +185,13 @@ class Client:
 
     async def delivery(self, runtime: str, sequence: int) -> SignedDelivery:
         """Return one delivery by its sequence; it never changes."""
-        return await self._get(f"/runtimes/{_segment(runtime)}/bundles/{sequence}", SignedDelivery)
+        path = f"/runtimes/{_segment(runtime)}/bundles/{sequence}"
+        return self._transport.read(
+            f"GET {path}", await self._transport.call("GET", path, headers=_FORMATS), SignedDelivery
+        )
 
-    async def report(self, report: Report) -> None:
-        """Send a report of an agent; sending it again has no effect."""
+    async def report(self, report: Report | Report1) -> None:
+        """Send a report of an agent in one of the formats; sending it again has no effect."""
         await self._transport.call("POST", f"/runtimes/{_segment(report.runtime)}/reports", body=report)
 
     async def _get(self, path: str, response: type[T], /, **query: object) -> T:
@@ -181,19 +204,26 @@ class Client:
     async def _events(
         self,
         path: str,
-        after: int = 0,
+        headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
-        on_open: Callable[[], None] = lambda: None,
+        on_open: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> AsyncGenerator[Event, None]:
         parser = Parser()
-        headers = {"Last-Event-ID": str(after)} if after else {}
-        async with aclosing(self._transport.stream(path, headers, query)) as chunks:
+        async with aclosing(self._transport.stream(path, headers or {}, query, on_open)) as chunks:
             async for chunk in chunks:
-                on_open()
                 for event in parser.feed(chunk):
                     yield event
         message = f"{self._transport.server} closed the stream of GET {path}; reconnect"
         raise GovernorError(Kind.UNAVAILABLE, "stream-ended", message)
+
+
+def _watch_session(path: str, headers: Mapping[str, str]) -> WatchSession:
+    """Read the headers of an accepted watch; a server of version 0.1 sends none of them."""
+    try:
+        return WatchSession(int(headers.get(SESSION, 0)), int(headers.get(REPORT_FORMAT, 1)))
+    except ValueError as error:
+        message = f"the response to GET {path} has an unreadable {SESSION} or {REPORT_FORMAT}: {error}"
+        raise GovernorError(Kind.UNAVAILABLE, "response-unreadable", message) from error
 
 
 def _segment(text: str) -> str:

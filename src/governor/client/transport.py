@@ -65,13 +65,18 @@ class Transport:
             self._session = None
 
     async def call(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: msgspec.Struct | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: msgspec.Struct | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send one request and return the body of its response."""
         request = f"{method} {path}"
         with self._translated(request, on_timeout=Kind.DEADLINE):
             async with asyncio.timeout(self._timeout_s):
-                response = await self._send(method, path, query=query, body=body)
+                response = await self._send(method, path, query=query, body=body, headers=headers)
                 async with response:
                     content = await response.read()
         if response.status not in _SUCCESS:
@@ -79,15 +84,20 @@ class Transport:
         return content
 
     async def stream(
-        self, path: str, headers: Mapping[str, str], query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        query: Mapping[str, str] | None = None,
+        on_open: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the chunks of an event stream until the server closes it."""
+        """Yield the chunks of an event stream until the server closes it; ``on_open`` receives the response headers."""
         request = f"GET {path}"
         with self._translated(request, on_timeout=Kind.UNAVAILABLE):
             response = await self._send("GET", path, query=query, headers={"Accept": "text/event-stream", **headers})
             async with response:
                 if response.status not in _SUCCESS or response.content_type != "text/event-stream":
                     raise self._error(request, response, await response.read())
+                on_open(response.headers)
                 async for chunk in response.content.iter_any():
                     yield chunk
 

@@ -4,7 +4,7 @@ Compiling is pure. Sealed values stay sealed in a bundle; the server unseals the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -23,10 +23,17 @@ class Bundle(msgspec.Struct, frozen=True):
     digest: str
     resources: tuple[Manifest, ...]
     apply: ApplyPolicy
+    profiles: tuple[str, ...] = ()
+    """The names of the profiles that it was compiled from."""
 
 
-class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One bundle for one runtime; the content of a (runtime, sequence) never changes."""
+class Delivery(msgspec.Struct, frozen=True):
+    """One bundle for one runtime; a sequence is issued once in an incarnation of the store.
+
+    A store that was restored from a backup may issue a sequence again. So ``incarnation`` changes when that is
+    detected, and ``id`` is random; both are empty if a version without them issued the delivery. ``documents`` are the
+    versions that the bundle was compiled from, by ``Kind/name``.
+    """
 
     runtime: str
     sequence: int
@@ -36,7 +43,25 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     resources: tuple[dict[str, Any], ...]
     removals: tuple[ResourceRef, ...]
     apply: ApplyPolicy
-    format: Literal[1] = 1
+    incarnation: str = ""
+    id: str = ""
+    documents: dict[str, int] = {}
+
+    @property
+    def position(self) -> "DeliveryPosition":
+        """Return the position of this delivery."""
+        return DeliveryPosition(self.incarnation, self.sequence, self.id)
+
+
+class DeliveryPosition(msgspec.Struct, frozen=True):
+    """Which delivery an agent holds, as a watch is resumed; sequence 0 is none."""
+
+    incarnation: str = ""
+    sequence: int = 0
+    id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.incarnation}.{self.sequence}.{self.id}" if self.id else str(self.sequence)
 
 
 def refs(resources: Iterable[Manifest]) -> tuple[ResourceRef, ...]:
@@ -60,7 +85,7 @@ def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, F
     resources = _substitute_variables(folded, runtime, profiles)
     _check_namespaces(folded, runtime, profiles)
     apply = msgspec.convert(folded.apply, ApplyPolicy)
-    return Bundle(digest(list(resources)), resources, apply), folded
+    return Bundle(digest(list(resources)), resources, apply, tuple(sorted(profiles))), folded
 
 
 def path_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) -> str:

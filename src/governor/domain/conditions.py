@@ -1,13 +1,23 @@
 """Conditions: every state that is shown, and their one summary."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from governor.domain.reports import STALLED, Evidence, Report, ResourceReport, State, WorkloadReport, overall
+from governor.domain.reports import (
+    STALLED,
+    Cause,
+    Evidence,
+    Finding,
+    Report,
+    ResourceReport,
+    State,
+    WorkloadReport,
+    overall,
+)
 
 
 class Status(enum.StrEnum):
@@ -64,26 +74,37 @@ _REASONS: dict[State, tuple[Status, str, Actor, str]] = {
     State.FAILED: (Status.FALSE, "Failed", Actor.EDITOR, "the runtime could not apply the change"),
     State.UNPROVEN: (Status.UNKNOWN, "Unproven", Actor.OPERATOR, "applied, but nothing proves that it is in use"),
 }
-STALLED_REASONS: Final = frozenset(_REASONS[state][1] for state in STALLED)
+_FAILURES: dict[Cause | None, tuple[Status, str, Actor, str]] = {
+    Cause.AGENT: (Status.FALSE, "AgentFailed", Actor.OPERATOR, "the agent could not apply the change and retries"),
+    Cause.RUNTIME: (Status.FALSE, "Unhealthy", Actor.OPERATOR, "the runtime no longer uses what was verified"),
+}
+"""Failures that are not due to the change."""
+STALLED_REASONS: Final = frozenset({"Failed", "Unproven", "Unhealthy"})
 """Reasons of the condition ``Verified`` that only a user or a new change can resolve."""
+PROBLEM_REASONS: Final = STALLED_REASONS | {"AgentFailed"}
+"""Reasons of the condition ``Verified`` that a user should know of."""
 
 
-def verified(progress: Progress | None, report: Report | None) -> Condition:
-    """Return the condition ``Verified``: whether the runtime's newest delivery is proven to be in use."""
+def verified(progress: Progress | None, report: Report | None, holds: int | None = None) -> Condition:
+    """Return the condition ``Verified``: whether the runtime's newest delivery is proven to be in use.
+
+    ``holds`` is the sequence that a connected agent has: what it does not hold is not verified, whatever was reported.
+    """
     if progress is None:
         return Condition("Verified", Status.TRUE, "NothingToVerify", "there is no configuration for this runtime")
-    if report is None or (report.sequence, report.digest) != (progress.sequence, progress.digest):
+    is_reported = report is not None and (report.sequence, report.digest) == (progress.sequence, progress.digest)
+    if report is None or not is_reported or holds not in (None, progress.sequence):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
         return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
     if not report.findings:
         text = "the delivery contains nothing to verify"
         return Condition("Verified", Status.TRUE, "NothingToVerify", text, digest=report.digest, since=report.time)
     state = overall(report)
-    status, reason, actor, message = _REASONS[state]
     parts = [part for part in report.findings if part.state is state]
+    status, reason, actor, message = _explanation(state, parts)
     if state in STALLED:
         message = "; ".join(map(_describe, parts)) or message
-    evidence = tuple(item for part in parts for item in part.evidence)
+    evidence = tuple(item for part in parts for item in part.all_evidence)
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)
 
 
@@ -117,6 +138,15 @@ def summarise(conditions: Iterable[Condition]) -> Summary:
     return Summary(state, chosen.reason, chosen.message, chosen.actor)
 
 
+def _explanation(state: State, parts: Sequence[Finding]) -> tuple[Status, str, Actor, str]:
+    """Return the explanation of a state; a failure that the change causes comes first."""
+    causes = {part.cause for part in parts}
+    if state is not State.FAILED or causes & {None, Cause.CHANGE}:
+        return _REASONS[state]
+    return _FAILURES[Cause.RUNTIME if Cause.RUNTIME in causes else Cause.AGENT]
+
+
 def _describe(part: ResourceReport | WorkloadReport) -> str:
-    name = str(part.resource) if isinstance(part, ResourceReport) else part.workload
-    return f"{name}: {part.evidence[-1].text}" if part.evidence else f"{name}: {part.state}"
+    name = str(part.resource if isinstance(part, ResourceReport) else part.workload)
+    evidence = part.all_evidence
+    return f"{name}: {evidence[-1].text}" if evidence else f"{name}: {part.state}"

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,17 @@ STALLED: Final = frozenset({State.FAILED, State.UNPROVEN})
 """States that only a user or a new change can leave: the agent has stopped without verifying."""
 
 
+class Cause(enum.StrEnum):
+    """What a failed or unproven finding is due to."""
+
+    CHANGE = "change"
+    """The content of the delivery: a retry of the same content fails again."""
+    AGENT = "agent"
+    """Trouble of the agent itself, such as a full disk: it retries."""
+    RUNTIME = "runtime"
+    """The runtime: it became unhealthy after the change was verified, or it drifted."""
+
+
 def worst(states: Iterable[State]) -> State:
     """Return the worst of some states, VERIFIED if there are none."""
     return min(states, key=WORST_FIRST.index, default=State.VERIFIED)
@@ -49,39 +60,92 @@ class Evidence(msgspec.Struct, frozen=True):
     text: str
 
 
+class WorkloadRef(msgspec.Struct, frozen=True, order=True):
+    """A reference to a workload of a runtime, such as a Deployment or a sidecar on a machine."""
+
+    namespace: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.namespace, self.kind, self.name)))
+
+
+SIDECAR: Final = "Sidecar"
+"""The kind of a workload that is a sidecar on a machine."""
+
+
+class Instances(msgspec.Struct, frozen=True):
+    """The number of instances of a workload, and how many of them are in each final state."""
+
+    total: int = 0
+    verified: int = 0
+    failed: int = 0
+    unproven: int = 0
+
+    @classmethod
+    def count(cls, states: Iterable[State]) -> "Instances":
+        """Count instances by their states."""
+        found = tuple(states)
+        return cls(len(found), *map(found.count, (State.VERIFIED, State.FAILED, State.UNPROVEN)))
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one part of a delivery, with its evidence."""
+    """The state of one part of a delivery, with its evidence; ``cause`` is set if it is failed or unproven."""
 
     state: State
     evidence: tuple[Evidence, ...] = ()
+    cause: Cause | None = None
+
+    @property
+    def all_evidence(self) -> tuple[Evidence, ...]:
+        """Return the evidence of the finding and of its parts, the decisive one last."""
+        return self.evidence
+
+
+class WorkloadFinding(Finding, frozen=True, kw_only=True):
+    """The state of one resource in one workload."""
+
+    workload: WorkloadRef
 
 
 class ResourceReport(Finding, frozen=True, kw_only=True):
-    """The state of one resource; a removed resource is verified when it is gone."""
+    """The state of one resource, the worst of its workloads; a removed resource is verified when it is gone."""
 
     resource: ResourceRef
+    workloads: tuple[WorkloadFinding, ...] = ()
+
+    @property
+    def all_evidence(self) -> tuple[Evidence, ...]:
+        """Return the evidence on the resource, then that of its workloads, those in its own state last."""
+        ordered = sorted(self.workloads, key=lambda each: each.state is self.state)
+        return self.evidence + tuple(evidence for each in ordered for evidence in each.evidence)
 
 
 class WorkloadReport(Finding, frozen=True, kw_only=True):
-    """The state of one workload, such as a sidecar, under this delivery."""
+    """The state of one workload under this delivery, with the counts of its instances."""
 
-    workload: str
+    workload: WorkloadRef
+    instances: Instances = Instances()
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """One report of an agent. ``n`` increases within one boot; the highest n of a boot and attempt wins."""
+class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", tag=2):
+    """One report of an agent.
+
+    ``session`` is the number that the server gave to the agent's last watch, ``n`` increases within one process of the
+    agent. The report with the highest (session, n) about a delivery and attempt wins.
+    """
 
     runtime: str
     sequence: int
     attempt: int
     digest: str
-    boot: str
+    session: int
     n: int
     time: Instant
     agent: str
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
-    format: Literal[1] = 1
 
     @property
     def findings(self) -> tuple[ResourceReport | WorkloadReport, ...]:
@@ -100,7 +164,7 @@ def overall(report: Report) -> State:
 
 
 def supersedes(new: Report, old: Report | None) -> bool:
-    """Whether a report replaces the stored one; a repeated or late report does not."""
+    """Whether a report replaces the stored one; a repeated or late report does not. No clock takes part in it."""
     if old is None or (new.sequence, new.attempt) != (old.sequence, old.attempt):
         return old is None or (new.sequence, new.attempt) > (old.sequence, old.attempt)
-    return new.n > old.n if new.boot == old.boot else (new.time, new.boot) > (old.time, old.boot)
+    return (new.session, new.n) > (old.session, old.n)

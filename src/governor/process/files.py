@@ -26,19 +26,27 @@ class Staged:
 
     def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
-        self._temporary = temporary
+        self.temporary = temporary
+
+    def sync(self) -> None:
+        """Make content durable that another library wrote to the temporary file."""
+        try:
+            with self.temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _file_error(error, "write", self._path) from error
 
     def commit(self) -> None:
         """Replace the file durably; needs no disk space."""
         try:
-            self._temporary.replace(self._path)
+            self.temporary.replace(self._path)
             _sync_directory(self._path.parent)
         except OSError as error:
             raise _file_error(error, "write", self._path) from error
 
     def discard(self) -> None:
         """Remove the temporary file if it was not committed."""
-        self._temporary.unlink(missing_ok=True)
+        self.temporary.unlink(missing_ok=True)
 
 
 def stage(path: Path, data: bytes, mode: int = 0o600) -> Staged:

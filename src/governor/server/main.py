@@ -29,6 +29,7 @@ from governor.server.services import DEFAULT_TIMING, Services, Site, Timing
 from governor.server.settings import Settings
 from governor.server.sources.poc_file import PocFile
 from governor.server.store import schema_version
+from governor.server.store.incarnation import count_start
 from governor.server.store.sqlite import Store
 from governor.server.uvicorn_server import UvicornServer
 from governor.server.watch.exchange import DeliverySigner
@@ -68,14 +69,15 @@ async def open_services(
     settings: Settings, address: Address, clock: Clock, registry: Registry, timing: Timing = DEFAULT_TIMING
 ) -> AsyncIterator[Services]:
     """Build the services on the locked data directory; close and unlock it on exit."""
-    metrics, checks, hub, ownership = Metrics(registry), Checks(), Hub(clock), Ownership()
-    metrics.observe_watches(hub.open_watches)
+    metrics, checks, ownership = Metrics(registry), Checks(), Ownership()
     with ExitStack() as stack:
         directory = stack.enter_context(locked(settings.data_dir.absolute()))
         await asyncio.to_thread(schema_version.prepare, directory / DATABASE)
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
+        hub = Hub(clock, await store.write(count_start))
+        metrics.observe_watches(hub.open_watches)
         sealing_key = settings.sealing_key
         keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), sealing_key))
         await store.write(lambda connection: ensure_admin(connection, directory, clock))

@@ -1,4 +1,4 @@
-"""Keys and tokens between agent and server: runtime JWTs, join tokens and signed deliveries.
+"""Keys and tokens between agent and server: runtime JWTs and join tokens.
 
 Pure cryptography over given keys and times; reading key files and looking up runtimes are excluded.
 """
@@ -11,13 +11,10 @@ from typing import Final
 
 import jwt
 import msgspec
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from governor.domain.bundles import Delivery
 from governor.errors import GovernorError, Kind, invalid
 from governor.values.secret import MASK, Secret
-from governor.wire.rest import SignedDelivery, delivery_payload
 
 AUDIENCE: Final = "runtime-governor"
 LIFETIME_S: Final = 300
@@ -118,33 +115,6 @@ def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) ->
     valid_from = claims.iat if claims.nbf is None else max(claims.iat, claims.nbf)
     if not valid_from - _LEEWAY_S <= now.timestamp() <= claims.exp + _LEEWAY_S:
         raise _rejection("the token is expired or not valid yet; compare the clocks of agent and server")
-
-
-def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey) -> SignedDelivery:
-    """Sign the exact text of a delivery."""
-    payload = delivery_payload(delivery)
-    signature = base64.b64encode(key.sign(payload.encode())).decode()
-    return SignedDelivery(payload, key_id(key.public_key()), signature)
-
-
-def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
-    """Verify the signature, then decode; a delivery signed by another key is rejected."""
-    if signed.key_id != key_id(key) or not _is_signed(signed, key):
-        message = f"the delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
-        raise GovernorError(Kind.DENIED, "delivery-signature", message)
-    try:
-        return msgspec.json.decode(signed.payload, type=Delivery)
-    except msgspec.MsgspecError as error:
-        message = f"this version cannot decode the delivery ({error}); upgrade the agent"
-        raise GovernorError(Kind.UNIMPLEMENTED, "delivery-unreadable", message) from error
-
-
-def _is_signed(signed: SignedDelivery, key: Ed25519PublicKey) -> bool:
-    try:
-        key.verify(base64.b64decode(signed.signature, validate=True), signed.payload.encode())
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 def _rejection(message: str) -> GovernorError:

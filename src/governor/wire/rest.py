@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from governor.domain.bundles import Delivery
 from governor.domain.conditions import Condition, Summary
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
@@ -184,20 +183,7 @@ class Enrolment(_Response, frozen=True):
     delivery_key: str
 
 
-class SignedDelivery(_Response, frozen=True):
-    """A delivery as its exact JSON text, so that the signature can be verified before it is decoded."""
-
-    payload: str
-    key_id: str
-    signature: str
-
-
 class DeliveryNotice(_Response, frozen=True):
     """Announces a delivery that is too large for the stream and must be fetched by its sequence."""
 
     sequence: int
-
-
-def delivery_payload(delivery: Delivery) -> str:
-    """Return the text that is signed; equal deliveries have equal texts."""
-    return msgspec.json.encode(delivery, order="sorted").decode()

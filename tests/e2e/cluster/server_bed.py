@@ -21,10 +21,10 @@ from governor.wire.credentials import (
     JoinToken,
     encode_public_key,
     mint,
-    open_delivery,
     read_join_token,
     read_public_key,
 )
+from governor.wire.deliveries import open_delivery
 from governor.wire.rest import Enrolment, EnrolRequest
 from testbed.cluster.cluster import Cluster, run
 from testbed.cluster.dapr import helm
@@ -173,7 +173,7 @@ class JoinedAgent:
         credential = partial(mint, self.join.runtime, self.key)
         async with (
             Client(self.join.server, lambda: credential(datetime.now(UTC)), ca_fingerprint=self.join.ca) as client,
-            aclosing(client.watch(self.join.runtime, 0)) as deliveries,
+            aclosing(client.watch(self.join.runtime)) as deliveries,
         ):
             async with asyncio.timeout(WITHIN_S):
                 return open_delivery(await anext(deliveries), read_public_key(self.enrolment.delivery_key))

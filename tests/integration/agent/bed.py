@@ -22,8 +22,9 @@ from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Outcome
 from governor.process.telemetry.instruments import Registry
 from governor.values.digest import digest
-from governor.wire.credentials import encode_public_key, key_id, sign_delivery
-from governor.wire.rest import Enrolment, SignedDelivery
+from governor.wire.credentials import encode_public_key, key_id
+from governor.wire.deliveries import SignedDelivery, sign_delivery
+from governor.wire.rest import Enrolment
 from testbed.waiting import until
 
 RUNTIME = "r1"

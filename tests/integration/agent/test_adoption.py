@@ -40,8 +40,8 @@ async def test_the_next_agent_adopts_a_running_sidecar_with_its_proofs(tmp_path:
         assert acknowledged(after)
         assert pid_of(second) == pid
         assert second.sidecar.starts == 0
-        assert resource_report(after, "two").evidence[-1] == resource_report(before, "two").evidence[-1]
-        assert "same process" in resource_report(after, "two").evidence[-1].text
+        assert resource_report(after, "two").all_evidence[-1] == resource_report(before, "two").evidence[-1]
+        assert "same process" in resource_report(after, "two").all_evidence[-1].text
     assert marked_pids(first) == []
 
 
@@ -57,7 +57,7 @@ async def test_a_change_is_verified_live_in_an_adopted_sidecar(tmp_path: Path, d
         report = await second.final_report(2)
 
         assert acknowledged(report)
-        assert f"same process {pid} before and after" in resource_report(report, "two").evidence[-1].text
+        assert f"same process {pid} before and after" in resource_report(report, "two").all_evidence[-1].text
 
 
 async def test_the_counters_of_a_sidecar_that_restarted_in_place_without_an_agent_prove_nothing(
@@ -83,7 +83,7 @@ async def test_the_counters_of_a_sidecar_that_restarted_in_place_without_an_agen
         report = await second.final_report(2)
 
         assert not acknowledged(report)
-        assert "counters are not evidence" in resource_report(report, "two").evidence[-1].text
+        assert "counters are not evidence" in resource_report(report, "two").all_evidence[-1].text
 
 
 async def test_a_sidecar_whose_settings_changed_is_replaced(tmp_path: Path, daprd_binary: Path) -> None:

@@ -44,7 +44,7 @@ async def test_a_repointed_component_is_verified_in_the_running_process_and_in_u
         assert acknowledged(report)
         assert await bed.get("/v1.0/state/statestore/who") == (200, '"two"')
         assert bed.sidecar.process == process
-        assert "state.redis initialised 1 -> 2 times" in resource_report(report, "statestore").evidence[-1].text
+        assert "state.redis initialised 1 -> 2 times" in resource_report(report, "statestore").all_evidence[-1].text
         assert [each.state for each in report.workloads] == [State.VERIFIED]
 
 
@@ -59,7 +59,7 @@ async def test_a_new_component_is_verified_and_an_unchanged_one_stays_verified(
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
         assert acknowledged(report)
-        assert resource_report(report, "one").evidence[-1] == resource_report(first, "one").evidence[-1]
+        assert resource_report(report, "one").all_evidence[-1] == resource_report(first, "one").evidence[-1]
         assert fingerprint(file) == before
         assert sorted(path.name for path in bed.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         assert {path.stat().st_mode & 0o777 for path in bed.resources.iterdir()} == {0o600}
@@ -73,7 +73,7 @@ async def test_a_removed_component_is_absent_from_sidecar_and_directory(tmp_path
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "no longer listed" in resource_report(report, "two").evidence[-1].text
+        assert "no longer listed" in resource_report(report, "two").all_evidence[-1].text
         assert bed.sidecar.process == process
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert (await bed.get("/v1.0/state/two/key"))[0] == 400
@@ -105,8 +105,8 @@ async def test_a_kind_without_live_proof_restarts_the_sidecar_once(tmp_path: Pat
 
         assert acknowledged(report)
         assert bed.sidecar.starts == 2
-        assert "started after the write" in resource_report(report, "calm").evidence[-1].text
-        assert "started after the write" in resource_report(report, "one").evidence[-1].text
+        assert "started after the write" in resource_report(report, "calm").all_evidence[-1].text
+        assert "started after the write" in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_a_kind_without_live_proof_is_unproven_if_the_policy_forbids_a_restart(
@@ -123,7 +123,7 @@ async def test_a_kind_without_live_proof_is_unproven_if_the_policy_forbids_a_res
             State.UNPROVEN,
             State.VERIFIED,
         )
-        assert "does not show which content" in resource_report(report, "calm").evidence[-1].text
+        assert "does not show which content" in resource_report(report, "calm").all_evidence[-1].text
         assert bed.sidecar.starts == 1
         assert (bed.resources / "resiliency.calm.yaml").exists()
 
@@ -143,7 +143,7 @@ async def test_the_counters_of_a_sidecar_that_restarted_in_place_prove_nothing(
         report = await bed.deliver(component("one", "state.in-memory", note="new"), calm, unproven=Unproven.REPORT)
 
         assert resource_report(report, "one").state is State.UNPROVEN
-        assert "counters are not evidence" in resource_report(report, "one").evidence[-1].text
+        assert "counters are not evidence" in resource_report(report, "one").all_evidence[-1].text
         assert bed.sidecar.starts == 1
 
 
@@ -154,7 +154,7 @@ async def test_a_configuration_becomes_the_config_file_of_a_new_process(tmp_path
         report = await bed.deliver(resource("Configuration", "calm", {"features": [{"name": "Mine", "enabled": True}]}))
 
         assert acknowledged(report)
-        assert "listed as the marker of its content" in resource_report(report, "calm").evidence[-1].text
+        assert "listed as the marker of its content" in resource_report(report, "calm").all_evidence[-1].text
         assert '"Mine"' in (await bed.get("/v1.0/metadata"))[1]
         assert list(bed.resources.iterdir()) == []
 
@@ -177,7 +177,7 @@ async def test_a_resource_outside_every_scope_is_acknowledged(tmp_path: Path, da
         report = await bed.deliver(component("one", "state.in-memory", scopes=["another"]))
 
         assert acknowledged(report)
-        assert "no sidecar is in its scope" in resource_report(report, "one").evidence[-1].text
+        assert "no sidecar is in its scope" in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_two_changed_bindings_of_one_type_are_verified_in_a_fresh_process(

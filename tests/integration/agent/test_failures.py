@@ -28,7 +28,7 @@ async def test_a_resource_defined_in_a_foreign_file_is_rejected_with_the_file_na
             State.FAILED,
             State.RECEIVED,
         )
-        assert "resources/mine.yaml" in resource_report(report, "one").evidence[-1].text
+        assert "resources/mine.yaml" in resource_report(report, "one").all_evidence[-1].text
         assert fingerprint(foreign) == before
         assert [path.name for path in bed.resources.iterdir()] == ["mine.yaml"]
         # The sidecar still runs, with what it had.
@@ -55,8 +55,8 @@ async def test_a_second_namespace_and_a_second_configuration_are_rejected_by_nam
     async with running_agent(tmp_path, daprd_binary) as bed:
         report = await bed.deliver(elsewhere, *configurations)
 
-        assert "another namespace is not supported" in resource_report(report, "one").evidence[-1].text
-        assert "calm, wild" in resource_report(report, "wild").evidence[-1].text
+        assert "another namespace is not supported" in resource_report(report, "one").all_evidence[-1].text
+        assert "calm, wild" in resource_report(report, "wild").all_evidence[-1].text
         assert list(bed.resources.iterdir()) == []
 
 
@@ -76,8 +76,8 @@ async def test_a_component_that_cannot_initialise_fails_with_daprds_error_withou
 
         failed = resource_report(report, "statestore")
         assert failed.state is State.FAILED
-        assert "initialization error occurred for statestore" in failed.evidence[-1].text
-        assert "***:6379" in failed.evidence[-1].text
+        assert "initialization error occurred for statestore" in failed.all_evidence[-1].text
+        assert "***:6379" in failed.all_evidence[-1].text
         assert "no-such-host" not in repr(report)
         assert resource_report(report, "other").state is not State.VERIFIED
         assert overall(report) is State.FAILED
@@ -90,5 +90,5 @@ async def test_a_failed_component_with_ignore_errors_is_reported_as_failed(tmp_p
         report = await bed.deliver(bad)
 
         assert resource_report(report, "statestore").state is State.FAILED
-        assert "connection refused" in resource_report(report, "statestore").evidence[-1].text
+        assert "connection refused" in resource_report(report, "statestore").all_evidence[-1].text
         assert "rolled back to the empty bundle; verified" in report.workloads[0].evidence[-1].text

@@ -9,7 +9,7 @@ import pytest
 
 from governor.domain.reports import Report, State, acknowledged, overall
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery
 from testbed.waiting import until
 from tests.integration.agent.bed import AgentBed, component, resource_report, running_agent
 
@@ -73,7 +73,7 @@ async def test_a_full_disk_changes_nothing_and_the_change_is_retried_until_there
         assert is_stored is (small.name == "resources")
         report = await bed.wait_for_report(is_exhausted)
 
-        assert "free space there" in resource_report(report, "two").evidence[-1].text
+        assert "free space there" in resource_report(report, "two").all_evidence[-1].text
         assert contents(bed.resources) == before
         # Each retry creates temporary files for a moment.
         await until(lambda: is_clean(bed.resources))

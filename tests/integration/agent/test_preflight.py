@@ -67,7 +67,7 @@ def secret_reader(name: str, vault: str, **metadata: str) -> dict[str, Any]:
 
 def preflight_evidence(report: Report, name: str) -> str:
     """Return the preflight's evidence on a resource, or nothing."""
-    evidence = resource_report(report, name).evidence
+    evidence = resource_report(report, name).all_evidence
     return next((item.text for item in evidence if item.source.startswith("preflight app-preflight-")), "")
 
 
@@ -161,7 +161,7 @@ async def test_a_good_change_passes_preflight_and_is_verified(
         assert acknowledged(second)
         assert "does not connect at init" in preflight_evidence(first, "memory")
         assert preflight_evidence(second, "statestore") == "initialised"
-        sources = [item.source.split()[0] for item in resource_report(second, "statestore").evidence]
+        sources = [item.source.split()[0] for item in resource_report(second, "statestore").all_evidence]
         assert sources == ["agent", "preflight", "file", "sidecar"]
         # An unchanged resource is not tried again.
         assert preflight_evidence(second, "memory") == ""
@@ -320,7 +320,7 @@ async def test_with_preflight_off_the_change_is_applied_directly_and_reported_so
         report = await bed.deliver(component("one", "state.in-memory"))
 
         assert acknowledged(report)
-        assert "applied without a preflight" in [item.text for item in resource_report(report, "one").evidence]
+        assert "applied without a preflight" in [item.text for item in resource_report(report, "one").all_evidence]
         assert list(records.iterdir()) == []
 
 
@@ -370,7 +370,10 @@ async def test_a_preflight_that_cannot_run_applies_nothing_and_is_retried(tmp_pa
 
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
-        assert "the preflight could not run, so nothing was applied" in resource_report(report, "two").evidence[-1].text
+        assert (
+            "the preflight could not run, so nothing was applied"
+            in resource_report(report, "two").all_evidence[-1].text
+        )
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
         assert bed.sidecar.starts == 1
         broken.unlink()

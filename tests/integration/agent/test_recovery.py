@@ -17,7 +17,7 @@ async def test_an_agent_started_without_its_server_applies_the_stored_delivery(
     tmp_path: Path, daprd_binary: Path
 ) -> None:
     async with running_agent(tmp_path, daprd_binary) as first:
-        before = await first.deliver(component("one", "state.in-memory"))
+        await first.deliver(component("one", "state.in-memory"))
     (first.resources / "component.one.yaml").unlink()
 
     async with running_agent(tmp_path, daprd_binary) as second:
@@ -27,7 +27,6 @@ async def test_an_agent_started_without_its_server_applies_the_stored_delivery(
         assert (second.resources / "component.one.yaml").exists()
         assert (await second.get("/v1.0/state/one/key"))[0] == 204
         assert second.sidecar.ports == first.sidecar.ports
-        assert report.boot != before.boot
 
 
 async def test_a_change_interrupted_between_two_files_is_resumed(tmp_path: Path, daprd_binary: Path) -> None:
@@ -81,7 +80,7 @@ async def test_a_sidecar_that_died_is_restarted_and_verified_again(tmp_path: Pat
         newest = bed.outbox.newest
         assert newest is not None
         assert bed.sidecar.starts == 2
-        assert resource_report(newest, "one").evidence[-1].time > resource_report(first, "one").evidence[-1].time
+        assert resource_report(newest, "one").all_evidence[-1].time > resource_report(first, "one").evidence[-1].time
 
 
 async def test_temporary_files_of_a_killed_agent_are_removed_and_foreign_ones_are_not(

@@ -26,7 +26,7 @@ def one(note: str) -> dict[str, Any]:
 
 
 def last_evidence(report: Report) -> dict[str, str]:
-    return {each.workload: each.evidence[-1].text for each in report.workloads}
+    return {each.workload.name: each.evidence[-1].text for each in report.workloads}
 
 
 async def test_an_old_sidecar_is_restarted_for_a_change_and_verified_in_the_new_process(
@@ -40,8 +40,8 @@ async def test_an_old_sidecar_is_restarted_for_a_change_and_verified_in_the_new_
 
         assert acknowledged(report)
         assert bed.sidecar.starts == 2
-        assert "started after the write" in resource_report(report, "one").evidence[-1].text
-        assert "was started with the resources directory" in resource_report(report, "one").evidence[-1].text
+        assert "started after the write" in resource_report(report, "one").all_evidence[-1].text
+        assert "was started with the resources directory" in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_its_version_is_named(
@@ -53,7 +53,7 @@ async def test_an_old_sidecar_that_may_not_restart_is_unproven_and_its_version_i
         report = await bed.deliver(one("b"), unproven=Unproven.REPORT, window_s=1)
 
         assert resource_report(report, "one").state is State.UNPROVEN
-        assert "Dapr 1.16.0 loads changes only at startup" in resource_report(report, "one").evidence[-1].text
+        assert "Dapr 1.16.0 loads changes only at startup" in resource_report(report, "one").all_evidence[-1].text
         assert bed.sidecar.starts == 1
 
 
@@ -68,7 +68,7 @@ async def test_an_old_sidecar_with_hot_reload_enabled_reloads_components(
 
         assert acknowledged(report)
         assert bed.sidecar.process == process
-        assert "same process" in resource_report(report, "one").evidence[-1].text
+        assert "same process" in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_a_kind_that_an_old_sidecar_does_not_list_is_unproven_without_waiting(
@@ -79,7 +79,7 @@ async def test_a_kind_that_an_old_sidecar_does_not_list_is_unproven_without_wait
         report = await bed.deliver(CALM, one("a"), window_s=3600)
 
         assert resource_report(report, "calm").state is State.UNPROVEN
-        assert "Dapr 1.16.0 does not show which Resiliency" in resource_report(report, "calm").evidence[-1].text
+        assert "Dapr 1.16.0 does not show which Resiliency" in resource_report(report, "calm").all_evidence[-1].text
         assert resource_report(report, "one").state is State.VERIFIED
 
 
@@ -155,7 +155,7 @@ async def test_an_external_sidecar_is_verified_live_if_possible(external: tuple[
     report = await bed.deliver(one("a"))
 
     assert acknowledged(report)
-    assert f"same process {pid} before and after" in resource_report(report, "one").evidence[-1].text
+    assert f"same process {pid} before and after" in resource_report(report, "one").all_evidence[-1].text
     assert theirs.pid == pid
 
 
@@ -169,12 +169,12 @@ async def test_an_external_sidecar_is_never_restarted_and_verified_after_a_resta
     report = await bed.deliver(one("a"), CALM)
 
     assert resource_report(report, "calm").state is State.UNPROVEN
-    assert resource_report(report, "calm").evidence[-1].text.startswith("restart needed: ")
+    assert resource_report(report, "calm").all_evidence[-1].text.startswith("restart needed: ")
     assert theirs.pid == pid
     await theirs.stop()
     await theirs.start()
     recovered = await bed.wait_for_report(acknowledged)
-    assert f"process {theirs.pid} started after the write" in resource_report(recovered, "calm").evidence[-1].text
+    assert f"process {theirs.pid} started after the write" in resource_report(recovered, "calm").all_evidence[-1].text
     assert isinstance(bed.sidecars[0], ExternalSidecar)
 
 
@@ -196,4 +196,4 @@ async def test_a_live_proof_is_given_up_when_the_owner_replaces_the_external_sid
 
     report = await bed.wait_for_report(lambda report: report.sequence == 2 and acknowledged(report))
 
-    assert f"process {theirs.pid} started after the write" in resource_report(report, "slow").evidence[-1].text
+    assert f"process {theirs.pid} started after the write" in resource_report(report, "slow").all_evidence[-1].text

@@ -102,9 +102,9 @@ async def test_an_agent_joins_with_a_token_and_verifies_each_delivery(
         assert [condition.status for condition in second.conditions] == [Status.TRUE, Status.TRUE]
         assert first.report is not None
         assert second.report is not None
-        assert (first.report.boot, first.report.n) < (second.report.boot, second.report.n)
-        assert [each.workload for each in second.report.workloads] == ["app"]
-        sources = [item.source.split()[0] for item in second.report.resources[0].evidence]
+        assert (first.report.session, first.report.n) < (second.report.session, second.report.n)
+        assert [str(each.workload) for each in second.report.workloads] == ["default/Sidecar/app"]
+        sources = [item.source.split()[0] for item in second.report.resources[0].all_evidence]
         assert sources == ["agent", "preflight", "file", "sidecar"]
 
 

@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 from unittest import mock
 
-import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from demo.programs import GovernorServer
 from governor import yamltext
 from governor.cli import main as command_line
-from governor.client import Client
-from governor.domain.bundles import Delivery, refs
+from governor.client import Client, WatchSession
+from governor.domain.bundles import Delivery, DeliveryPosition, refs
 from governor.domain.documents import API_VERSION
 from governor.domain.reports import Evidence, Report, ResourceReport, State
 from governor.process.exit_codes import SUCCESS
 from governor.values.secret import Secret
-from governor.wire.credentials import encode_public_key, mint, read_join_token
+from governor.wire.credentials import encode_public_key, mint, read_join_token, read_public_key
+from governor.wire.deliveries import open_delivery
 from governor.wire.rest import EnrolRequest, TokenRequest
 from testbed.commands import Outcome, Running
 from tests.integration.server.bed import ServerBed
@@ -142,13 +142,14 @@ class ScriptedAgent:
         self.runtime = runtime
         self._server = server
         self._key = Ed25519PrivateKey.generate()
-        self._reports = 0
+        self._delivery_key = self._key.public_key()
+        self._session = self._reports = 0
 
     @asynccontextmanager
     async def reporting(self, *states: State, after: int = 0) -> AsyncIterator[None]:
         """Watch inside the block and report each of ``states`` in order for each delivery after ``after``."""
         opened = asyncio.Event()
-        task = asyncio.create_task(self._watch(states, after, opened.set))
+        task = asyncio.create_task(self._watch(states, after, lambda _: opened.set()))
         try:
             async with asyncio.timeout(WITHIN_S):
                 await opened.wait()
@@ -162,16 +163,23 @@ class ScriptedAgent:
         async with self._server.client() as admin:
             join = read_join_token(Secret((await admin.create_token(TokenRequest(runtime=self.runtime))).text))
         async with Client(join.server, None) as client:
-            await client.enrol(EnrolRequest(self.runtime, join.secret, encode_public_key(self._key.public_key())))
+            request = EnrolRequest(self.runtime, join.secret, encode_public_key(self._key.public_key()))
+            self._delivery_key = read_public_key((await client.enrol(request)).delivery_key)
 
-    async def _watch(self, states: Iterable[State], after: int, on_open: Callable[[], None]) -> None:
+    async def _watch(self, states: Iterable[State], after: int, on_open: Callable[[WatchSession], None]) -> None:
         credential = partial(mint, self.runtime, self._key)
+
+        def opened(session: WatchSession) -> None:
+            self._session = session.number
+            on_open(session)
+
+        held = DeliveryPosition("", after)
         async with (
             Client(self._server.url, lambda: credential(datetime.now(UTC))) as client,
-            aclosing(client.watch(self.runtime, after, on_open=on_open)) as deliveries,
+            aclosing(client.watch(self.runtime, held, on_open=opened)) as deliveries,
         ):
             async for signed in deliveries:
-                delivery = msgspec.json.decode(signed.payload, type=Delivery)
+                delivery = open_delivery(signed, self._delivery_key)
                 for state in states:
                     await client.report(self._report(delivery, state))
 
@@ -185,7 +193,7 @@ class ScriptedAgent:
             sequence=delivery.sequence,
             attempt=delivery.attempt,
             digest=delivery.digest,
-            boot="boot",
+            session=self._session,
             n=self._reports,
             time=now,
             agent="scripted",

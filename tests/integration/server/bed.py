@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.client import Client
-from governor.domain.bundles import Delivery, refs
+from governor.client import Client, WatchSession
+from governor.domain.bundles import Delivery, DeliveryPosition, refs
 from governor.domain.changes import Change
 from governor.domain.reports import Evidence, Report, ResourceReport, State
 from governor.process.address import Address, bound_address, listen
@@ -23,6 +23,7 @@ from governor.server.services import DEFAULT_TIMING, Services, Timing
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire import credentials
+from governor.wire.deliveries import open_delivery
 from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 
 API_VERSION = "runtime-governor.dev/v1alpha1"
@@ -103,6 +104,7 @@ class Agent:
         self.name = name
         self.key = Ed25519PrivateKey.generate()
         self.delivery_key = self.key.public_key()
+        self.session = 0
 
     def credential(self) -> Secret:
         """Return a new token signed by the agent's key."""
@@ -113,24 +115,50 @@ class Agent:
         return self.bed.client(self.credential)
 
     @asynccontextmanager
-    async def watching(self, after: int = 0) -> AsyncIterator[Callable[[], "asyncio.Task[Delivery]"]]:
+    async def watching(
+        self, after: int = 0, held: DeliveryPosition | None = None
+    ) -> AsyncIterator[Callable[[], "asyncio.Task[Delivery]"]]:
         """Open a watch; each call of the result returns the next delivery, verified and decoded."""
-        async with self.client() as client, aclosing(client.watch(self.name, after)) as watch:
+        position = held or DeliveryPosition("", after)
+        async with (
+            self.client() as client,
+            aclosing(client.watch(self.name, position, on_open=self._watch_opened)) as watch,
+        ):
 
             async def take() -> Delivery:
                 async with asyncio.timeout(10):
-                    return credentials.open_delivery(await anext(watch), self.delivery_key)
+                    return open_delivery(await anext(watch), self.delivery_key)
 
             yield lambda: asyncio.ensure_future(take())
 
-    async def newest(self, after: int = 0) -> Delivery:
+    async def newest(self, after: int = 0, held: DeliveryPosition | None = None) -> Delivery:
         """Return the newest delivery, read from a new watch."""
-        async with self.watching(after) as take:
+        async with self.watching(after, held) as take:
             return await take()
 
+    async def open_session(self, held: DeliveryPosition | None = None) -> None:
+        """Open a watch and close it as soon as the server has accepted it."""
+        position = held or DeliveryPosition()
+        async with self.client() as client:
+            accepted = asyncio.Event()
+
+            def opened(session: WatchSession) -> None:
+                self._watch_opened(session)
+                accepted.set()
+
+            async with aclosing(client.watch(self.name, position, on_open=opened)) as watch:
+                taking = asyncio.ensure_future(anext(watch))
+                async with asyncio.timeout(10):
+                    await accepted.wait()
+                taking.cancel()
+                await asyncio.wait({taking})
+
+    def _watch_opened(self, session: WatchSession) -> None:
+        self.session = session.number
+
     async def report(self, delivery: Delivery, state: State, n: int = 1, **changes: Any) -> Report:
-        """Report one state for all resources of a delivery."""
-        report = report_on(delivery, state, n, **changes)
+        """Report one state for all resources of a delivery, in the session of the last watch."""
+        report = report_on(delivery, state, n, **{"session": self.session, **changes})
         async with self.client() as client:
             await client.report(report)
         return report
@@ -147,7 +175,7 @@ def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> R
         sequence=delivery.sequence,
         attempt=delivery.attempt,
         digest=delivery.digest,
-        boot="boot-1",
+        session=0,
         n=n,
         time=now,
         agent="test",

@@ -117,7 +117,7 @@ async def test_a_rejected_agent_reports_the_conflict_and_takes_over_later(tmp_pa
         storage.prepare()
         public = credentials.encode_public_key(agent.delivery_key)
         membership = Membership(bed.url, "", Enrolment("r1", credentials.key_id(agent.delivery_key), public))
-        inbox = Inbox(storage, SystemClock(), lambda: None)
+        inbox = Inbox(storage, SystemClock(), lambda: None, lambda _: None)
         async with agent.client() as client:
             async with aclosing(client.watch("r1", boot="first", host="shop-1")) as first:
                 await anext(first)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from demo.programs import GovernorServer
-from governor.client import Client
+from governor.client import Client, WatchSession
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
 from governor.domain.roles import Role
@@ -23,6 +23,7 @@ from governor.process.address import Address
 from governor.server.settings import Settings
 from governor.values.secret import Secret
 from governor.wire import credentials
+from governor.wire.deliveries import open_delivery
 from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, report_on, running, runtime
@@ -46,8 +47,11 @@ async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
             newest = change.revision or 0
     async with Client(server.url, lambda: credentials.mint("r1", key, _now())) as agent:
         signed = await agent.delivery("r1", newest)
-        delivery = credentials.open_delivery(signed, credentials.read_public_key(enrolment.delivery_key))
-        await agent.report(report_on(delivery, State.VERIFIED))
+        delivery = open_delivery(signed, credentials.read_public_key(enrolment.delivery_key))
+        sessions: list[WatchSession] = []
+        async with aclosing(agent.watch("r1", on_open=sessions.append)) as watch:
+            await anext(watch)
+        await agent.report(report_on(delivery, State.VERIFIED, session=sessions[0].number))
     acknowledged = await _kill_during_writes(server)
     await server.start()
     async with server.client() as admin, Client(server.url, lambda: Secret(viewer.text)) as reader:

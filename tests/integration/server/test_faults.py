@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from governor.client import Client, transport
+from governor.domain.bundles import DeliveryPosition
 from governor.errors import GovernorError, Kind
 from governor.server.services import DEFAULT_TIMING
-from governor.wire import credentials
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery, open_delivery
 from testbed.proxies.faults import FaultProxy
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, running, runtime
@@ -36,7 +36,7 @@ def through(proxy: FaultProxy, agent: Agent) -> Client:
 
 
 def sequence(agent: Agent, signed: SignedDelivery) -> int:
-    return credentials.open_delivery(signed, agent.delivery_key).sequence
+    return open_delivery(signed, agent.delivery_key).sequence
 
 
 async def is_not_watching(bed: ServerBed) -> bool:
@@ -58,7 +58,7 @@ async def test_both_sides_detect_a_cut_connection_and_the_watch_resumes(tmp_path
             error = await broken(watch)
         await until(lambda: is_not_watching(bed))
         await bed.apply(layer("b"))
-        async with aclosing(client.watch("r1", after=first)) as watch:
+        async with aclosing(client.watch("r1", DeliveryPosition("", first))) as watch:
             second = sequence(agent, await anext(watch))
     assert error.kind is Kind.UNAVAILABLE
     assert (first, second) == (1, 2)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ async def test_a_repeated_or_outdated_report_changes_nothing(bed: ServerBed) -> 
     kept = await agent.report(delivery, State.VERIFIED, n=5)
     async with agent.client() as client:
         await client.report(kept)
-        await client.report(report_on(delivery, State.APPLIED, n=4))
-        await client.report(report_on(delivery, State.FAILED, n=9, boot="boot-0", time=kept.time - timedelta(hours=1)))
+        await client.report(report_on(delivery, State.APPLIED, n=4, session=kept.session))
+        late = report_on(delivery, State.FAILED, n=9, session=kept.session - 1, time=kept.time + timedelta(hours=1))
+        await client.report(late)
         view = await client.runtime("r1")
     assert view.report == kept
 
@@ -76,7 +77,8 @@ async def test_a_report_of_a_restarted_agent_replaces_the_previous_one(bed: Serv
     agent = await bed.enrol("r1")
     delivery = await agent.newest()
     await agent.report(delivery, State.FAILED, n=50)
-    await agent.report(delivery, State.VERIFIED, n=1, boot="boot-2", time=datetime.now(UTC) + timedelta(seconds=1))
+    await agent.open_session()
+    await agent.report(delivery, State.VERIFIED, n=1)
     assert await verified_reason(bed) == "Verified"
 
 

@@ -13,8 +13,9 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
 from governor.errors import GovernorError
 from governor.process.clock import VirtualClock
-from governor.wire.credentials import JoinToken, encode_public_key, key_id, sign_delivery
-from governor.wire.rest import Enrolment, SignedDelivery
+from governor.wire.credentials import JoinToken, encode_public_key, key_id
+from governor.wire.deliveries import SignedDelivery, sign_delivery
+from governor.wire.rest import Enrolment
 
 SERVER = Ed25519PrivateKey.generate()
 
@@ -32,7 +33,7 @@ def signed(sequence: int = 1, attempt: int = 1, runtime: str = "r1", key: Ed2551
 def inbox(tmp_path: Path, announced: list[int]) -> Inbox:
     storage = Storage(tmp_path / "state")
     storage.prepare()
-    return Inbox(storage, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), lambda: announced.append(1))
+    return Inbox(storage, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), lambda: announced.append(1), lambda _: None)
 
 
 def test_a_key_is_created_once_with_mode_0600(tmp_path: Path) -> None:

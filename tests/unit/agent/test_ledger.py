@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.agent.ledger import DeliveryPhase, Ledger
-from governor.agent.storage import Membership, Storage
+from governor.agent.storage import Membership, Storage, Trial, VerifiedDeliveries
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
-from governor.wire.credentials import encode_public_key, key_id, sign_delivery
-from governor.wire.rest import Enrolment, SignedDelivery
+from governor.errors import GovernorError, Kind
+from governor.wire.credentials import encode_public_key, key_id
+from governor.wire.deliveries import SignedDelivery, sign_delivery
+from governor.wire.rest import Enrolment
 
 NOTHING = Findings((), ())
 KEY = Ed25519PrivateKey.generate()
@@ -119,3 +122,55 @@ async def test_the_quarantine_is_bounded(storage: Storage) -> None:
         await ledger.record_failed(delivery(number, str(number)), NOTHING)
     assert len(storage.trials()) == 64
     assert ledger.phase(delivery(100, "99")) is DeliveryPhase.QUARANTINED
+
+
+class FullDisk(Storage):
+    """Storage on a disk that is full until ``is_full`` is cleared."""
+
+    is_full = True
+
+    def save_verified(self, verified: VerifiedDeliveries | None) -> None:
+        self._check_space()
+        super().save_verified(verified)
+
+    def save_trials(self, trials: dict[str, Trial]) -> None:
+        self._check_space()
+        super().save_trials(trials)
+
+    def _check_space(self) -> None:
+        if self.is_full:
+            raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
+
+
+@pytest.mark.parametrize("record", ["verified", "settled", "failed", "unproven"])
+async def test_what_a_full_disk_does_not_store_is_not_relied_on_and_is_stored_later(
+    storage: Storage, record: str
+) -> None:
+    ledger = await verified(storage, ONE)
+    full = FullDisk(storage.directory)
+    ledger = reopened(full)
+    before = seen(ledger)
+    acts = {
+        "verified": lambda: ledger.record_verified(TWO, signed(TWO)),
+        "settled": lambda: ledger.record_settled(ONE),
+        "failed": lambda: ledger.record_failed(TWO, NOTHING),
+        "unproven": lambda: ledger.record_unproven(TWO, NOTHING),
+    }
+    with pytest.raises(GovernorError, match="no space left"):
+        await acts[record]()
+    assert seen(ledger) == seen(reopened(storage)) == before
+    full.is_full = False
+    await acts[record]()
+    assert seen(ledger) == seen(reopened(storage)) != before
+
+
+def seen(ledger: Ledger) -> list[object]:
+    return [(ledger.phase(each), ledger.fallback(each), ledger.trial(each)) for each in (ONE, TWO, THREE)]
+
+
+async def test_a_store_that_forgot_attempts_can_have_a_change_tried_again(storage: Storage) -> None:
+    ledger = reopened(storage)
+    await ledger.record_failed(delivery(7, "two", attempt=3), NOTHING)
+    again = msgspec.structs.replace(delivery(9, "two", attempt=1), incarnation="restored")
+    assert ledger.phase(again) is DeliveryPhase.ON_TRIAL
+    assert ledger.phase(delivery(9, "two", attempt=1)) is DeliveryPhase.QUARANTINED

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from governor.agent.storage import Intent, Journal, Storage
+from governor.domain.reports import Instances, WorkloadRef
 from governor.errors import GovernorError
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery
 
 
 def test_a_journal_owns_the_files_of_a_change_in_progress() -> None:
@@ -72,3 +73,21 @@ def test_a_state_directory_serves_one_agent_at_a_time(tmp_path: Path) -> None:
         pytest.fail("two agents locked one state directory")
     with storage.locked():
         assert storage.journal() == Journal()
+
+
+def test_the_trials_of_version_0_1_are_read(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "state")
+    storage.prepare()
+    evidence = '[{"source":"sidecar app","time":"2026-01-01T00:00:00Z","text":"broken"}]'
+    resource = '{"kind":"Component","namespace":"default","name":"one"}'
+    (storage.directory / "trials.json").write_text(
+        '{"sha256:1":{"sequence":2,"attempt":1,"failed":true,"found":{'
+        f'"resources":[{{"state":"failed","evidence":{evidence},"resource":{resource}}}],'
+        f'"workloads":[{{"state":"failed","evidence":{evidence},"workload":"app"}}],"applied":true}}}}}}'
+    )
+    trial = storage.trials()["sha256:1"]
+    assert (trial.sequence, trial.failed, trial.incarnation, trial.found.applied) == (2, True, "", True)
+    assert trial.found.workloads[0].workload == WorkloadRef("", "Sidecar", "app")
+    assert trial.found.workloads[0].instances == Instances(1, 0, 1, 0)
+    storage.save_trials({"sha256:1": trial})
+    assert storage.trials() == {"sha256:1": trial}

@@ -11,14 +11,16 @@ import pytest
 from aiohttp import web
 
 from governor.client import Client, api, transport
+from governor.domain.bundles import DeliveryPosition
 from governor.domain.changes import Change, ChangeState
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import Report
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.values.secret import Secret
 from governor.wire import events
+from governor.wire.deliveries import SignedDelivery
 from governor.wire.problems import HTTP_STATUS, problem
-from governor.wire.rest import PREFIX, ChangeRequest, DeliveryNotice, DocumentView, RevisionProgress, SignedDelivery
+from governor.wire.rest import PREFIX, ChangeRequest, DeliveryNotice, DocumentView, RevisionProgress
 
 TOKEN = "rg-very-secret"
 T = TypeVar("T")
@@ -101,10 +103,10 @@ def progress_event(progress: RevisionProgress) -> bytes:
     return events.encode(events.Event("progress", msgspec.json.encode(progress).decode()))
 
 
-async def watched(connection: Client, count: int, after: int = 0) -> list[SignedDelivery]:
+async def watched(connection: Client, count: int, held: DeliveryPosition | None = None) -> list[SignedDelivery]:
     """Return the first ``count`` deliveries of a watch, then close it."""
     found: list[SignedDelivery] = []
-    async with aclosing(connection.watch("r1", after)) as deliveries:
+    async with aclosing(connection.watch("r1", held or DeliveryPosition())) as deliveries:
         async for delivery in deliveries:
             found.append(delivery)
             if len(found) == count:
@@ -299,7 +301,7 @@ async def test_a_report_is_sent_to_its_runtime(serve: Serve) -> None:
         received.append(msgspec.json.decode(await request.read(), type=Report))
         return web.Response(status=204)
 
-    report = Report("r1", 3, 1, "sha256:x", "boot", 1, datetime(2026, 1, 1, tzinfo=UTC), "agent", (), ())
+    report = Report("r1", 3, 1, "sha256:x", 1, 1, datetime(2026, 1, 1, tzinfo=UTC), "agent", (), ())
     async with client(await serve({"POST /runtimes/r1/reports": handler})) as connection:
         await connection.report(report)
     assert received == [report]
@@ -314,7 +316,7 @@ async def test_a_watch_yields_deliveries_across_chunks_and_keep_alives(serve: Se
     assert [item.payload for item in found] == ['{"sequence":1}', '{"sequence":2}']
 
 
-async def test_a_watch_sends_its_last_sequence(serve: Serve) -> None:
+async def test_a_watch_sends_the_position_of_its_last_delivery(serve: Serve) -> None:
     seen: list[str | None] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -323,8 +325,9 @@ async def test_a_watch_sends_its_last_sequence(serve: Serve) -> None:
 
     async with client(await serve({"GET /runtimes/r1/watch": handler})) as connection:
         await watched(connection, 1)
-        await watched(connection, 1, after=8)
-    assert seen == [None, "8"]
+        await watched(connection, 1, DeliveryPosition("", 8))
+        await watched(connection, 1, DeliveryPosition("i1", 8, "d1"))
+    assert seen == [None, "8", "i1.8.d1"]
 
 
 async def test_a_notice_is_resolved_to_its_delivery(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

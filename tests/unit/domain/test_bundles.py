@@ -3,10 +3,9 @@
 import itertools
 from typing import Any
 
-import msgspec
 import pytest
 
-from governor.domain.bundles import Delivery, compile_bundle, refs
+from governor.domain.bundles import compile_bundle, refs
 from governor.domain.documents import API_VERSION, ApplyPolicy, Profile, ResourceRef, Runtime, Strategy, read_document
 from governor.domain.layering import Layer
 from governor.errors import Detail, GovernorError, Kind
@@ -151,12 +150,3 @@ def test_a_resource_outside_the_runtimes_namespaces_is_rejected() -> None:
 def test_a_resource_without_a_namespace_gets_the_runtimes_first_one() -> None:
     bundle, _ = compile_bundle(runtime(namespaces=("a", "b")), [layer("p", component("x"))])
     assert refs(bundle.resources) == (ResourceRef("Component", "a", "x"),)
-
-
-def test_a_delivery_of_another_format_is_rejected() -> None:
-    delivery = Delivery("r1", 1, 1, 1, "sha256:0", (), (), ApplyPolicy())
-    encoded = msgspec.to_builtins(delivery)
-    assert msgspec.convert(encoded, Delivery) == delivery
-    for wrong in ({**encoded, "format": 2}, {**encoded, "later": 1}):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(wrong, Delivery)

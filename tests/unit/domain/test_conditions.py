@@ -5,9 +5,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from governor.domain.conditions import Actor, Condition, Progress, Status, connected, summarise, verified
+from governor.domain.conditions import (
+    PROBLEM_REASONS,
+    STALLED_REASONS,
+    Actor,
+    Condition,
+    Progress,
+    Status,
+    connected,
+    summarise,
+    verified,
+)
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.domain.reports import Cause, Evidence, Report, ResourceReport, State, WorkloadRef, WorkloadReport
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ISSUED = datetime(2026, 1, 1, 11, tzinfo=UTC)
@@ -23,7 +33,7 @@ def report(
     *states: State, sequence: int = 3, digest: str = "sha256:3", workloads: tuple[WorkloadReport, ...] = ()
 ) -> Report:
     resources = tuple(ResourceReport(resource=STORE, state=it, evidence=(evidence(f"is {it}"),)) for it in states)
-    return Report("r1", sequence, 1, digest, "boot", 1, NOON, "agent", resources, workloads)
+    return Report("r1", sequence, 1, digest, 1, 1, NOON, "agent", resources, workloads)
 
 
 # -- Verified ------------------------------------------------------------------------------------------------------
@@ -56,12 +66,39 @@ def test_verified_is_true_only_if_every_part_is_verified() -> None:
 
 def test_a_failure_names_the_failed_parts_and_their_reasons() -> None:
     sidecar = WorkloadReport(
-        workload="order-app", state=State.FAILED, evidence=(evidence("started"), evidence("exited"))
+        workload=WorkloadRef("", "Sidecar", "order-app"),
+        state=State.FAILED,
+        evidence=(evidence("started"), evidence("exited")),
     )
-    bare = WorkloadReport(workload="other-app", state=State.FAILED)
+    bare = WorkloadReport(workload=WorkloadRef("", "Sidecar", "other-app"), state=State.FAILED)
     condition = verified(PROGRESS, report(State.FAILED, State.VERIFIED, workloads=(sidecar, bare)))
-    assert condition.message == "Component/default/store: is failed; order-app: exited; other-app: failed"
+    assert (
+        condition.message == "Component/default/store: is failed; Sidecar/order-app: exited; Sidecar/other-app: failed"
+    )
     assert [seen.text for seen in condition.evidence] == ["is failed", "started", "exited"]
+
+
+@pytest.mark.parametrize(
+    ("causes", "reason", "actor"),
+    [
+        ((None,), "Failed", Actor.EDITOR),
+        ((Cause.CHANGE,), "Failed", Actor.EDITOR),
+        ((Cause.AGENT,), "AgentFailed", Actor.OPERATOR),
+        ((Cause.RUNTIME,), "Unhealthy", Actor.OPERATOR),
+        ((Cause.AGENT, Cause.RUNTIME), "Unhealthy", Actor.OPERATOR),
+        ((Cause.RUNTIME, Cause.CHANGE), "Failed", Actor.EDITOR),
+    ],
+)
+def test_the_cause_of_a_failure_decides_who_must_act(
+    causes: tuple[Cause | None, ...], reason: str, actor: Actor
+) -> None:
+    parts = tuple(
+        WorkloadReport(workload=WorkloadRef("", "Sidecar", "app"), state=State.FAILED, cause=cause) for cause in causes
+    )
+    condition = verified(PROGRESS, report(workloads=parts))
+    assert (condition.status, condition.reason, condition.actor) == (Status.FALSE, reason, actor)
+    assert (reason in STALLED_REASONS) is (reason != "AgentFailed")
+    assert reason in PROBLEM_REASONS
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from governor.domain.reports import (
     Report,
     ResourceReport,
     State,
+    WorkloadRef,
     WorkloadReport,
     acknowledged,
     overall,
@@ -21,14 +22,15 @@ from governor.domain.reports import (
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STORE = ResourceRef("Component", "default", "store")
+APP = WorkloadRef("default", "Sidecar", "app")
 
 
 def report(*states: State, workloads: tuple[State, ...] = (), **fields: Any) -> Report:
-    defaults = {"runtime": "r1", "sequence": 1, "attempt": 1, "digest": "sha256:1", "boot": "b", "n": 1, "agent": "a"}
+    defaults = {"runtime": "r1", "sequence": 1, "attempt": 1, "digest": "sha256:1", "session": 1, "n": 1, "agent": "a"}
     return Report(
         **{**defaults, "time": NOON, **fields},
         resources=tuple(ResourceReport(resource=STORE, state=state) for state in states),
-        workloads=tuple(WorkloadReport(workload="app", state=state) for state in workloads),
+        workloads=tuple(WorkloadReport(workload=APP, state=state) for state in workloads),
     )
 
 
@@ -77,8 +79,8 @@ LATER = NOON + timedelta(seconds=1)
         (report(attempt=1, n=9), report(attempt=2, n=1), False),
         (report(sequence=2, attempt=1), report(sequence=1, attempt=5, n=9, time=LATER), True),
         (report(sequence=1, attempt=5, n=9, time=LATER), report(sequence=2, attempt=1), False),
-        (report(boot="c", n=1, time=LATER), report(boot="b", n=9), True),
-        (report(boot="b", n=9), report(boot="c", n=1, time=LATER), False),
+        (report(session=2, n=1), report(session=1, n=9, time=LATER), True),
+        (report(session=1, n=9, time=LATER), report(session=2, n=1), False),
     ],
     ids=[
         "the first",
@@ -91,8 +93,8 @@ LATER = NOON + timedelta(seconds=1)
         "a late one of an earlier attempt",
         "another delivery",
         "a late one of an earlier delivery",
-        "another start of the agent",
-        "a late one of an earlier start",
+        "a later session after the clock was set back",
+        "a late one of an earlier session",
     ],
 )
 def test_the_newer_report_wins(new: Report, old: Report | None, replaces: bool) -> None:
@@ -101,8 +103,8 @@ def test_the_newer_report_wins(new: Report, old: Report | None, replaces: bool) 
 
 def test_supersedes_is_a_strict_order() -> None:
     several = [
-        report(sequence=sequence, attempt=attempt, boot=boot, n=n, time=time)
-        for sequence, attempt, boot, n, time in itertools.product((1, 2), (1, 2), "bc", (1, 2), (NOON, LATER))
+        report(sequence=sequence, attempt=attempt, session=session, n=n, time=time)
+        for sequence, attempt, session, n, time in itertools.product((1, 2), (1, 2), (1, 2), (1, 2), (NOON, LATER))
     ]
     for one, other in itertools.product(several, repeat=2):
         assert not (supersedes(one, other) and supersedes(other, one))
@@ -111,7 +113,7 @@ def test_supersedes_is_a_strict_order() -> None:
 
 
 def position(one: Report) -> tuple[object, ...]:
-    return one.sequence, one.attempt, one.boot, one.n
+    return one.sequence, one.attempt, one.session, one.n
 
 
 @pytest.mark.parametrize("place", [("time",), ("resources", 0, "evidence", 0, "time")])

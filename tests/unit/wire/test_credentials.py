@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.errors import GovernorError, Kind
 from governor.values.secret import MASK, Secret
 from governor.wire.credentials import (
@@ -28,13 +26,11 @@ from governor.wire.credentials import (
     encode_public_key,
     key_id,
     mint,
-    open_delivery,
     read_join_token,
     read_public_key,
-    sign_delivery,
     verify,
 )
-from governor.wire.rest import EnrolRequest, SignedDelivery, TokenCreated, TokenView
+from governor.wire.rest import EnrolRequest, TokenCreated, TokenView
 from tests.unit.values.strategies import CANARY
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -271,79 +267,3 @@ def test_a_malformed_public_key_is_rejected(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
         read_public_key(text)
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "public-key-unreadable")
-
-
-# -- signed deliveries ---------------------------------------------------------------------------------------------
-
-MANIFEST = {"kind": "Component", "metadata": {"name": "store", "namespace": "default"}, "spec": {"x": [1, None, "ä"]}}
-REMOVED = ResourceRef("Component", "default", "old")
-DELIVERY = Delivery("r1", 7, 2, 5, "sha256:5", (MANIFEST,), (REMOVED,), ApplyPolicy())
-
-
-def denied(signed: SignedDelivery) -> GovernorError:
-    with pytest.raises(GovernorError) as caught:
-        open_delivery(signed, PUBLIC)
-    assert (caught.value.kind, caught.value.code) == (Kind.DENIED, "delivery-signature")
-    return caught.value
-
-
-def test_a_signed_delivery_survives_the_round_trip() -> None:
-    assert open_delivery(sign_delivery(DELIVERY, KEY), PUBLIC) == DELIVERY
-    assert sign_delivery(DELIVERY, KEY) == sign_delivery(DELIVERY, KEY)
-
-
-def test_a_delivery_signed_by_another_key_is_rejected() -> None:
-    error = denied(sign_delivery(DELIVERY, OTHER))
-    assert key_id(PUBLIC) in error.message
-    assert key_id(OTHER.public_key()) in error.message
-
-
-TAMPERED: dict[str, Any] = {
-    "runtime": "r2",
-    "sequence": 8,
-    "attempt": 3,
-    "revision": 6,
-    "digest": "sha256:6",
-    "resources": [],
-    "removals": [],
-    "apply": {**msgspec.to_builtins(ApplyPolicy()), "strategy": "rolling"},
-    "format": 2,
-}
-
-
-def test_the_tampered_fields_are_complete() -> None:
-    assert set(TAMPERED) == set(msgspec.to_builtins(DELIVERY))
-
-
-@pytest.mark.parametrize("field", TAMPERED)
-def test_a_tampered_delivery_is_rejected(field: str) -> None:
-    signed = sign_delivery(DELIVERY, KEY)
-    payload = {**msgspec.json.decode(signed.payload), field: TAMPERED[field]}
-    denied(msgspec.structs.replace(signed, payload=json.dumps(payload)))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"payload": sign_delivery(DELIVERY, KEY).payload + " "},
-        {"payload": ""},
-        {"payload": "\ud800"},
-        {"key_id": "0000000000000000"},
-        {"key_id": ""},
-        {"signature": ""},
-        {"signature": "AAAA"},
-        {"signature": "not base64!"},
-        {"signature": sign_delivery(DELIVERY, OTHER).signature},
-        {"signature": sign_delivery(msgspec.structs.replace(DELIVERY, sequence=8), KEY).signature},
-    ],
-)
-def test_a_tampered_envelope_is_rejected(changes: dict[str, str]) -> None:
-    denied(msgspec.structs.replace(sign_delivery(DELIVERY, KEY), **changes))
-
-
-@pytest.mark.parametrize("payload", ["", "{}", "[]", '{"format": 2}'])
-def test_a_signed_delivery_of_another_version_is_rejected_with_advice(payload: str) -> None:
-    signature = base64.b64encode(KEY.sign(payload.encode())).decode()
-    with pytest.raises(GovernorError, match="upgrade the agent") as caught:
-        open_delivery(SignedDelivery(payload, key_id(PUBLIC), signature), PUBLIC)
-    assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "delivery-unreadable")

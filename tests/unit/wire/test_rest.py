@@ -16,14 +16,24 @@ from governor.domain.bundles import Delivery
 from governor.domain.changes import Change, ChangeState, DocumentChange, Revision, RuntimeChange
 from governor.domain.conditions import Actor, Condition, Status, Summary
 from governor.domain.documents import ApplyPolicy, DocumentRef, Preflight, ResourceRef, Strategy, Unproven
-from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.domain.reports import (
+    Cause,
+    Evidence,
+    Instances,
+    Report,
+    ResourceReport,
+    State,
+    WorkloadFinding,
+    WorkloadRef,
+    WorkloadReport,
+)
 from governor.domain.roles import Role
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.treediff import Difference, Operation
 from governor.wire import rest
-from governor.wire.credentials import sign_delivery
+from governor.wire.deliveries import SignedDelivery, open_delivery, sign_delivery
 from governor.wire.problems import HTTP_STATUS, Problem, error_of, problem
-from governor.wire.rest import delivery_payload
+from governor.wire.reports import Report1, ResourceReport1, WorkloadReport1, from_format_1, to_format_1
 from tests.unit.values.strategies import texts
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -77,8 +87,33 @@ DELIVERY = Delivery(
     ),
     removals=(ResourceRef("Subscription", "default", "old"),),
     apply=ApplyPolicy(Preflight.OFF, Strategy.ROLLING, Unproven.REPORT, 30),
+    incarnation="0a1b",
+    id="2c3d",
+    documents={"Runtime/r1": 1, "Profile/orders": 4},
 )
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
+APP = WorkloadRef("default", "Sidecar", "order-app")
 REPORT = Report(
+    runtime="r1",
+    sequence=7,
+    attempt=2,
+    digest="sha256:0123",
+    session=2**32 + 1,
+    n=3,
+    time=NOON,
+    agent="runtime-governor/0.2.0",
+    resources=(
+        ResourceReport(
+            resource=STORE,
+            state=State.VERIFIED,
+            workloads=(WorkloadFinding(workload=APP, state=State.VERIFIED, evidence=(SEEN,)),),
+        ),
+    ),
+    workloads=(
+        WorkloadReport(workload=APP, state=State.UNPROVEN, cause=Cause.RUNTIME, instances=Instances(3, 1, 0, 2)),
+    ),
+)
+REPORT_1 = Report1(
     runtime="r1",
     sequence=7,
     attempt=2,
@@ -87,8 +122,8 @@ REPORT = Report(
     n=3,
     time=NOON,
     agent="runtime-governor/0.1.0",
-    resources=(ResourceReport(resource=STORE, state=State.VERIFIED, evidence=(SEEN,)),),
-    workloads=(WorkloadReport(workload="order-app", state=State.UNPROVEN),),
+    resources=(ResourceReport1(resource=STORE, state=State.VERIFIED, evidence=(SEEN,)),),
+    workloads=(WorkloadReport1(workload="order-app", state=State.UNPROVEN),),
 )
 VERIFIED = Condition("Verified", Status.TRUE, "Verified", "all", digest="sha256:0123", since=NOON, evidence=(SEEN,))
 SUMMARY = Summary("Verified,NotWatching", "NotWatching", "no watch", Actor.OPERATOR)
@@ -96,10 +131,11 @@ DIFFERENCE = Difference("spec.metadata[redisHost].value", Operation.CHANGED, "a"
 TOKEN = rest.TokenView("t1", "ci", Role.EDITOR, None, NOON, None, revoked=False)
 
 FORMATS: dict[str, Any] = {
-    "delivery": DELIVERY,
-    "signed-delivery": sign_delivery(DELIVERY, Ed25519PrivateKey.from_private_bytes(bytes(32))),
+    "signed-delivery": sign_delivery(DELIVERY, KEY, 1),
+    "signed-delivery-2": sign_delivery(DELIVERY, KEY, 2),
     "delivery-notice": rest.DeliveryNotice(7),
-    "report": REPORT,
+    "report": REPORT_1,
+    "report-2": REPORT,
     "problem": problem(
         GovernorError(
             Kind.CONFLICT, "layers-conflict", "profiles disagree", [Detail("why", "f.yaml", 3, "Profile/a", "spec.x")]
@@ -149,21 +185,53 @@ def test_a_format_is_unchanged(name: str) -> None:
 
 
 def test_every_golden_file_has_a_case() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == set(FORMATS)
+    assert {path.stem for path in GOLDEN.iterdir()} == {*FORMATS, *DELIVERIES}
 
 
-def test_the_signed_text_of_a_delivery_is_sorted_and_compact() -> None:
-    text = delivery_payload(DELIVERY)
-    compact = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    assert text == compact == FORMATS["signed-delivery"].payload
+DELIVERIES = {"delivery": ("signed-delivery", "payload"), "delivery-2-head": ("signed-delivery-2", "payload")} | {
+    "delivery-2-body": ("signed-delivery-2", "body")
+}
 
 
-def test_the_order_of_keys_does_not_change_the_signed_text() -> None:
-    reordered = tuple(dict(reversed(manifest.items())) for manifest in DELIVERY.resources)
-    assert delivery_payload(msgspec.structs.replace(DELIVERY, resources=reordered)) == delivery_payload(DELIVERY)
+@pytest.mark.parametrize("name", DELIVERIES)
+def test_the_signed_texts_are_unchanged(name: str) -> None:
+    envelope, field = DELIVERIES[name]
+    assert json.loads(getattr(FORMATS[envelope], field)) == json.loads((GOLDEN / f"{name}.json").read_bytes())
 
 
-@pytest.mark.parametrize("name", ["change-request", "token-request", "enrol-request", "delivery"])
+def test_a_delivery_of_each_format_is_read() -> None:
+    one, two = (
+        open_delivery(
+            msgspec.json.decode((GOLDEN / f"{name}.json").read_bytes(), type=SignedDelivery), KEY.public_key()
+        )
+        for name in ("signed-delivery", "signed-delivery-2")
+    )
+    assert two == DELIVERY
+    assert one == msgspec.structs.replace(DELIVERY, incarnation="", id="", documents={})
+
+
+def test_a_report_of_each_format_is_told_apart_by_its_number() -> None:
+    for name, expected in (("report", REPORT_1), ("report-2", REPORT)):
+        assert msgspec.json.decode((GOLDEN / f"{name}.json").read_bytes(), type=Report | Report1) == expected
+
+
+def test_a_report_of_format_1_gets_the_session_of_its_watch() -> None:
+    found = from_format_1(REPORT_1, 9)
+    assert (found.session, found.n, found.digest) == (9, 3, "sha256:0123")
+    assert found.workloads == (
+        WorkloadReport(
+            workload=WorkloadRef("", "Sidecar", "order-app"), state=State.UNPROVEN, instances=Instances(1, 0, 0, 1)
+        ),
+    )
+    assert to_format_1(found, "b0") == REPORT_1
+
+
+def test_a_report_for_format_1_keeps_the_evidence_of_its_workloads() -> None:
+    expected = msgspec.structs.replace(REPORT_1, agent="runtime-governor/0.2.0")
+    assert to_format_1(REPORT, "b0") == expected
+
+
+@pytest.mark.parametrize("name", ["change-request", "token-request", "enrol-request"])
 def test_an_unknown_field_of_a_request_is_rejected(name: str) -> None:
     body = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
     with pytest.raises(msgspec.ValidationError, match="later"):
@@ -171,16 +239,35 @@ def test_an_unknown_field_of_a_request_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["signed-delivery", "delivery-notice", "enrolment", "runtime-view", "change", "report"]
+    "name",
+    [
+        "signed-delivery",
+        "signed-delivery-2",
+        "delivery-notice",
+        "enrolment",
+        "runtime-view",
+        "change",
+        "report",
+        "report-2",
+    ],
 )
-def test_an_unknown_field_of_a_response_is_ignored(name: str) -> None:
-    body = {**json.loads((GOLDEN / f"{name}.json").read_bytes()), "later": True}
+def test_an_unknown_field_of_a_response_or_report_is_ignored(name: str) -> None:
+    body = with_unknown_fields(json.loads((GOLDEN / f"{name}.json").read_bytes()))
     assert msgspec.json.decode(json.dumps(body), type=type(FORMATS[name])) == FORMATS[name]
 
 
-@pytest.mark.parametrize("name", ["delivery", "report"])
-def test_another_format_number_is_rejected(name: str) -> None:
-    body = json.loads((GOLDEN / f"{name}.json").read_bytes())
-    assert body["format"] == 1
+def with_unknown_fields(value: Any) -> Any:
+    """Add a field to every object, except to maps whose keys are data."""
+    if isinstance(value, list):
+        return [with_unknown_fields(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: each if name == "labels" else with_unknown_fields(each) for name, each in value.items()} | {
+        "later": True
+    }
+
+
+def test_another_format_number_of_a_report_is_rejected() -> None:
+    body = json.loads((GOLDEN / "report-2.json").read_bytes())
     with pytest.raises(msgspec.ValidationError, match="format"):
-        msgspec.json.decode(json.dumps({**body, "format": 2}), type=type(FORMATS[name]))
+        msgspec.json.decode(json.dumps({**body, "format": 3}), type=Report | Report1)

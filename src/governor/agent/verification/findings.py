@@ -5,12 +5,26 @@ A resource is in the worst state that any sidecar in its scope has for it; witho
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import WORST_FIRST, Evidence, Finding, ResourceReport, State, WorkloadReport, worst
+from governor.domain.reports import (
+    WORST_FIRST,
+    Cause,
+    Evidence,
+    Finding,
+    Instances,
+    ResourceReport,
+    State,
+    WorkloadFinding,
+    WorkloadRef,
+    WorkloadReport,
+    worst,
+)
+
+F = TypeVar("F", bound=Finding)
 
 AGENT: Final = "agent"
 
@@ -33,23 +47,54 @@ class Findings(msgspec.Struct, frozen=True):
         return all(each.state is State.VERIFIED for each in (*self.resources, *self.workloads))
 
     @property
+    def rejects_change(self) -> bool:
+        """Whether the content of the delivery is the cause of a failure."""
+        return any(
+            (each.state, each.cause) == (State.FAILED, Cause.CHANGE) for each in (*self.resources, *self.workloads)
+        )
+
+    def attributed(self, cause: Cause) -> "Findings":
+        """Return the findings with a cause for every failure without one; what is unproven is due to the runtime."""
+        causes = {State.FAILED: cause, State.UNPROVEN: Cause.RUNTIME}
+
+        def attribute(each: F) -> F:
+            return msgspec.structs.replace(each, cause=each.cause or causes.get(each.state))
+
+        resources = (
+            msgspec.structs.replace(attribute(each), workloads=tuple(map(attribute, each.workloads)))
+            for each in self.resources
+        )
+        return msgspec.structs.replace(
+            self, resources=tuple(resources), workloads=tuple(map(attribute, self.workloads))
+        )
+
+    @property
     def worst(self) -> Finding:
         """The worst finding; there must be at least one."""
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
-def uniform(state: State, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
+def uniform(
+    state: State,
+    refs: Iterable[ResourceRef],
+    workloads: Iterable[WorkloadRef],
+    *history: Evidence,
+    cause: Cause | None = None,
+) -> Findings:
     """Return findings with everything in the same state."""
     return Findings(
-        tuple(ResourceReport(resource=ref, state=state, evidence=history) for ref in refs),
-        tuple(WorkloadReport(workload=name, state=state, evidence=history) for name in workloads),
+        tuple(ResourceReport(resource=ref, state=state, evidence=history, cause=cause) for ref in refs),
+        tuple(
+            WorkloadReport(workload=ref, state=state, evidence=history, cause=cause, instances=Instances.count([state]))
+            for ref in workloads
+        ),
     )
 
 
 def rejected(
     reasons: Mapping[ResourceRef, str],
     refs: Iterable[ResourceRef],
-    workloads: Iterable[str],
+    workloads: Iterable[WorkloadRef],
     when: datetime,
     *history: Evidence,
 ) -> Findings:
@@ -58,9 +103,8 @@ def rejected(
     def report(ref: ResourceRef) -> ResourceReport:
         if ref not in reasons:
             return ResourceReport(resource=ref, state=State.RECEIVED, evidence=history)
-        return ResourceReport(
-            resource=ref, state=State.FAILED, evidence=(*history, Evidence(AGENT, when, reasons[ref]))
-        )
+        evidence = (*history, Evidence(AGENT, when, reasons[ref]))
+        return ResourceReport(resource=ref, state=State.FAILED, evidence=evidence, cause=Cause.CHANGE)
 
     unchanged = uniform(State.RECEIVED, (), workloads, *history).workloads
     return Findings(tuple(report(ref) for ref in refs), unchanged)
@@ -68,21 +112,28 @@ def rejected(
 
 def combine(
     refs: Iterable[ResourceRef],
-    by_workload: Mapping[str, Mapping[ResourceRef, Finding]],
+    by_workload: Mapping[WorkloadRef, Mapping[ResourceRef, Finding]],
     when: datetime,
     *history: Evidence,
 ) -> Findings:
-    """Combine what each workload found for the resources in its scope."""
+    """Combine what each workload, with one instance, found for the resources in its scope."""
+    out_of_scope = Evidence(AGENT, when, "no sidecar is in its scope: nothing to verify")
     resources = []
     for ref in refs:
-        by_sidecar = [found[ref] for found in by_workload.values() if ref in found]
-        state, evidence = _fold(by_sidecar, Evidence(AGENT, when, "no sidecar is in its scope: nothing to verify"))
-        resources.append(ResourceReport(resource=ref, state=state, evidence=(*history, *evidence)))
+        inside = tuple(
+            WorkloadFinding(workload=workload, state=found[ref].state, evidence=found[ref].evidence)
+            for workload, found in by_workload.items()
+            if ref in found
+        )
+        evidence = history if inside else (*history, out_of_scope)
+        state = worst(each.state for each in inside)
+        resources.append(ResourceReport(resource=ref, state=state, evidence=evidence, workloads=inside))
     workloads = []
-    for name, found in by_workload.items():
+    for workload, found in by_workload.items():
         nothing = Evidence(AGENT, when, "no resource of this delivery is in its scope")
         state, evidence = _fold(list(found.values()), nothing)
-        workloads.append(WorkloadReport(workload=name, state=state, evidence=evidence[-1:]))
+        counts = Instances.count([state])
+        workloads.append(WorkloadReport(workload=workload, state=state, evidence=evidence[-1:], instances=counts))
     return Findings(tuple(resources), tuple(workloads), applied=True)
 
 
@@ -96,12 +147,18 @@ def rolled_back(found: Findings, when: datetime, text: str) -> Findings:
 
 
 def _rolled_back_workload(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:
-    state = State.FAILED if applied else report.state
-    return msgspec.structs.replace(report, state=state, evidence=(*report.evidence, now))
+    if not applied:
+        return msgspec.structs.replace(report, evidence=(*report.evidence, now))
+    counts = Instances.count([State.FAILED])
+    return msgspec.structs.replace(
+        report, state=State.FAILED, cause=Cause.CHANGE, instances=counts, evidence=(*report.evidence, now)
+    )
 
 
 def _received(report: ResourceReport, now: Evidence) -> ResourceReport:
-    return msgspec.structs.replace(report, state=State.RECEIVED, evidence=(*report.evidence, now))
+    return msgspec.structs.replace(
+        report, state=State.RECEIVED, cause=None, evidence=(*report.all_evidence, now), workloads=()
+    )
 
 
 def _fold(findings: Sequence[Finding], default: Evidence) -> tuple[State, tuple[Evidence, ...]]:

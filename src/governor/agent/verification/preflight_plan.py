@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.verification.findings import Findings
+from governor.agent.verification.findings import Findings, uniform
 from governor.agent.verification.resources import listed
 from governor.agent.verification.sidecar_api import SidecarStatus
 from governor.agent.verification.verdicts import Verdict, Verdicts, mentions
 from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.dapr.preflight import preflight_copy, preflight_rule
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadReport
+from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadRef
 from governor.values.trees import Manifest, Tree
 
 _PIPELINES: Final = ("httpPipeline", "appHttpPipeline")
@@ -199,7 +199,7 @@ class PreflightResult(msgspec.Struct, frozen=True):
         """Whether the change may be applied."""
         return not self.superseded and all(each.state is not State.FAILED for each in self.found.values())
 
-    def report(self, refs: Iterable[ResourceRef], workloads: Iterable[str], *history: Evidence) -> Findings:
+    def report(self, refs: Iterable[ResourceRef], workloads: Iterable[WorkloadRef], *history: Evidence) -> Findings:
         """Return the findings of a delivery that got no further than its preflight."""
         unchanged = Finding(state=State.RECEIVED)
         resources = [(ref, self.found.get(ref, unchanged)) for ref in refs]
@@ -208,7 +208,7 @@ class PreflightResult(msgspec.Struct, frozen=True):
                 ResourceReport(resource=ref, state=each.state, evidence=(*history, *each.evidence))
                 for ref, each in resources
             ),
-            tuple(WorkloadReport(workload=name, state=State.RECEIVED, evidence=history) for name in workloads),
+            uniform(State.RECEIVED, (), workloads, *history).workloads,
         )
 
     def prepend_to(self, later: Findings) -> Findings:

@@ -10,7 +10,7 @@ import msgspec
 import governor
 from governor.cli.options import next_step
 from governor.cli.output.tables import age
-from governor.domain.conditions import STALLED_REASONS, Actor, Condition, Status, Summary, summarise
+from governor.domain.conditions import PROBLEM_REASONS, Actor, Condition, Status, Summary, summarise
 from governor.errors import GovernorError, Kind
 from governor.values.printing import table
 from governor.wire.rest import RuntimeView, ServerStatus
@@ -27,6 +27,8 @@ _NEXT: Final = {
     "NotEnrolled": "governor token join {name}",
     "Revoked": "governor token join {name}",
     "NotWatching": "check on its host that `governor agent` is running; governor describe runtime {name}",
+    "AgentFailed": "check the host and the log of its agent, which retries; governor describe runtime {name}",
+    "Unhealthy": "check the sidecars on its host; governor describe runtime {name}",
     "Failed": "governor describe runtime {name}; correct the change, or: governor runtime retry {name}",
 }
 
@@ -163,7 +165,7 @@ def _check_runtime(runtime: RuntimeView, now: datetime) -> Iterator[CheckResult]
     for condition in unmet:
         if (
             condition.type == "Connected"
-            or condition.reason in STALLED_REASONS
+            or condition.reason in PROBLEM_REASONS
             or (not disconnected and _is_stuck(condition, now))
         ):
             yield CheckResult(f"runtime {runtime.name}", _with_age(condition, now), _next(condition, runtime.name))

@@ -58,12 +58,14 @@ def _report(report: Report | None, now: datetime) -> Iterator[str]:
     for resource in report.resources:
         yield from _finding(str(resource.resource), resource, now)
     for workload in report.workloads:
-        yield from _finding(f"workload {workload.workload}", workload, now)
+        counts = f", {workload.instances.verified} of {workload.instances.total} instances verified"
+        yield from _finding(f"workload {workload.workload}", workload, now, counts)
 
 
-def _finding(name: str, finding: Finding, now: datetime) -> Iterator[str]:
-    yield f"  {name}: {finding.state}"
-    for evidence in finding.evidence:
+def _finding(name: str, finding: Finding, now: datetime, counts: str = "") -> Iterator[str]:
+    cause = f" (cause: {finding.cause})" if finding.cause else ""
+    yield f"  {name}: {finding.state}{cause}{counts}"
+    for evidence in finding.all_evidence:
         yield f"    {_evidence(evidence, now)}"
 
 

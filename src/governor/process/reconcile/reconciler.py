@@ -37,6 +37,11 @@ class Requeue(msgspec.Struct, frozen=True):
 
     after_s: float
 
+    def __post_init__(self) -> None:
+        """Reject a negative delay, which would run the key in a busy loop."""
+        if self.after_s < 0:
+            raise ValueError(f"a key cannot be run again after {self.after_s} s")
+
 
 class Waiting(msgspec.Struct, frozen=True):
     """The key depends on something else; it is rechecked in case no event arrives."""

@@ -94,6 +94,7 @@ class Events(NamedTuple):
     produce: "Callable[[], Awaitable[Produced]]"
     pause_s: float = 0.0
     watcher: Watcher | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Produced(NamedTuple):

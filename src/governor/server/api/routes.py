@@ -7,7 +7,9 @@ from governor.domain.changes import Change, Revision
 from governor.domain.reports import Report
 from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Call, Endpoint, Query, Response
+from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
+from governor.wire.reports import Report1
 from governor.wire.rest import (
     ChangeRequest,
     DocumentView,
@@ -18,7 +20,6 @@ from governor.wire.rest import (
     RuntimeExplanation,
     RuntimeView,
     ServerStatus,
-    SignedDelivery,
     TokenCreated,
     TokenRequest,
     TokenView,
@@ -142,7 +143,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/watch",
         runtimes.watch,
         Access.SELF,
-        "Watch the deliveries of a runtime; Last-Event-ID is the sequence that the agent has",
+        "Watch the deliveries of a runtime; Last-Event-ID is the id of the last event that the agent stored",
         events=(DELIVERY, NOTICE),
         query=(
             Query("boot", "Identifies the agent process; others are rejected while it watches"),
@@ -163,7 +164,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         runtimes.report,
         Access.SELF,
         "Report the state of a delivery",
-        body=Report,
+        body=Report | Report1,
         status=204,
     ),
     Endpoint(

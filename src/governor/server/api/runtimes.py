@@ -6,28 +6,35 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.bundles import Delivery, compile_bundle
+from governor.domain.bundles import Delivery, DeliveryPosition, compile_bundle
 from governor.domain.documents import ApplyPolicy, DocumentRef
 from governor.domain.layering import Origin
 from governor.domain.reports import Report
-from governor.errors import invalid
+from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
 from governor.server.changes.versions import existing
-from governor.server.store.deliveries import find_delivery
+from governor.server.services import Services
+from governor.server.store.deliveries import find_delivery, was_issued
 from governor.server.store.documents import newest_versions
-from governor.server.watch.exchange import accept_report
+from governor.server.watch.exchange import FOREIGN_REPORT, accept_report
 from governor.server.watch.hub import PROGRESS, Watcher
 from governor.server.watch.status import read_runtime, read_runtimes, runtime_view
 from governor.values.paths import Path, render
 from governor.values.trees import Tree, leaf_at, masked
+from governor.wire import deliveries, reports
+from governor.wire.deliveries import read_position
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
+from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMAT, REPORT_FORMATS, negotiate
+from governor.wire.reports import Report1, from_format_1
 from governor.wire.rest import DeliveryNotice, FieldExplanation, ResourceExplanation, RuntimeExplanation
 
 MAX_INLINE_BYTES: Final = 64 * 1024
 """A larger delivery is only announced on the watch; the agent fetches it."""
 
 _MAX_WATCHER_CHARS: Final = 253
+_OTHER_ID: Final = "?"
+"""An id that no delivery has."""
 
 
 async def list_runtimes(call: Call) -> Response:
@@ -103,10 +110,16 @@ async def revoke(call: Call) -> Response:
 
 async def watch(call: Call) -> Events:
     """Stream the newest delivery, unless the agent has it, and every newer one."""
-    last = call.headers.get("last-event-id", "")
-    after = parse_integer(last, "Last-Event-ID") if last else 0
-    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"))
-    return Events(call.path["runtime"], _DeliveryFeed(call, after).produce, watcher=watcher)
+    runtime, held = call.path["runtime"], read_position(call.headers.get("last-event-id", ""))
+    delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
+    report_format = negotiate(call.headers, REPORT_FORMATS, reports.FORMATS)
+    is_known = await call.services.store.read(lambda connection: was_issued(connection, runtime, held))
+    # What this store did not issue does not count as held, whatever its sequence is.
+    holds = held.sequence if is_known else 0
+    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"), holds)
+    feed = _DeliveryFeed(call.services, runtime, held, delivery_format, is_known=is_known)
+    headers = ((REPORT_FORMAT, str(report_format)),)
+    return Events(runtime, feed.produce, watcher=watcher, headers=headers)
 
 
 def _watcher_text(call: Call, name: str) -> str:
@@ -118,23 +131,32 @@ def _watcher_text(call: Call, name: str) -> str:
 
 
 class _DeliveryFeed:
-    """Source of one watch's events; skips the delivery that was sent last."""
+    """Source of one watch's events; skips the delivery that the agent has."""
 
-    def __init__(self, call: Call, after: int) -> None:
-        self._services = call.services
-        self._runtime = call.path["runtime"]
-        self._after = after
+    def __init__(
+        self, services: Services, runtime: str, held: DeliveryPosition, delivery_format: int, *, is_known: bool
+    ) -> None:
+        self._services = services
+        self._runtime = runtime
+        self._held = held
+        self._format = delivery_format
+        self._is_known = is_known
 
     async def produce(self) -> Produced:
+        if not self._is_known:
+            # Only here, because by now the agent is accepted as the only one of its runtime.
+            await self._services.changes.supersede_unknown(self._runtime, self._held)
+            self._is_known = True
         delivery = await self._services.store.read(lambda connection: find_delivery(connection, self._runtime))
-        if delivery is None or delivery.sequence == self._after:
+        if delivery is None or delivery.sequence == self._held.sequence:
             return Produced()
-        self._after = delivery.sequence
+        self._held = delivery.position
         return Produced(encode(self._event(delivery)))
 
     def _event(self, delivery: Delivery) -> Event:
-        signed, number = self._services.signer.sign(delivery), str(delivery.sequence)
-        if len(signed.payload.encode()) <= MAX_INLINE_BYTES:
+        signed = self._services.signer.sign(delivery, self._format)
+        number = str(delivery.sequence if self._format == 1 else delivery.position)
+        if len(signed.payload.encode()) + len(signed.body.encode()) <= MAX_INLINE_BYTES:
             return Event(DELIVERY, msgspec.json.encode(signed).decode(), number)
         return Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
 
@@ -145,21 +167,48 @@ async def get_bundle(call: Call) -> Response:
     delivery = await call.services.store.read(lambda connection: find_delivery(connection, runtime, sequence))
     if delivery is None:
         raise not_found(f"delivery {sequence} of this runtime")
+    delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
+    tag = f'"{delivery.position}-{delivery_format}"'
     # It contains unsealed secrets, which no cache may store.
-    headers = (("ETag", f'"{sequence}"'), ("Cache-Control", "no-store"))
-    if call.headers.get("if-none-match") == f'"{sequence}"':
+    headers = (("ETag", tag), ("Cache-Control", "no-store"))
+    if call.headers.get("if-none-match") == tag:
         return Response(status=304, headers=headers)
-    return Response(call.services.signer.sign(delivery), headers=headers)
+    return Response(call.services.signer.sign(delivery, delivery_format), headers=headers)
 
 
 async def report(call: Call) -> Response:
     """Accept a report; a repeated or outdated one changes nothing."""
     services, body = call.services, call.body
-    assert isinstance(body, Report)  # noqa: S101 - guaranteed by the endpoint's body type
+    assert isinstance(body, Report | Report1)  # noqa: S101 - guaranteed by the endpoint's body type
     if body.runtime != call.path["runtime"]:
-        raise invalid("report-foreign", "the report is for another runtime than the path")
-    kept = await services.store.write(lambda connection: accept_report(connection, body, services.clock.now()))
+        raise invalid(FOREIGN_REPORT, "the report is for another runtime than the path")
+    current = _in_session(services, body)
+    try:
+        kept = await services.store.write(lambda connection: accept_report(connection, current, services.clock.now()))
+    except GovernorError as error:
+        if error.code == FOREIGN_REPORT:
+            # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.
+            held = DeliveryPosition("", current.sequence, _OTHER_ID)
+            await services.changes.supersede_unknown(current.runtime, held)
+        raise
     services.metrics.reports.labels(str(kept).lower()).inc()
+    services.hub.note_held(current.runtime, current.session, current.sequence)
     if kept:
         services.hub.wake(PROGRESS)
     return Response(status=204)
+
+
+def _in_session(services: Services, report: Report | Report1) -> Report:
+    """Return a report in its session; raise if this server has not accepted a watch of the process that sent it.
+
+    Sessions order reports, so one that another state of the store gave out must not be stored.
+    """
+    if isinstance(report, Report1):
+        session = services.hub.session_of(report.runtime, report.boot)
+        current = None if session is None else from_format_1(report, session)
+    else:
+        current = report if services.hub.is_session(report.runtime, report.session) else None
+    if current is None:
+        message = "this agent process has no watch on this server yet; open one, then send the report again"
+        raise GovernorError(Kind.UNAVAILABLE, "watch-missing", message)
+    return current

@@ -14,6 +14,7 @@ from governor.server.api.endpoints import EVENTS, Events, Produced
 from governor.server.services import Services
 from governor.server.watch.hub import Stream
 from governor.wire.events import KEEPALIVE
+from governor.wire.formats import SESSION
 
 ABORT = "governor.abort"
 """ASGI extension under which the HTTP server provides a callback that aborts the connection."""
@@ -55,8 +56,11 @@ class _Response:
         self._abort: Callable[[], None] = scope.get("extensions", {}).get(ABORT, lambda: None)
 
     async def follow(self, events: Events, stream: Stream) -> None:
+        headers = [*_HEADERS, *((name.lower().encode(), value.encode()) for name, value in events.headers)]
+        if stream.watcher is not None:
+            headers.append((SESSION.lower().encode(), str(stream.session).encode()))
         try:
-            await self._write({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._write({"type": "http.response.start", "status": 200, "headers": headers})
             await self._write(_body(b": connected\n\n"))
             await self._send_events(events, stream)
             await self._write(_body(b"", more=False))

@@ -23,7 +23,7 @@ def is_due(bundle: Bundle, newest: Delivery | None, *, is_new: bool) -> bool:
     return is_new or (bundle.digest, bundle.apply) != (newest.digest, newest.apply)
 
 
-def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int) -> Delivery:
+def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int, documents: dict[str, int]) -> Delivery:
     """Return the delivery that follows the newest one.
 
     An agent does not retry a digest that it rejected under the same attempt. So a changed apply policy raises the
@@ -40,7 +40,13 @@ def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int)
         resources=bundle.resources,
         removals=_removals(bundle.resources, history),
         apply=bundle.apply,
+        documents=documents,
     )
+
+
+def reissued_delivery(newest: Delivery, held: int) -> Delivery:
+    """Return the newest delivery under a sequence above the one that an agent holds from a forgotten state."""
+    return msgspec.structs.replace(newest, sequence=max(newest.sequence, held) + 1)
 
 
 def retry_delivery(newest: Delivery, history: History) -> Delivery:

@@ -6,21 +6,27 @@ accepted or rejected as a whole. Decoding requests belongs to the API.
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.bundles import Bundle, Delivery
+from governor.domain.bundles import Bundle, Delivery, DeliveryPosition
 from governor.domain.changes import Change, ChangeState, Revision
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
-from governor.server.changes.compiler import Documents, compile_affected, read_documents, unused_profiles
-from governor.server.changes.deliveries import History, is_due, next_delivery, retry_delivery
+from governor.server.changes.compiler import (
+    Documents,
+    compile_affected,
+    compile_runtimes,
+    read_documents,
+    unused_profiles,
+)
+from governor.server.changes.deliveries import History, is_due, next_delivery, reissued_delivery, retry_delivery
 from governor.server.changes.impact import check_deletions, document_change, runtime_change
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.submission import Submission, check
@@ -33,6 +39,7 @@ from governor.server.store.deliveries import (
     highest_attempt,
     insert_deliveries,
     newest_deliveries,
+    was_issued,
 )
 from governor.server.store.documents import (
     DocumentVersion,
@@ -43,6 +50,7 @@ from governor.server.store.documents import (
     newest_versions,
 )
 from governor.server.store.identities import delete_runtime_key, find_runtime_key
+from governor.server.store.incarnation import current_incarnation, renew_incarnation
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
@@ -85,7 +93,9 @@ class Changes:
 
     async def retry(self, runtime: str, author: str) -> Delivery:
         """Deliver a runtime's newest delivery again under the next attempt; no document changes."""
-        delivery = await self._store.write(lambda connection: _retry(connection, runtime, self._clock.now()))
+        presence = self._hub.presence(runtime)
+        holds = presence.holds if presence.watching else None
+        delivery = await self._store.write(lambda connection: _retry(connection, runtime, holds, self._clock.now()))
         self._hub.wake(runtime)
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc()
@@ -93,6 +103,31 @@ class Changes:
             "delivery retried", runtime=runtime, sequence=delivery.sequence, attempt=delivery.attempt, author=author
         )
         return delivery
+
+    async def supersede_unknown(self, runtime: str, held: DeliveryPosition) -> None:
+        """Re-issue the current state above a delivery that an agent holds and this store never issued.
+
+        The store was restored from a backup, or its files were replaced by a copy or a snapshot.
+        """
+        if await self._store.read(lambda connection: was_issued(connection, runtime, held)):
+            return
+        write = self._store.write(lambda connection: _reissue(connection, runtime, held, self._clock.now()))
+        # Shielded like every announcement of something that was committed.
+        await asyncio.shield(self._announce_reissue(write, runtime, held))
+
+    async def _announce_reissue(self, write: Awaitable[Delivery | None], runtime: str, held: DeliveryPosition) -> None:
+        delivery = await write
+        if delivery is None:
+            return
+        self._hub.wake(runtime)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc()
+        _log.warning(
+            "agent holds a delivery that this store never issued; the current state was issued again",
+            runtime=runtime,
+            held=str(held),
+            sequence=delivery.sequence,
+        )
 
     async def _commit(self, submission: Submission, author: str) -> Change:
         decision = await self._store.write(lambda connection: self._process(connection, submission, author))
@@ -114,7 +149,8 @@ class Changes:
         newest = newest_deliveries(connection, bundles)
         if not request.allow_deletions:
             check_deletions(versions, newest, bundles)
-        deliveries = _due_deliveries(connection, bundles, newest, before, versions[0].revision)
+        numbers = {ref: each.version for ref, each in stored.items()} | {each.ref: each.version for each in versions}
+        deliveries = _due_deliveries(connection, bundles, newest, before, numbers, versions[0].revision)
         change = Change(
             id="" if request.dry_run else f"c-{secrets.token_hex(8)}",
             state=ChangeState.ACCEPTED,
@@ -184,13 +220,26 @@ def _due_deliveries(
     bundles: Mapping[str, Bundle],
     newest: Mapping[str, Delivery],
     before: Documents,
+    numbers: Mapping[DocumentRef, int],
     revision: int,
 ) -> tuple[Delivery, ...]:
     return tuple(
-        next_delivery(name, bundle, _history(connection, name, bundle.digest, newest.get(name)), revision)
+        next_delivery(
+            name,
+            bundle,
+            _history(connection, name, bundle.digest, newest.get(name)),
+            revision,
+            _contained(name, bundle, numbers),
+        )
         for name, bundle in bundles.items()
         if is_due(bundle, newest.get(name), is_new=name not in before.runtimes)
     )
+
+
+def _contained(runtime: str, bundle: Bundle, numbers: Mapping[DocumentRef, int]) -> dict[str, int]:
+    """Return the versions of the documents that a bundle was compiled from."""
+    refs = [DocumentRef("Runtime", runtime), *(DocumentRef("Profile", name) for name in bundle.profiles)]
+    return {str(ref): numbers[ref] for ref in refs}
 
 
 def _history(connection: sa.Connection, runtime: str, digest: str, newest: Delivery | None) -> History:
@@ -226,7 +275,33 @@ def _delete_keys(connection: sa.Connection, versions: tuple[DocumentVersion, ...
                 yield key.key_id
 
 
-def _retry(connection: sa.Connection, runtime: str, time: datetime) -> Delivery:
+def _reissue(connection: sa.Connection, runtime: str, held: DeliveryPosition, time: datetime) -> Delivery | None:
+    """Issue the current state above ``held``, unless that was done before; renew the incarnation that forgot it."""
+    if was_issued(connection, runtime, held):
+        return None
+    newest = find_delivery(connection, runtime) or _first_delivery(connection, runtime)
+    if newest is None or (newest.sequence > held.sequence and newest.incarnation != held.incarnation):
+        return None
+    if held.incarnation == current_incarnation(connection):
+        incarnation = renew_incarnation(connection)
+        _log.warning("the store was restored from an older state", incarnation=incarnation, runtime=runtime)
+    delivery = reissued_delivery(newest, held.sequence)
+    insert_deliveries(connection, (delivery,), time)
+    return delivery
+
+
+def _first_delivery(connection: sa.Connection, runtime: str) -> Delivery | None:
+    """Return the delivery of a runtime that has none yet, even an empty one; None if the runtime does not exist."""
+    stored = newest_versions(connection)
+    documents = read_documents(existing(stored).values())
+    if runtime not in documents.runtimes:
+        return None
+    bundle = compile_runtimes(documents, [runtime])[runtime]
+    contained = _contained(runtime, bundle, {ref: each.version for ref, each in stored.items()})
+    return next_delivery(runtime, bundle, History(), newest_revision(connection) or 0, contained)
+
+
+def _retry(connection: sa.Connection, runtime: str, holds: int | None, time: datetime) -> Delivery:
     version = document_version(connection, DocumentRef("Runtime", runtime))
     if version is None or version.tree is None:
         raise GovernorError(Kind.NOT_FOUND, "not-found", f"there is no runtime {runtime!r}")
@@ -235,7 +310,7 @@ def _retry(connection: sa.Connection, runtime: str, time: datetime) -> Delivery:
         message = f"runtime {runtime!r} has no delivery yet, so there is nothing to retry; apply a profile for it"
         raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
     stored = find_report(connection, runtime, newest.sequence)
-    if stored is not None and stored.acknowledged:
+    if stored is not None and stored.acknowledged and holds in (None, newest.sequence):
         message = f"delivery {newest.sequence} of runtime {runtime!r} is verified, so there is nothing to retry"
         raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
     delivery = retry_delivery(newest, _history(connection, runtime, newest.digest, newest))

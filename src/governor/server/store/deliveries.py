@@ -1,14 +1,16 @@
 """Statements on deliveries and their reports."""
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.bundles import Delivery, refs
+from governor.domain.bundles import Delivery, DeliveryPosition, refs
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report
+from governor.server.store.incarnation import current_incarnation
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports
 
 _MAX_NAMES = 500
@@ -40,10 +42,24 @@ _REPORT = (reports.c.received, reports.c.acknowledged, reports.c.verified, repor
 
 
 def insert_deliveries(connection: sa.Connection, new: Sequence[Delivery], time: datetime) -> None:
-    """Store new deliveries."""
+    """Store new deliveries, each with a random id and the incarnation of the store."""
+    if not new:
+        return
+    incarnation = current_incarnation(connection)
     rows = [{column.name: getattr(delivery, column.name) for column in DELIVERY_COLUMNS} for delivery in new]
-    if rows:
-        connection.execute(deliveries.insert(), [row | {"time": time} for row in rows])
+    issued = [row | {"time": time, "incarnation": incarnation, "id": secrets.token_hex(8)} for row in rows]
+    connection.execute(deliveries.insert(), issued)
+
+
+def was_issued(connection: sa.Connection, runtime: str, held: DeliveryPosition) -> bool:
+    """Return whether this store issued the delivery that an agent holds; a format 1 agent knows no id."""
+    if not held.sequence:
+        return True
+    statement = sa.select(deliveries.c.id).where(
+        deliveries.c.runtime == runtime, deliveries.c.sequence == held.sequence
+    )
+    found = connection.scalar(statement)
+    return found is not None and held.id in ("", found)
 
 
 def find_delivery(connection: sa.Connection, runtime: str, sequence: int | None = None) -> Delivery | None:
@@ -139,6 +155,13 @@ def put_report(connection: sa.Connection, stored: StoredReport) -> None:
     connection.execute(reports.insert(), [{**key, **values, "body": stored.report}])
 
 
+def forget_newest_reports(connection: sa.Connection) -> None:
+    """Delete the reports about the newest deliveries, so that each is pending until its agent confirms it again."""
+    newest = _newest(deliveries)
+    is_newest = sa.exists().where(_same_delivery(reports, newest))
+    connection.execute(reports.delete().where(is_newest))
+
+
 def _newest(table: sa.Table, runtime: str | None = None) -> sa.Subquery:
     statement = sa.select(table.c.runtime, sa.func.max(table.c.sequence).label("sequence")).group_by(table.c.runtime)
     if runtime is not None:
@@ -158,7 +181,7 @@ def _same_delivery(left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElemen
 
 def _delivery(row: sa.Row[tuple[object, ...]]) -> Delivery:
     values = dict(row._mapping)  # noqa: SLF001 - public in SQLAlchemy
-    return Delivery(**values | {"resources": tuple(values["resources"])})
+    return Delivery(**values | {"resources": tuple(values["resources"]), "documents": values["documents"] or {}})
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Report
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -57,6 +57,9 @@ deliveries: Final = sa.Table(
     sa.Column("removals", Json(tuple[ResourceRef, ...]), nullable=False),
     sa.Column("apply", Json(ApplyPolicy), nullable=False),
     sa.Column("time", Timestamp, nullable=False),
+    sa.Column("incarnation", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
+    sa.Column("id", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
+    sa.Column("documents", Json(dict[str, int])),  # null if issued by version 0.1
 )
 
 reports: Final = sa.Table(
@@ -108,6 +111,13 @@ server_keys: Final = sa.Table(
     sa.Column("purpose", sa.String, primary_key=True),
     sa.Column("key_id", sa.String, nullable=False),  # detects a different key file
     sa.Column("created", Timestamp, nullable=False),
+)
+
+store_identity: Final = sa.Table(
+    "store_identity",
+    METADATA,
+    sa.Column("incarnation", sa.String, primary_key=True),  # one row
+    sa.Column("starts", sa.Integer, nullable=False),  # number of server starts
 )
 
 schema_version: Final = sa.Table(

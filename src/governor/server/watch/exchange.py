@@ -1,6 +1,7 @@
 """The exchange with an agent: deliveries are signed on the way out, reports are checked on the way in."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -12,8 +13,10 @@ from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report
 from governor.server.store.sealer import Sealer
 from governor.values.trees import Manifest
-from governor.wire.credentials import sign_delivery
-from governor.wire.rest import SignedDelivery
+from governor.wire.deliveries import SignedDelivery, sign_delivery
+
+FOREIGN_REPORT: Final = "report-foreign"
+"""Code of the error on a report about content that was not delivered under its sequence."""
 
 
 class DeliverySigner:
@@ -23,9 +26,10 @@ class DeliverySigner:
         self._sealer = sealer
         self._key = key
 
-    def sign(self, delivery: Delivery) -> SignedDelivery:
-        """Return a stored delivery as it is sent: unsealed and signed."""
-        return sign_delivery(msgspec.structs.replace(delivery, resources=self.unseal(delivery)), self._key)
+    def sign(self, delivery: Delivery, delivery_format: int) -> SignedDelivery:
+        """Return a stored delivery as it is sent: unsealed, in a format of the agent, and signed."""
+        unsealed = msgspec.structs.replace(delivery, resources=self.unseal(delivery))
+        return sign_delivery(unsealed, self._key, delivery_format)
 
     def unseal(self, delivery: Delivery) -> tuple[Manifest, ...]:
         """Return the resources of a stored delivery with their sensitive values in plain text."""
@@ -56,7 +60,7 @@ def _check_matches(report: Report, delivery: Delivery) -> None:
             f"delivery {delivery.sequence} is attempt {delivery.attempt} at {delivery.digest}, "
             f"the report is for attempt {report.attempt} at {report.digest}"
         )
-        raise invalid("report-foreign", message)
+        raise invalid(FOREIGN_REPORT, message)
     if not acknowledged(report):
         return
     missing = {*refs(delivery.resources), *delivery.removals} - {part.resource for part in report.resources}

@@ -15,31 +15,39 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 
+_SESSIONS_PER_START: Final = 2**32
+
 PROGRESS: Final = ""
 """Topic of revision progress; every other topic is the name of a runtime."""
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Whether a runtime has an open watch, and since when, if known."""
+    """Whether a runtime has an open watch, and since when, if known; ``holds`` is the sequence that its agent has."""
 
     watching: bool
     since: datetime | None
+    holds: int = 0
 
 
 class Watcher(msgspec.Struct, frozen=True):
-    """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users."""
+    """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users.
+
+    ``holds`` is the sequence of the delivery that it has.
+    """
 
     boot: str
     host: str = ""
+    holds: int = 0
 
 
 class Stream:
     """One open stream of events."""
 
-    def __init__(self, credential: str, watcher: Watcher | None, since: datetime) -> None:
+    def __init__(self, credential: str, watcher: Watcher | None, since: datetime, session: int) -> None:
         self.credential = credential
         self.watcher = watcher
         self.since = since
+        self.session = session
         self.closed = False
         self._woken = asyncio.Event()
 
@@ -64,10 +72,14 @@ class Stream:
 
 
 class Hub:
-    """All open streams, by topic."""
+    """All open streams, by topic. Sessions are numbered in the order in which watches were accepted."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, starts: int = 0) -> None:
+        """``starts`` is the number of this start of the server, so that sessions increase over restarts."""
         self._clock = clock
+        self._session = starts * _SESSIONS_PER_START
+        self._sessions: dict[str, tuple[str, int]] = {}
+        self._held: dict[str, int] = {}
         self._streams: dict[str, set[Stream]] = {}
         self._since: dict[str, datetime] = {}
         self._blocked: set[str] = set()
@@ -85,8 +97,12 @@ class Hub:
             raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; reconnect")
         if watcher is not None:
             self._supersede(topic, watcher)
-        stream = Stream(credential, watcher, self._clock.now())
+        self._session += 1
+        stream = Stream(credential, watcher, self._clock.now(), self._session)
         self._add(topic, stream)
+        if watcher is not None:
+            self._sessions[topic] = watcher.boot, stream.session
+            self._held[topic] = watcher.holds
         try:
             yield stream
         finally:
@@ -118,7 +134,21 @@ class Hub:
 
     def presence(self, runtime: str) -> Presence:
         """Return whether a runtime's agent is watching."""
-        return Presence(runtime in self._streams, self._since.get(runtime))
+        return Presence(runtime in self._streams, self._since.get(runtime), self._held.get(runtime, 0))
+
+    def note_held(self, runtime: str, session: int, sequence: int) -> None:
+        """Record that a runtime's agent reported about a delivery in its newest session, so it holds it."""
+        if self._sessions.get(runtime, ("", 0))[1] == session:
+            self._held[runtime] = sequence
+
+    def is_session(self, runtime: str, session: int) -> bool:
+        """Return whether a session is not newer than the runtime's newest one since this server started."""
+        return 0 < session <= self._sessions.get(runtime, ("", 0))[1]
+
+    def session_of(self, runtime: str, boot: str) -> int | None:
+        """Return the newest session of an agent process, or None if it is not the last that watched."""
+        last_boot, session = self._sessions.get(runtime, ("", 0))
+        return session if last_boot == boot and session else None
 
     def open_watches(self) -> int:
         """Return the number of open watches."""

@@ -148,7 +148,8 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     progress = Progress(head.sequence, head.digest, head.time) if head else None
     presence = presence_of(runtime)
+    holds = presence.holds if presence.watching and head == record.newest else None
     return (
-        verified(progress, report.report if report else None),
+        verified(progress, report.report if report else None, holds),
         connected(enrolled=record.enrolled, watching=presence.watching, since=presence.since, revoked=record.revoked),
     )

@@ -17,10 +17,11 @@ from governor.agent.verification.preflight_plan import (
 )
 from governor.agent.verification.sidecar_api import LoadedComponent, Metadata, Named, SidecarStatus
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import Evidence, Finding, State
+from governor.domain.reports import Evidence, Finding, State, WorkloadRef
 from governor.values.trees import Manifest
 
 APP = "app-preflight-1"
+WORKLOAD = WorkloadRef("default", "Sidecar", "app")
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -228,7 +229,7 @@ def test_a_failed_preflight_reports_each_resource_and_leaves_workloads_received(
         {ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")}
     )
 
-    found = result.report([ref("bad"), ref("good"), ref("same")], ["app"], received)
+    found = result.report([ref("bad"), ref("good"), ref("same")], [WORKLOAD], received)
 
     assert not result.passed
     assert [each.state for each in found.resources] == [State.FAILED, State.PREFLIGHTED, State.RECEIVED]
@@ -243,7 +244,7 @@ def test_a_superseded_preflight_has_not_passed() -> None:
 
 def test_preflight_evidence_is_listed_between_receipt_and_use() -> None:
     history = (Evidence("agent", WHEN, "received"), Evidence("file", WHEN, "written"))
-    later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], ["app"], *history)
+    later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], [WORKLOAD], *history)
 
     found = PreflightResult({ref("good"): finding(State.PREFLIGHTED, "up")}).prepend_to(later)
 

@@ -12,7 +12,7 @@ from governor.cli.output.tables import age, profiles_table, revisions_table, run
 from governor.domain.changes import Revision
 from governor.domain.conditions import Actor, Condition, Status, summarise
 from governor.domain.documents import DocumentRef, ResourceRef
-from governor.domain.reports import Evidence, Report, ResourceReport, State, WorkloadReport
+from governor.domain.reports import Cause, Evidence, Report, ResourceReport, State, WorkloadRef, WorkloadReport
 from governor.domain.roles import Role
 from governor.values.printing import json_line, machine_text, one_line, table
 from governor.wire.rest import DocumentView, RuntimeView, TokenView
@@ -113,8 +113,10 @@ def test_machine_output_decodes_to_the_same_struct(form: str) -> None:
 
 def test_a_described_runtime_shows_conditions_evidence_delivery_and_report() -> None:
     resource = ResourceReport(state=State.VERIFIED, evidence=(SEEN,), resource=ResourceRef("Component", "default", "s"))
-    workload = WorkloadReport(state=State.UNPROVEN, workload="orders")
-    report = Report("r1", 3, 1, "sha256:x", "boot", 4, EARLIER, "0.1.0", (resource,), (workload,))
+    workload = WorkloadReport(
+        state=State.UNPROVEN, workload=WorkloadRef("default", "Sidecar", "orders"), cause=Cause.RUNTIME
+    )
+    report = Report("r1", 3, 1, "sha256:x", 1, 4, EARLIER, "0.1.0", (resource,), (workload,))
     text = runtime_text(runtime(VERIFIED, AWAY, report=report), NOW)
     assert text.splitlines() == [
         "Name:      r1",
@@ -136,7 +138,7 @@ def test_a_described_runtime_shows_conditions_evidence_delivery_and_report() -> 
         "  sequence 3, attempt 1: report 4 from agent 0.1.0, 5m ago (2026-01-01 23:55:00Z)",
         "  Component/default/s: verified",
         "    daprd metrics, 5m ago: init_total rose by 1",
-        "  workload orders: unproven",
+        "  workload default/Sidecar/orders: unproven (cause: runtime), 0 of 0 instances verified",
     ]
 
 

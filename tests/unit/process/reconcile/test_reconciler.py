@@ -152,6 +152,12 @@ async def test_requeue_and_waiting_run_after_their_delay_and_are_no_failures() -
     assert bench.runs == [("a", 0), ("a", 5), ("a", 12)]
 
 
+def test_a_negative_delay_cannot_be_requested() -> None:
+    with pytest.raises(ValueError, match=r"-0\.1"):
+        Requeue(-0.1)
+    assert Requeue(0).after_s == 0
+
+
 async def test_a_stalled_key_runs_only_when_it_is_added() -> None:
     async with running(Bench(always(Stalled("give it a name")))) as bench:
         bench.reconciler.add("a")

@@ -41,28 +41,32 @@ def test_a_delivery_is_due_if_content_or_policy_differ_or_the_runtime_is_new() -
 
 
 def test_the_first_delivery_is_sequence_one_attempt_one() -> None:
-    first = next_delivery("r1", bundle("d1", "a"), History(), revision=7)
+    first = next_delivery("r1", bundle("d1", "a"), History(), revision=7, documents={})
     assert (first.sequence, first.attempt, first.revision, first.removals) == (1, 1, 7, ())
 
 
 def test_new_content_begins_at_attempt_one() -> None:
-    made = next_delivery("r1", bundle("d2", "a"), History(delivered(5, attempt=3)), revision=7)
+    made = next_delivery("r1", bundle("d2", "a"), History(delivered(5, attempt=3)), revision=7, documents={})
     assert (made.sequence, made.attempt) == (6, 1)
 
 
 def test_a_changed_policy_raises_the_attempt_at_the_same_content() -> None:
-    made = next_delivery("r1", bundle("d1", "a", apply=ROLLING), History(delivered(5, 3), attempt=3), revision=7)
+    made = next_delivery(
+        "r1", bundle("d1", "a", apply=ROLLING), History(delivered(5, 3), attempt=3), revision=7, documents={}
+    )
     assert (made.sequence, made.attempt) == (6, 4)
 
 
 def test_content_delivered_before_keeps_its_attempt() -> None:
     newest = delivered(5, digest="d2")
-    same_policy = next_delivery("r1", bundle("d1", "a"), History(newest, attempt=2), revision=7)
-    new_policy = next_delivery("r1", bundle("d1", "a", apply=ROLLING), History(newest, attempt=2), revision=7)
+    same_policy = next_delivery("r1", bundle("d1", "a"), History(newest, attempt=2), revision=7, documents={})
+    new_policy = next_delivery(
+        "r1", bundle("d1", "a", apply=ROLLING), History(newest, attempt=2), revision=7, documents={}
+    )
     assert (same_policy.attempt, new_policy.attempt) == (2, 3)
 
 
 def test_removals_are_resources_that_may_be_present_and_are_not_in_the_bundle() -> None:
     history = History(delivered(), present=frozenset({ref("a"), ref("b"), ref("c")}))
-    made = next_delivery("r1", bundle("d2", "b"), history, revision=7)
+    made = next_delivery("r1", bundle("d2", "b"), history, revision=7, documents={})
     assert made.removals == (ref("a"), ref("c"))

@@ -6,7 +6,7 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
-from governor.server.watch.hub import PROGRESS, Hub
+from governor.server.watch.hub import PROGRESS, Hub, Watcher
 
 
 @pytest.fixture
@@ -71,3 +71,33 @@ async def test_presence_has_the_time_of_the_last_change() -> None:
         assert hub.open_watches() == 1
     assert (hub.presence("r1").watching, hub.presence("r1").since) == (False, clock.now())
     assert hub.open_watches() == 0
+
+
+async def test_sessions_increase_over_watches_and_over_starts_of_the_server() -> None:
+    clock, sessions = VirtualClock(), []
+    for hub in (Hub(clock, 1), Hub(clock, 2)):
+        for runtime in ("r1", "r2", "r1"):
+            with hub.open(runtime, "a", Watcher("boot")) as stream:
+                sessions.append(stream.session)
+    assert sessions == sorted(set(sessions))
+
+
+async def test_only_sessions_since_this_start_are_known(hub: Hub) -> None:
+    assert not hub.is_session("r1", 1)
+    with hub.open("r1", "a", Watcher("boot")) as first:
+        pass
+    with hub.open("r1", "a", Watcher("boot")) as second:
+        known = [hub.is_session("r1", number) for number in (0, first.session, second.session, second.session + 1)]
+    assert known == [False, True, True, False]
+    assert not hub.is_session("r2", first.session)
+    assert (hub.session_of("r1", "boot"), hub.session_of("r1", "other")) == (second.session, None)
+
+
+async def test_only_a_report_of_the_newest_session_shows_what_the_agent_holds(hub: Hub) -> None:
+    with hub.open("r1", "a", Watcher("old", holds=8)) as old:
+        assert hub.presence("r1").holds == 8
+    with hub.open("r1", "a", Watcher("new", holds=5)) as new:
+        hub.note_held("r1", old.session, 8)
+        assert hub.presence("r1").holds == 5
+        hub.note_held("r1", new.session, 6)
+        assert hub.presence("r1").holds == 6

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
 from governor.server.store.deliveries import DeliveryHead, StoredReport
@@ -27,7 +29,7 @@ def head(sequence: int = 1, time: datetime = START) -> DeliveryHead:
 
 def stored(sequence: int, state: State, received: datetime, verified: datetime | None = None) -> StoredReport:
     part = ResourceReport(state=state, resource=ResourceRef("Component", "default", "s"))
-    report = Report("r1", sequence, 1, f"d{sequence}", "boot", 1, received, "test", (part,), ())
+    report = Report("r1", sequence, 1, f"d{sequence}", 1, 1, received, "test", (part,), ())
     return StoredReport(received, acknowledged(report), verified, report)
 
 
@@ -36,7 +38,7 @@ def not_watching(_: str) -> Presence:
 
 
 def watching(_: str) -> Presence:
-    return Presence(watching=True, since=START)
+    return Presence(watching=True, since=START, holds=1)
 
 
 def test_a_runtime_without_deliveries_has_nothing_to_verify() -> None:
@@ -54,6 +56,13 @@ def test_a_verified_runtime_without_a_watch_is_shown_as_not_watching() -> None:
     record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
     assert runtime_view(record, watching).summary.state == "Verified"
     assert runtime_view(record, not_watching).summary.state == "Verified,NotWatching"
+
+
+@pytest.mark.parametrize("holds", [0, 2])
+def test_what_a_watching_agent_does_not_hold_is_not_verified(holds: int) -> None:
+    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    view = runtime_view(record, lambda _: Presence(watching=True, since=START, holds=holds))
+    assert view.summary.state == "Pending"
 
 
 def test_progress_lasts_from_acceptance_to_the_verifying_report() -> None:

@@ -30,7 +30,7 @@ from governor.agent.verification.findings import Findings
 from governor.agent.verification.verdicts import Process, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
-from governor.domain.reports import Evidence, Finding, State
+from governor.domain.reports import SIDECAR, Evidence, Finding, State, WorkloadRef
 from governor.errors import GovernorError
 from governor.process.child import detached
 from governor.process.child.child import start_time, started_after
@@ -70,9 +70,12 @@ class LocalPlatform:
         self._written: tuple[tuple[int, int], Evidence] | None = None
 
     @property
-    def workloads(self) -> tuple[str, ...]:
-        """The app ids of all sidecars."""
-        return tuple(self._sidecars)
+    def workloads(self) -> tuple[WorkloadRef, ...]:
+        """The sidecars, which are the workloads of a machine."""
+        return tuple(map(self._workload, self._sidecars))
+
+    def _workload(self, app_id: str) -> WorkloadRef:
+        return WorkloadRef(self._namespace, SIDECAR, app_id)
 
     async def adopt(self, owner: Path) -> None:
         """Adopt the sidecars of an earlier agent and stop its orphans; call before anything else."""
@@ -125,7 +128,8 @@ class LocalPlatform:
         written = self._written_evidence(planned, delivery)
         if any(each.action is not SidecarAction.KEEP for each in planned.sidecars):
             progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
-        found = await self._verify(planned, delivery.apply, superseded)
+        verified = await self._verify(planned, delivery.apply, superseded)
+        found = {self._workload(app_id): each for app_id, each in verified.items()}
         return result.prepend_to(findings.combine(refs, found, self._clock.now(), received, written))
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:

@@ -1,0 +1,59 @@
+"""The ``governor db`` commands. Import the store only when they run."""
+
+from pathlib import Path
+
+import click
+
+from governor.process.settings import prefix
+from governor.server.settings import Settings
+
+_data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Settings().data_dir,
+    envvar=f"{prefix('server')}DATA_DIR",
+    show_default=True,
+    show_envvar=True,
+    help="Data directory of the server.",
+)
+
+
+@click.group()
+def db() -> None:
+    """Back up or restore the server's database, on the machine of the server."""
+
+
+@db.command(short_help="Write a consistent copy of the database; the server may run.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_data_dir_option
+def backup(file: Path, data_dir: Path) -> None:
+    """Write a consistent copy of the database to a new FILE. The server may run meanwhile.
+
+    The copy contains no key. Keep sealing.key, delivery.key and authority.pem of the data directory in another place:
+    sensitive values can only be read with them, and agents trust only deliveries signed with them.
+    """
+    from governor.server.data_directory import DATABASE  # noqa: PLC0415 - keep help and completion fast
+    from governor.server.store.backup import backup as copy  # noqa: PLC0415
+
+    copy(data_dir / DATABASE, file)
+    click.echo(f"{data_dir / DATABASE} copied to {file}")
+
+
+@db.command(short_help="Replace the database by a backup; the server must be stopped.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_data_dir_option
+def restore(file: Path, data_dir: Path) -> None:
+    """Replace the database of a stopped server by the backup FILE.
+
+    Agents that hold newer deliveries than the backup get the restored state again, and nothing counts as verified until
+    they confirm it. Tokens and keys that were revoked after the backup are valid again: revoke them again.
+    """
+    from governor.server.data_directory import DATABASE, locked  # noqa: PLC0415 - keep help and completion fast
+    from governor.server.store.backup import REPLACED  # noqa: PLC0415
+    from governor.server.store.backup import restore as replace  # noqa: PLC0415
+
+    with locked(data_dir.absolute()) as directory:
+        incarnation = replace(file, directory / DATABASE)
+    click.echo(f"{data_dir / DATABASE} restored from {file} as incarnation {incarnation}")
+    click.echo(f"the replaced database is {data_dir / (DATABASE + REPLACED)}", err=True)
+    click.echo("tokens and keys revoked after the backup are valid again: see `governor token list`", err=True)

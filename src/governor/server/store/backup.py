@@ -1,0 +1,134 @@
+"""Backup and restore of the database file. Blocking.
+
+A backup is a consistent copy, taken while the server runs. It contains sealed values, hashed secrets and no key: the
+key files of the data directory are kept apart.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from governor.errors import GovernorError, Kind, invalid
+from governor.process.files import Staged, stage
+from governor.process.telemetry import logging
+from governor.server.store import schema_version
+from governor.server.store.deliveries import forget_newest_reports
+from governor.server.store.incarnation import renew_incarnation
+from governor.server.store.schema import schema_version as version_table
+from governor.server.store.sqlite import writer_engine
+
+REPLACED: Final = ".replaced"
+"""Suffix of the database that a restore replaced."""
+_WAL_FILES: Final = ("-wal", "-shm")
+
+_log = logging.get_logger(__name__)
+
+
+def backup(database: Path, target: Path) -> None:
+    """Write a consistent copy of a database, in use or not, to a new file that only its owner can read."""
+    if not database.is_file():
+        message = f"there is no database {database}; name the server's data directory with --data-dir"
+        raise GovernorError(Kind.NOT_FOUND, "database-missing", message)
+    if target.exists():
+        raise GovernorError(Kind.EXISTS, "backup-exists", f"{target} exists already; choose another file")
+    with _copied(database, target) as staged:
+        staged.commit()
+
+
+def restore(source: Path, database: Path) -> str:
+    """Replace the database of a stopped server by a backup under a new incarnation, and return the incarnation.
+
+    The backup is checked and migrated before anything is replaced; the replaced database is kept beside it.
+    """
+    if not source.is_file():
+        raise GovernorError(Kind.NOT_FOUND, "backup-missing", f"there is no backup {source}")
+    _remove_unfinished(database)
+    with _copied(source, database) as staged:
+        incarnation = _prepare(staged.temporary, source)
+        staged.sync()
+        _keep_replaced(database)
+        staged.commit()
+    return incarnation
+
+
+@contextmanager
+def _copied(source: Path, target: Path) -> Iterator[Staged]:
+    """Copy a database beside ``target`` under a temporary name, and check the copy."""
+    staged = stage(target, b"")
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as original,
+            closing(sqlite3.connect(staged.temporary)) as copy,
+        ):
+            original.backup(copy)
+            _make_single_file(copy)
+            problem = copy.execute("PRAGMA integrity_check").fetchone()[0]
+        if problem != "ok":
+            raise invalid("database-damaged", f"{source} is damaged: {problem}")
+        staged.sync()
+        yield staged
+    except sqlite3.Error as error:
+        raise invalid("database-unreadable", f"{source} cannot be copied as a database: {error}") from error
+    finally:
+        staged.discard()
+
+
+def _prepare(copy: Path, source: Path) -> str:
+    """Migrate the copy of a backup and give it a new incarnation in which agents must confirm what they hold."""
+    engine = writer_engine(copy)
+    try:
+        with engine.begin() as connection:
+            if not sa.inspect(connection).has_table(version_table.name):
+                raise invalid("backup-foreign", f"{source} is not a database of this server")
+        schema_version.prepare(copy)
+        with engine.begin() as connection:
+            incarnation = renew_incarnation(connection)
+            forget_newest_reports(connection)
+    finally:
+        engine.dispose()
+    with closing(sqlite3.connect(copy)) as connection:
+        _make_single_file(connection)
+    return incarnation
+
+
+def _make_single_file(connection: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the database, which a server turns on again."""
+    connection.execute("PRAGMA journal_mode=DELETE")
+
+
+def _remove_unfinished(database: Path) -> None:
+    """Remove copies that a killed restore left beside the database."""
+    for path in database.parent.glob(f".{database.name}.*"):
+        path.unlink(missing_ok=True)
+
+
+def _keep_replaced(database: Path) -> None:
+    """Link the present database under another name, with its write-ahead log, which belongs to it alone."""
+    if not database.exists():
+        return
+    _checkpoint(database)
+    for suffix in _WAL_FILES:
+        log = database.with_name(database.name + suffix)
+        if log.exists():
+            log.replace(database.with_name(database.name + REPLACED + suffix))
+    kept = database.with_name(database.name + REPLACED)
+    kept.unlink(missing_ok=True)
+    kept.hardlink_to(database)
+
+
+def _checkpoint(database: Path) -> None:
+    """Move the write-ahead log into the database, unless it is damaged, which may be why it is replaced."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.DatabaseError as error:
+        is_busy = False
+        _log.warning("the replaced database is damaged", file=str(database), error=str(error))
+    if is_busy:
+        # Its log would be lost, which may hold transactions that are not in the database yet.
+        message = f"{database} is being read, for example by a backup; try again when that has ended"
+        raise GovernorError(Kind.CONFLICT, "database-in-use", message)

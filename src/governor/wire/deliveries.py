@@ -1,0 +1,286 @@
+"""Deliveries as texts: formats 1 and 2, their signatures, and the id of the event that carries one. Pure.
+
+Format 1 signs the whole delivery. Format 2 has a small head for each runtime and a body that runtimes may share: the
+head names the digest of the body, and the signature is over the root of a hash tree whose leaves are heads. A body is
+encoded once for all its runtimes, and a batch of deliveries is signed once.
+"""
+
+import base64
+import enum
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from governor.domain.bundles import Delivery, DeliveryPosition
+from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.errors import GovernorError, Kind, invalid
+from governor.wire.credentials import key_id
+
+T = TypeVar("T")
+
+FORMATS: Final = (1, 2)
+_CONTEXT: Final = b"runtime-governor delivery 2\0"
+"""Signed before the root, so that the signature is valid for nothing else."""
+_LEAF: Final = b"\0"
+_NODE: Final = b"\1"
+_POSITION: Final = re.compile(r"([0-9]{1,15})|([^.]*)\.([0-9]{1,15})\.([^.]*)")
+_FORMAT_1_POLICY: Final = ("preflight", "strategy", "unproven", "verifyWindowSeconds")
+"""The fields of the apply policy in format 1, whose readers reject others."""
+
+
+class Side(enum.StrEnum):
+    """On which side of a node its sibling is."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+class Sibling(msgspec.Struct, frozen=True):
+    """The sibling of one node on the path from a leaf to the root; ``hash`` is in base64."""
+
+    side: Side
+    hash: str
+
+
+class SignedDelivery(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A delivery as its exact texts, so that the signature can be verified before anything is decoded.
+
+    ``payload`` is the whole delivery in format 1 and the head in format 2. Only format 2 has a ``body``, and a ``path``
+    from the head to the signed root, which is empty in a batch of one.
+    """
+
+    payload: str
+    key_id: str
+    signature: str
+    format: int = 1
+    body: str = ""
+    path: tuple[Sibling, ...] = ()
+
+
+class _Format1(msgspec.Struct, frozen=True, rename="camel"):
+    """The payload of format 1."""
+
+    runtime: str
+    sequence: int
+    attempt: int
+    revision: int
+    digest: str
+    resources: tuple[dict[str, Any], ...]
+    removals: tuple[ResourceRef, ...]
+    apply: dict[str, Any]
+    format: Literal[1] = 1
+
+
+class _Head(msgspec.Struct, frozen=True, rename="camel"):
+    """The head of format 2; ``body`` is the SHA-256 of the body's text."""
+
+    runtime: str
+    incarnation: str
+    sequence: int
+    id: str
+    attempt: int
+    revision: int
+    removals: tuple[ResourceRef, ...]
+    documents: dict[str, int]
+    body: str
+    format: Literal[2] = 2
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel"):
+    """The body of format 2: everything that is equal for all runtimes with the same bundle."""
+
+    digest: str
+    resources: tuple[dict[str, Any], ...]
+    apply: dict[str, Any]
+
+
+def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey, delivery_format: int = FORMATS[-1]) -> SignedDelivery:
+    """Return a delivery in one of the formats, signed."""
+    if delivery_format == 1:
+        payload = _text(_format_1(delivery))
+        return SignedDelivery(payload, key_id(key.public_key()), _base64(key.sign(payload.encode())))
+    return sign_batch((delivery,), key)[0]
+
+
+def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[SignedDelivery, ...]:
+    """Return deliveries in format 2 with one signature for all of them."""
+    bodies = _bodies(deliveries)
+    heads = [_text(_head(each, body)) for each, body in zip(deliveries, bodies, strict=True)]
+    root, paths = _hash_tree([_leaf(head) for head in heads])
+    name, signature = key_id(key.public_key()), _base64(key.sign(_CONTEXT + root))
+    return tuple(
+        SignedDelivery(head, name, signature, 2, body, path)
+        for head, body, path in zip(heads, bodies, paths, strict=True)
+    )
+
+
+def _bodies(deliveries: Sequence[Delivery]) -> list[str]:
+    """Return the body of each delivery; the same content is encoded once."""
+    texts: dict[tuple[str, ApplyPolicy], str] = {}
+    for each in deliveries:
+        if (each.digest, each.apply) not in texts:
+            texts[each.digest, each.apply] = _text(_Body(each.digest, each.resources, msgspec.to_builtins(each.apply)))
+    return [texts[each.digest, each.apply] for each in deliveries]
+
+
+def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
+    """Verify the signature, then decode; a delivery signed by another key is rejected."""
+    if signed.format not in FORMATS:
+        older = "server" if signed.format < min(FORMATS) else "agent"
+        message = f"this version cannot decode deliveries of format {signed.format}; upgrade the {older}"
+        raise GovernorError(Kind.UNIMPLEMENTED, "delivery-unreadable", message)
+    if signed.key_id != key_id(key) or not _is_signed(signed, key):
+        message = f"the delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
+        raise GovernorError(Kind.DENIED, "delivery-signature", message)
+    return _read_format_1(signed) if signed.format == 1 else _read_format_2(signed)
+
+
+def read_position(text: str) -> DeliveryPosition:
+    """Parse a Last-Event-ID: ``incarnation.sequence.id``, only the sequence, or nothing."""
+    found = _POSITION.fullmatch(text or "0")
+    if found is None:
+        raise invalid("last-event-id", f"{text!r} is not the id of a delivery event")
+    bare, incarnation, sequence, name = found.groups("")
+    return DeliveryPosition(incarnation, int(bare or sequence), name)
+
+
+def _format_1(delivery: Delivery) -> _Format1:
+    policy = msgspec.to_builtins(delivery.apply)
+    return _Format1(
+        delivery.runtime,
+        delivery.sequence,
+        delivery.attempt,
+        delivery.revision,
+        delivery.digest,
+        delivery.resources,
+        delivery.removals,
+        {name: policy[name] for name in _FORMAT_1_POLICY},
+    )
+
+
+def _head(delivery: Delivery, body: str) -> _Head:
+    return _Head(
+        delivery.runtime,
+        delivery.incarnation,
+        delivery.sequence,
+        delivery.id,
+        delivery.attempt,
+        delivery.revision,
+        delivery.removals,
+        delivery.documents,
+        _digest(body),
+    )
+
+
+def _read_format_1(signed: SignedDelivery) -> Delivery:
+    found = _decode(signed.payload, _Format1)
+    return Delivery(
+        found.runtime,
+        found.sequence,
+        found.attempt,
+        found.revision,
+        found.digest,
+        found.resources,
+        found.removals,
+        _policy(found.apply),
+    )
+
+
+def _read_format_2(signed: SignedDelivery) -> Delivery:
+    head = _decode(signed.payload, _Head)
+    if head.body != _digest(signed.body):
+        message = f"the body of delivery {head.sequence} is not the one that its signed head names"
+        raise GovernorError(Kind.DENIED, "delivery-signature", message)
+    body = _decode(signed.body, _Body)
+    return Delivery(
+        head.runtime,
+        head.sequence,
+        head.attempt,
+        head.revision,
+        body.digest,
+        body.resources,
+        head.removals,
+        _policy(body.apply),
+        head.incarnation,
+        head.id,
+        head.documents,
+    )
+
+
+def _policy(fields: dict[str, Any]) -> ApplyPolicy:
+    """Return the apply policy without fields that this version does not have: those that matter raise the format."""
+    known = set(ApplyPolicy.__struct_encode_fields__)
+    try:
+        return msgspec.convert({name: value for name, value in fields.items() if name in known}, ApplyPolicy)
+    except msgspec.ValidationError as error:
+        raise _unreadable(error) from error
+
+
+def _decode(text: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> GovernorError:
+    message = f"this version cannot decode the delivery ({error}); upgrade the agent"
+    return GovernorError(Kind.UNIMPLEMENTED, "delivery-unreadable", message)
+
+
+def _is_signed(signed: SignedDelivery, key: Ed25519PublicKey) -> bool:
+    try:
+        text = signed.payload.encode() if signed.format == 1 else _CONTEXT + _root(signed)
+        key.verify(base64.b64decode(signed.signature, validate=True), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _root(signed: SignedDelivery) -> bytes:
+    node = _leaf(signed.payload)
+    for sibling in signed.path:
+        other = base64.b64decode(sibling.hash, validate=True)
+        node = _join(other, node) if sibling.side is Side.LEFT else _join(node, other)
+    return node
+
+
+def _hash_tree(leaves: list[bytes]) -> tuple[bytes, list[tuple[Sibling, ...]]]:
+    """Return the root and the path of each leaf; a node without a sibling moves up unchanged."""
+    paths: list[list[Sibling]] = [[] for _ in leaves]
+    level = [(leaf, [index]) for index, leaf in enumerate(leaves)]
+    while len(level) > 1:
+        joined = []
+        for (left, under_left), (right, under_right) in zip(level[::2], level[1::2], strict=False):
+            for index in under_left:
+                paths[index].append(Sibling(Side.RIGHT, _base64(right)))
+            for index in under_right:
+                paths[index].append(Sibling(Side.LEFT, _base64(left)))
+            joined.append((_join(left, right), under_left + under_right))
+        level = joined + level[len(joined) * 2 :]
+    return level[0][0], [tuple(path) for path in paths]
+
+
+def _leaf(head: str) -> bytes:
+    return hashlib.sha256(_LEAF + head.encode()).digest()
+
+
+def _join(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(_NODE + left + right).digest()
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def _text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
