@@ -15,7 +15,7 @@ from governor.client.transport import Transport
 from governor.domain.bundles import DeliveryPosition
 from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef
-from governor.domain.reports import Report
+from governor.domain.reports import Check, Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
 from governor.wire import deliveries, reports
@@ -193,6 +193,10 @@ class Client:
     async def report(self, report: Report | Report1) -> None:
         """Send a report of an agent in one of the formats; sending it again has no effect."""
         await self._transport.call("POST", f"/runtimes/{_segment(report.runtime)}/reports", body=report)
+
+    async def check(self, runtime: str, check: Check) -> None:
+        """Tell that the last report of a runtime's agent is still true; sending it again only renews its time."""
+        await self._transport.call("POST", f"/runtimes/{_segment(runtime)}/checks", body=check)
 
     async def _get(self, path: str, response: type[T], /, **query: object) -> T:
         parameters = {name: str(value) for name, value in query.items() if value is not None}

@@ -37,7 +37,10 @@ class Actor(enum.StrEnum):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One aspect of an object's state, with its reason, the actor and the evidence."""
+    """One aspect of an object's state, with its reason, the actor and the evidence.
+
+    ``checked`` is when it was last found to be unchanged.
+    """
 
     type: str
     status: Status
@@ -47,6 +50,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     digest: str = ""
     since: datetime | None = None
     evidence: tuple[Evidence, ...] = ()
+    checked: datetime | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -85,10 +89,13 @@ PROBLEM_REASONS: Final = STALLED_REASONS | {"AgentFailed"}
 """Reasons of the condition ``Verified`` that a user should know of."""
 
 
-def verified(progress: Progress | None, report: Report | None, holds: int | None = None) -> Condition:
+def verified(
+    progress: Progress | None, report: Report | None, holds: int | None = None, checked: datetime | None = None
+) -> Condition:
     """Return the condition ``Verified``: whether the runtime's newest delivery is proven to be in use.
 
     ``holds`` is the sequence that a connected agent has: what it does not hold is not verified, whatever was reported.
+    ``checked`` is when the agent last found the report to be still true.
     """
     if progress is None:
         return Condition("Verified", Status.TRUE, "NothingToVerify", "there is no configuration for this runtime")
@@ -98,14 +105,15 @@ def verified(progress: Progress | None, report: Report | None, holds: int | None
         return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
     if not report.findings:
         text = "the delivery contains nothing to verify"
-        return Condition("Verified", Status.TRUE, "NothingToVerify", text, digest=report.digest, since=report.time)
+        reason, since = "NothingToVerify", report.time
+        return Condition("Verified", Status.TRUE, reason, text, digest=report.digest, since=since, checked=checked)
     state = overall(report)
     parts = [part for part in report.findings if part.state is state]
     status, reason, actor, message = _explanation(state, parts)
     if state in STALLED:
         message = "; ".join(map(_describe, parts)) or message
-    evidence = tuple(item for part in parts for item in part.all_evidence)
-    return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)
+    evidence = tuple(item for part in parts for item in _evidence(part))
+    return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence, checked)
 
 
 def connected(*, enrolled: bool, watching: bool, since: datetime | None, revoked: datetime | None = None) -> Condition:

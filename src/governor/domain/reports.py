@@ -129,6 +129,15 @@ class WorkloadReport(Finding, frozen=True, kw_only=True):
     instances: Instances = Instances()
 
 
+class Check(msgspec.Struct, frozen=True, rename="camel"):
+    """Says that a report, identified by its numbers, is found to be still true."""
+
+    sequence: int
+    attempt: int
+    session: int
+    n: int
+
+
 class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", tag=2):
     """One report of an agent.
 
@@ -151,6 +160,11 @@ class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", ta
     def findings(self) -> tuple[ResourceReport | WorkloadReport, ...]:
         """Return the findings on resources and workloads."""
         return (*self.resources, *self.workloads)
+
+    @property
+    def check(self) -> Check:
+        """Return the check of this report."""
+        return Check(self.sequence, self.attempt, self.session, self.n)
 
 
 def acknowledged(report: Report) -> bool:

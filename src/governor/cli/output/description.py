@@ -34,7 +34,8 @@ def _conditions(runtime: RuntimeView, now: datetime) -> Iterator[str]:
 
 def _condition(condition: Condition, now: datetime) -> Iterator[str]:
     since = f" for {age(condition.since, now)}" if condition.since else ""
-    yield f"  {condition.type}: {condition.status}{since}, {condition.reason}: {one_line(condition.message)}"
+    checked = f", checked {age(condition.checked, now)} ago" if condition.checked else ""
+    yield f"  {condition.type}: {condition.status}{since}{checked}, {condition.reason}: {one_line(condition.message)}"
     for evidence in condition.evidence:
         yield f"    {_evidence(evidence, now)}"
 

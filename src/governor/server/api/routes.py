@@ -4,7 +4,7 @@ from typing import Final
 
 import governor
 from governor.domain.changes import Change, Revision
-from governor.domain.reports import Report
+from governor.domain.reports import Check, Report
 from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Call, Endpoint, Query, Response
 from governor.wire.deliveries import SignedDelivery
@@ -165,6 +165,15 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.SELF,
         "Report the state of a delivery",
         body=Report | Report1,
+        status=204,
+    ),
+    Endpoint(
+        "POST",
+        "/runtimes/{runtime}/checks",
+        runtimes.check,
+        Access.SELF,
+        "Tell that the last report is still true; kept in memory only",
+        body=Check,
         status=204,
     ),
     Endpoint(

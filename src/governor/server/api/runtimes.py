@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery, DeliveryPosition, compile_bundle
 from governor.domain.documents import ApplyPolicy, DocumentRef
 from governor.domain.layering import Origin
-from governor.domain.reports import Report
+from governor.domain.reports import Check, Report
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
@@ -198,17 +198,17 @@ async def report(call: Call) -> Response:
     return Response(status=204)
 
 
-def _in_session(services: Services, report: Report | Report1) -> Report:
-    """Return a report in its session; raise if this server has not accepted a watch of the process that sent it.
+async def check(call: Call) -> Response:
+    """Note that a runtime's agent found its last report to be still true."""
+    assert isinstance(call.body, Check)  # noqa: S101 - guaranteed by the endpoint's body type
+    call.services.hub.note_check(call.path["runtime"], call.body)
+    return Response(status=204)
 
-    Sessions order reports, so one that another state of the store gave out must not be stored.
-    """
-    if isinstance(report, Report1):
-        session = services.hub.session_of(report.runtime, report.boot)
-        current = None if session is None else from_format_1(report, session)
-    else:
-        current = report if services.hub.is_session(report.runtime, report.session) else None
-    if current is None:
+
+def _session(services: Services, report: Report1) -> int:
+    """Return the session of the process that sent a report of format 1, which does not carry it."""
+    session = services.hub.session_of(report.runtime, report.boot)
+    if session is None:
         message = "this agent process has no watch on this server yet; open one, then send the report again"
         raise GovernorError(Kind.UNAVAILABLE, "watch-missing", message)
     return current

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from governor.domain.reports import Check
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 
@@ -22,11 +23,16 @@ PROGRESS: Final = ""
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Whether a runtime has an open watch, and since when, if known; ``holds`` is the sequence that its agent has."""
+    """Whether a runtime has an open watch, and since when, if known; ``holds`` is the sequence that its agent has.
+
+    ``check`` is the last check by its agent, received at ``checked``.
+    """
 
     watching: bool
     since: datetime | None
     holds: int = 0
+    check: Check | None = None
+    checked: datetime | None = None
 
 
 class Watcher(msgspec.Struct, frozen=True):
@@ -80,6 +86,7 @@ class Hub:
         self._session = starts * _SESSIONS_PER_START
         self._sessions: dict[str, tuple[str, int]] = {}
         self._held: dict[str, int] = {}
+        self._checks: dict[str, tuple[Check, datetime]] = {}
         self._streams: dict[str, set[Stream]] = {}
         self._since: dict[str, datetime] = {}
         self._blocked: set[str] = set()
@@ -134,7 +141,12 @@ class Hub:
 
     def presence(self, runtime: str) -> Presence:
         """Return whether a runtime's agent is watching."""
-        return Presence(runtime in self._streams, self._since.get(runtime), self._held.get(runtime, 0))
+        held, last_check = self._held.get(runtime, 0), self._checks.get(runtime, (None, None))
+        return Presence(runtime in self._streams, self._since.get(runtime), held, *last_check)
+
+    def note_check(self, runtime: str, check: Check) -> None:
+        """Record that a runtime's agent has checked what it reported last; not stored, a restart forgets it."""
+        self._checks[runtime] = check, self._clock.now()
 
     def note_held(self, runtime: str, session: int, sequence: int) -> None:
         """Record that a runtime's agent reported about a delivery in its newest session, so it holds it."""
