@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.agent.enrolment import credential, join
 from governor.agent.inbox import Inbox, watch
-from governor.agent.outbox import Outbox, send_reports
+from governor.agent.outbox import Outbox, send_checks, send_reports
 from governor.agent.storage import Membership, Storage
 from governor.client import Client
 from governor.errors import GovernorError, Kind
@@ -56,6 +56,7 @@ class Connection:
         async with client, asyncio.TaskGroup() as group:
             group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, self._outbox.boot))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
+            group.create_task(send_checks(self._outbox, client))
 
     async def _join(self) -> Membership:
         assert self._token is not None  # noqa: S101 - ``check_token`` requires a token without a membership

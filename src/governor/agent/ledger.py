@@ -57,6 +57,10 @@ class Ledger:
         is_settled = self._is_last(delivery) and self._verified is not None and not self._verified.on_trial
         return DeliveryPhase.SETTLED if is_settled else DeliveryPhase.ON_TRIAL
 
+    def was_verified(self, delivery: Delivery) -> bool:
+        """Return whether this content is the last that was verified."""
+        return self._is_last(delivery)
+
     def trial(self, delivery: Delivery) -> Trial | None:
         """Return the stored trial of this content, or None.
 

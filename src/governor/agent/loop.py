@@ -1,10 +1,13 @@
 """The agent's reconcile loop: one key, the newest delivery, which is applied, verified and reported.
 
-Runs at start, for each delivery, when a sidecar exits or comes back, and at the end of a verification window. A change
-that fails within its window is rolled back here; the ``ledger`` stores the result. Needs no server.
+Runs at start, for each delivery, when a sidecar exits or comes back, when a file is changed, at the end of a
+verification window, and by a resync. A change that fails within its window is rolled back here; the ``ledger`` stores
+the result. Drift is reported here before it is repaired. Needs no server.
 """
 
-from typing import Final
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,20 +15,26 @@ from governor.agent.inbox import Inbox
 from governor.agent.ledger import DeliveryPhase, Ledger
 from governor.agent.outbox import Outbox
 from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.repairs import Repairs
 from governor.agent.verification import findings
-from governor.agent.verification.findings import AGENT, Findings
+from governor.agent.verification.findings import AGENT, FILE, Drifted, Findings
 from governor.domain.bundles import Delivery
-from governor.domain.documents import Preflight
+from governor.domain.documents import Drift, Preflight, Retry
 from governor.domain.reports import STALLED, Cause, Evidence, State
 from governor.errors import GovernorError
 from governor.process.clock import Clock
-from governor.process.reconcile.reconciler import Done, Outcome, Requeue, Stalled
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.process.reconcile.reconciler import Done, Outcome, Requeue, Stalled, Waiting
 from governor.process.telemetry import logging
 from governor.values.digest import digest
 
 KEY: Final = "runtime"
 FIRST_DELIVERY_S: Final = 3.0
 """How long the sidecars of a new agent wait for a first delivery before they start without resources."""
+_RECHECK_S: Final = 10.0
+"""How often a runtime that has become unhealthy is checked, if not more often by the resync."""
+_JITTER: Final = 0.2
+"""The share by which the interval of the resync varies, so that the agents of a fleet do not report together."""
 
 _log = logging.get_logger(__name__)
 
@@ -41,6 +50,11 @@ class Loop:
         self._clock = clock
         self._began = clock.monotonic()
         self._window: tuple[Delivery, float] | None = None
+        self._repeated: _RepeatedPreflight | None = None
+        self._rng = random.Random()  # noqa: S311 - jitter, not security
+        self._repairs = Repairs()
+        self._found: tuple[Delivery, Findings] | None = None
+        """The last result of verification, without drift."""
 
     async def reconcile(self, _key: str) -> Outcome:
         """Apply the newest delivery, or its fallback if it is quarantined."""
@@ -70,14 +84,50 @@ class Loop:
         if self._outbox.reported_state(delivery) is None:
             self._outbox.put(delivery, findings.uniform(State.RECEIVED, refs, self._platform.workloads, received))
         try:
-            found = await self._converge(delivery, received)
+            drift = await self._platform.find_drift(delivery)
+            wait = self._report_drift(delivery, drift, received) if drift else None
+            if wait is not None:
+                return wait
+            found = await self._converge(delivery, received, is_repair=drift is not None)
+            on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+            if on_trial and found.failed and await self._platform.find_drift(delivery):
+                # What failed is not what was delivered: repair it first.
+                return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
             raise
         if self._is_superseded(delivery):
             return Done()
-        on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+        self._found = delivery, found
         return await self._conclude(delivery, found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME))
+
+    def _report_drift(self, delivery: Delivery, drift: Drifted, received: Evidence) -> Outcome | None:
+        """Revoke what was verified and is no longer true; return an outcome if nothing is repaired now."""
+        wait = self._repair_outcome(delivery, drift)
+        note = _fight_note(self._repairs) if isinstance(wait, Requeue) else ""
+        refs, workloads = self._platform.refs(delivery), self._platform.workloads
+        is_known = self._found is not None and self._found[0] is delivery
+        before = (
+            self._found[1]
+            if self._found is not None and is_known
+            else findings.uniform(State.RECEIVED, refs, workloads, received)
+        )
+        found = findings.drifted(before, drift, FILE, self._clock.now(), note)
+        if self._outbox.put(delivery, found):
+            _log.warning("drift found", sequence=delivery.sequence, drift=str(drift), policy=delivery.apply.drift)
+        return wait
+
+    def _repair_outcome(self, delivery: Delivery, drift: Drifted) -> Outcome | None:
+        """Return None if drift is to be repaired now."""
+        if delivery.apply.drift is not Drift.ENFORCE:
+            self._platform.start()
+            return Stalled(str(drift))
+        now_s = self._clock.monotonic()
+        wait_s = self._repairs.wait_s(now_s)
+        if wait_s > 0:
+            return Requeue(wait_s)
+        self._repairs.add(now_s)
+        return None
 
     def _report_failure(self, delivery: Delivery, error: GovernorError, *history: Evidence) -> None:
         """Report an error of the agent itself: it does not count against the delivery, which is retried."""
@@ -88,7 +138,7 @@ class Loop:
             delivery, findings.uniform(State.FAILED, refs, workloads, *history, failure, cause=Cause.AGENT)
         )
 
-    async def _converge(self, delivery: Delivery, received: Evidence) -> Findings:
+    async def _converge(self, delivery: Delivery, received: Evidence, *, is_repair: bool) -> Findings:
         def applied(found: Findings) -> None:
             self._open_window(delivery)
             # Do not report a crash-looping sidecar as applied between two failures.
@@ -97,7 +147,7 @@ class Loop:
 
         # No preflight for a settled delivery: a store that is down now must not block the repair.
         is_settled = self._ledger.phase(delivery) is DeliveryPhase.SETTLED
-        target = _without_preflight(delivery) if is_settled else delivery
+        target = _without_preflight(delivery) if is_settled or is_repair else delivery
         return await self._platform.converge(target, received, applied, lambda: self._is_superseded(delivery))
 
     async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
@@ -106,18 +156,40 @@ class Loop:
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._ledger.record_failed(delivery, found)
             return await self._roll_back(delivery)
-        self._outbox.put(delivery, found)
+        is_new = self._outbox.put(delivery, found)
         if found.verified:
-            return await self._verified(delivery)
-        _log.warning("change not verified", sequence=delivery.sequence, state=found.worst.state, reason=_reason(found))
-        if on_trial:
+            return await self._verified(delivery, is_new=is_new)
+        if is_new:
+            state = found.worst.state
+            _log.warning("change not verified", sequence=delivery.sequence, state=state, reason=_reason(found))
+        if on_trial and not self._ledger.was_verified(delivery):
             await self._ledger.record_unproven(delivery, found)
-        return Stalled(_reason(found))
+        return Waiting(_reason(found), _RECHECK_S) if found.failed else Stalled(_reason(found))
 
-    async def _verified(self, delivery: Delivery) -> Outcome:
+    def _may_retry(self, delivery: Delivery, found: Findings) -> bool:
+        """Return whether to repeat a preflight that failed because a dependency was not reachable."""
+        policy = delivery.apply.retry
+        allowed = policy is Retry.ALWAYS or (policy is Retry.FIRST and self._ledger.fallback(delivery) is None)
+        if not (found.unreachable and allowed):
+            return False
+        if self._repeated is None or self._repeated.delivery is not delivery:
+            end = self._clock.monotonic() + delivery.apply.verify_window_seconds
+            self._repeated = _RepeatedPreflight(delivery, end, Retries(_PREFLIGHT_BACKOFF, self._rng))
+        return self._clock.monotonic() < self._repeated.end
+
+    def _repeat_preflight(self, delivery: Delivery, found: Findings) -> Outcome:
+        assert self._repeated is not None  # noqa: S101 - ``_may_retry`` sets it
+        delay_s = self._repeated.retries.next_delay_s()
+        text = f"a dependency is not reachable: the preflight is repeated in {delay_s:.1f} s"
+        _log.warning("preflight will be repeated", sequence=delivery.sequence, reason=_reason(found))
+        self._outbox.put(delivery, findings.deferred(found, self._clock.now(), text))
+        return Requeue(delay_s)
+
+    async def _verified(self, delivery: Delivery, *, is_new: bool) -> Outcome:
         assert self._inbox.signed is not None  # noqa: S101 - set together with ``newest``
         await self._ledger.record_verified(delivery, self._inbox.signed)
-        _log.info("change verified", sequence=delivery.sequence, digest=delivery.digest)
+        if is_new:
+            _log.info("change verified", sequence=delivery.sequence, digest=delivery.digest)
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
@@ -135,12 +207,18 @@ class Loop:
         def report(result: str) -> None:
             self._outbox.put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {result}"))
 
-        report("not verified yet")
+        if self._outbox.reported_state(delivery) is not State.FAILED:
+            report("not verified yet")
         received = Evidence(AGENT, self._clock.now(), where)
-        superseded = lambda: self._is_superseded(delivery)  # noqa: E731
+        target = _without_preflight(fallback or _empty(delivery))
         try:
+            drift = await self._platform.find_drift(target)
+            wait = self._repair_outcome(target, drift) if drift else None
+            if wait is not None:
+                report(f"failed: {drift}")
+                return wait
             found = await self._platform.converge(
-                _without_preflight(fallback or _empty(delivery)), received, _ignore, superseded
+                target, received, lambda _: report("not verified yet"), lambda: self._is_superseded(delivery)
             )
         except GovernorError as error:
             report(f"failed: {error}")
@@ -179,5 +257,24 @@ def _without_preflight(delivery: Delivery) -> Delivery:
     return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))
 
 
-def _ignore(_found: Findings) -> None:
-    """Ignore progress: a rollback is reported with the failed delivery."""
+def _fight_note(repairs: Repairs) -> str:
+    return (
+        f"; repairs so far: {repairs.count}, the next one follows within {repairs.delay_s:.0f} s: "
+        "find out which other program writes this file"
+    )
+
+
+class Resync:
+    """Runs the loop again and again, because a sidecar that hangs causes no event."""
+
+    def __init__(self, interval_s: float, wake: Callable[[], None], clock: Clock) -> None:
+        self._interval_s = interval_s
+        self._wake = wake
+        self._clock = clock
+        self._rng = random.Random()  # noqa: S311 - jitter, not security
+
+    async def run(self) -> None:
+        """Wake the loop until cancelled."""
+        while True:
+            await self._clock.sleep(self._interval_s * self._rng.uniform(1 - _JITTER, 1 + _JITTER))
+            self._wake()

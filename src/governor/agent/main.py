@@ -11,7 +11,7 @@ from governor.agent.connection import Connection
 from governor.agent.enrolment import check_token, load_or_create_key
 from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger
-from governor.agent.loop import KEY, Loop
+from governor.agent.loop import KEY, Loop, Resync
 from governor.agent.outbox import Outbox
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
@@ -47,6 +47,7 @@ class Agent(NamedTuple):
     sidecars: tuple[AnySidecar, ...]
     platform: LocalPlatform
     reconciler: Reconciler[str]
+    resync: Resync
     connection: Connection
 
 
@@ -67,6 +68,7 @@ async def run(settings: Settings) -> int:
             Component("loop-lag", LoopLag(registry, clock).run),
             Component("sidecars", agent.platform.run),
             Component("loop", agent.reconciler.run),
+            Component("resync", agent.resync.run),
             Component("connection", agent.connection.run),
         ]
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
@@ -111,8 +113,9 @@ async def open_agent(
                 on_outcome=on_outcome,
             )
             wake()
-            connection = Connection(membership, token, key, storage, inbox, outbox, clock)
-            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, connection)
+            connection = Connection(membership, token, storage, inbox, outbox, clock)
+            resync = Resync(settings.resync_interval, wake, clock)
+            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, resync, connection)
 
 
 def _local_platform(
@@ -134,7 +137,7 @@ def _local_platform(
         for each in settings.sidecars
     )
     preflight = PreflightRunner(launch, storage.directory / "preflight", session, clock)
-    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, preflight, clock)
+    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, preflight, clock, on_change=on_change)
 
 
 def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:

@@ -1,4 +1,7 @@
-"""Outgoing reports: the newest one is sent until the server accepts it. Applying never waits for it."""
+"""Outgoing reports: the newest one is sent until the server accepts it. Applying never waits for it.
+
+A report that is found to be still true is not sent again; a check is sent, which only tells its age.
+"""
 
 import asyncio
 import secrets
@@ -10,7 +13,7 @@ import governor
 from governor.agent.verification.findings import Findings
 from governor.client import Client, WatchSession
 from governor.domain.bundles import Delivery
-from governor.domain.reports import Report, State, overall
+from governor.domain.reports import Check, Report, State, overall
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Retries
@@ -19,6 +22,8 @@ from governor.wire.reports import Report1, to_format_1
 
 _PERMANENT: Final = frozenset({Kind.INVALID, Kind.NOT_FOUND, Kind.EXISTS, Kind.CONFLICT, Kind.PRECONDITION})
 """Errors on which the same report is not sent again."""
+_UNKNOWN: Final = frozenset({Kind.NOT_FOUND, Kind.UNIMPLEMENTED})
+"""Errors of a server that has no checks."""
 
 _log = logging.get_logger(__name__)
 
@@ -35,6 +40,9 @@ class Outbox:
         self._n = 0
         self._pending = asyncio.Event()
         self._session: WatchSession | None = None
+        self._accepted: Report | None = None
+        self._checked = asyncio.Event()
+        self._takes_checks = False
         self._has_session = asyncio.Event()
         self.newest: Report | None = None
 
@@ -44,19 +52,15 @@ class Outbox:
         The newest report is sent again: the server may have been restored to a state in which it did not have it.
         """
         self._session = session
-        if self.newest is not None:
-            self.resend()
+        self._takes_checks = session.report_format > 1
         self._has_session.set()
 
-    def put(self, delivery: Delivery, found: Findings) -> None:
-        """Replace the report to send, unless its content is unchanged."""
+    def put(self, delivery: Delivery, found: Findings) -> bool:
+        """Replace the report to send, and return True, unless it says the same; then only note the check."""
         old = self.newest
-        if (
-            old
-            and self.reported_state(delivery)
-            and (old.resources, old.workloads) == (found.resources, found.workloads)
-        ):
-            return
+        if old and self.reported_state(delivery) and found.equals(Findings(old.resources, old.workloads)):
+            self._checked.set()
+            return False
         self._n += 1
         self.newest = Report(
             runtime=delivery.runtime,
@@ -71,6 +75,7 @@ class Outbox:
             workloads=found.workloads,
         )
         self._pending.set()
+        return True
 
     async def next(self) -> Report | Report1:
         """Wait for a session and a report that was not returned yet; return it as the server reads it."""
@@ -81,9 +86,26 @@ class Outbox:
         report = msgspec.structs.replace(self.newest, session=self._session.number)
         return to_format_1(report, self.boot) if self._session.report_format == 1 else report
 
+    def accepted(self, report: Report | Report1) -> None:
+        """Record that the server has accepted a report."""
+        self._accepted = report if isinstance(report, Report) else None
+
     def resend(self) -> None:
         """Make ``next`` return the newest report again."""
         self._pending.set()
+
+    async def next_check(self) -> tuple[str, Check]:
+        """Wait until a report that the server has accepted is found to be still true; return its runtime and key."""
+        while True:
+            await self._checked.wait()
+            self._checked.clear()
+            report = self._accepted
+            if self._takes_checks and report is not None and self.newest is not None and report.n == self.newest.n:
+                return report.runtime, report.check
+
+    def stop_checks(self) -> None:
+        """Send no more checks in this session: the server does not know them."""
+        self._takes_checks = False
 
     def reported_state(self, delivery: Delivery) -> State | None:
         """Return the state last reported for a delivery, or None."""
@@ -99,6 +121,7 @@ async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: 
         report = await outbox.next()
         try:
             await client.report(report)
+            outbox.accepted(report)
             retries.reset()
         except GovernorError as error:
             if error.kind in _PERMANENT:
@@ -107,3 +130,15 @@ async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: 
             _log.warning("cannot send report", error=str(error), failures=retries.failures + 1)
             await clock.sleep(retries.next_delay_s())
             outbox.resend()
+
+
+async def send_checks(outbox: Outbox, client: Client) -> None:
+    """Send checks until cancelled. A failed one is not sent again: the next one replaces it."""
+    while True:
+        runtime, check = await outbox.next_check()
+        try:
+            await client.check(runtime, check)
+        except GovernorError as error:
+            if error.kind in _UNKNOWN:
+                outbox.stop_checks()
+            _log.info("cannot send check", error=str(error), sequence=check.sequence)

@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_sidecars_on_exit: Annotated[
         bool, msgspec.Meta(description="Stop the sidecars when the agent stops; by default they keep running.")
     ] = False
+    resync_interval: Annotated[
+        float, msgspec.Meta(description="Mean time between two checks of everything, in seconds.", gt=0, le=86_400)
+    ] = 300.0
     health_listen: Annotated[
         Address,
         msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port."),

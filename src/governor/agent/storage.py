@@ -3,7 +3,7 @@
 All calls block; use ``asyncio.to_thread`` on the event loop.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -37,22 +37,27 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A change of files in progress: what will be written and what removed."""
+    """A change of files in progress: what will be written and what removed; ``digest`` is that of the bundle."""
 
     sequence: int
     writes: tuple[str, ...]
     removals: tuple[str, ...]
+    digest: str = ""
 
 
 class Journal(msgspec.Struct, frozen=True):
     """The files that the agent owns, and the change in progress.
 
-    ``written`` is when the last change ended, in the form of a process's start time.
+    ``written`` is when the files last changed, in the form of a process's start time. ``digest`` is that of the bundle
+    in the files, empty if an older agent wrote them. ``drifted`` are the files that something else has changed since:
+    a process may have loaded that.
     """
 
     owned: frozenset[str] = frozenset()
     intent: Intent | None = None
     written: str = ""
+    digest: str = ""
+    drifted: frozenset[str] = frozenset()
 
     @property
     def files(self) -> frozenset[str]:
@@ -61,19 +66,29 @@ class Journal(msgspec.Struct, frozen=True):
 
     def begin(self, intent: Intent) -> "Journal":
         """Return the journal to store before the first write; the files of an interrupted change stay owned."""
-        return Journal(self.files, intent, self.written)
+        return Journal(self.files, intent, self.written, drifted=self.drifted)
 
     def complete(self, now: str) -> "Journal":
         """Return the journal to store after the last write."""
         if self.intent is None:
             return self
-        return Journal(self.owned.difference(self.intent.removals).union(self.intent.writes), written=now)
+        owned = self.owned.difference(self.intent.removals).union(self.intent.writes)
+        return Journal(owned, written=now, digest=self.intent.digest)
+
+    def holds(self, digest: str) -> bool:
+        """Return whether the agent has completely written this bundle, and nothing since."""
+        return self.intent is None and self.digest == digest
+
+    def with_drift(self, keys: Iterable[str], now: str) -> "Journal":
+        """Return the journal to store when files are found changed; a process of before may have loaded anything."""
+        return msgspec.structs.replace(self, drifted=self.drifted.union(keys), written=now)
 
 
 class _StoredIntent(msgspec.Struct, frozen=True):
     sequence: int
     writes: _FileNames
     removals: tuple[str, ...]
+    digest: str = ""
 
 
 class _StoredJournal(msgspec.Struct, frozen=True):
@@ -82,12 +97,14 @@ class _StoredJournal(msgspec.Struct, frozen=True):
     owned: _FileNames = ()
     intent: _StoredIntent | None = None
     written: str = ""
+    digest: str = ""
+    drifted: frozenset[str] = frozenset()
 
     def journal(self) -> Journal:
         """Return the journal in its current form."""
         stored = self.intent
-        intent = Intent(stored.sequence, tuple(stored.writes), stored.removals) if stored else None
-        return Journal(frozenset(self.owned), intent, self.written)
+        intent = Intent(stored.sequence, tuple(stored.writes), stored.removals, stored.digest) if stored else None
+        return Journal(frozenset(self.owned), intent, self.written, self.digest, self.drifted)
 
 
 class VerifiedDeliveries(msgspec.Struct, frozen=True):

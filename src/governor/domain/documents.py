@@ -136,6 +136,26 @@ class Unproven(enum.StrEnum):
     REPORT = "report"
 
 
+class Retry(enum.StrEnum):
+    """Whether a change whose preflight failed only because a dependency was not reachable is tried again."""
+
+    FIRST = "first"
+    """Only where the runtime has no verified bundle to stay at."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Drift(enum.StrEnum):
+    """What an agent does when something else changes what it has applied."""
+
+    OFF = "off"
+    """It does not compare."""
+    WARN = "warn"
+    """It reports the difference and changes nothing."""
+    ENFORCE = "enforce"
+    """It reports the difference and repairs it."""
+
+
 class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
     """How an agent applies a bundle. In a profile every field is optional and folds like the fields of a resource."""
 
@@ -143,6 +163,8 @@ class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
     strategy: Strategy = Strategy.RELOAD
     unproven: Unproven = Unproven.RESTART
     verify_window_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
+    retry: Retry = Retry.FIRST
+    drift: Drift = Drift.ENFORCE
 
 
 class Removal(_Part, frozen=True):

@@ -15,7 +15,7 @@ from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.settings import Settings, SidecarSettings
 from governor.agent.storage import Membership, Storage
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, Strategy, Unproven, resource_ref
+from governor.domain.documents import ApplyPolicy, Drift, Preflight, ResourceRef, Strategy, Unproven, resource_ref
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -134,13 +134,14 @@ class AgentBed:
         unproven: Unproven = Unproven.RESTART,
         strategy: Strategy = Strategy.RELOAD,
         attempt: int = 1,
+        drift: Drift = Drift.ENFORCE,
     ) -> SignedDelivery:
         """Return the next delivery, signed."""
         delivered = tuple(resources)
         removed = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in delivered}
         self._sequence += 1
         self._resources = delivered
-        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s)
+        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s, drift=drift)
         content = digest(list(delivered))
         delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, delivered, tuple(sorted(removed)), policy)
         return sign_delivery(delivery, self._signer)
@@ -177,6 +178,7 @@ async def running_agent(
     *,
     sidecars: Sequence[SidecarSettings] = (SidecarSettings(app_id="app"),),
     detach_sidecars: bool = False,
+    resync_s: float = 3600,
 ) -> AsyncIterator[AgentBed]:
     """Run an agent with one sidecar, ``app``, until the block ends; a second one in ``directory`` restores the state.
 
@@ -188,6 +190,7 @@ async def running_agent(
         daprd=program,
         sidecars=tuple(sidecars),
         stop_sidecars_on_exit=not detach_sidecars,
+        resync_interval=resync_s,
     )
     signer, clock, outcomes = Ed25519PrivateKey.generate(), JumpingClock(), asyncio.Queue[Outcome]()
     membership = _joined(settings.state_dir, signer)
@@ -199,7 +202,8 @@ async def running_agent(
         on_outcome=lambda _key, outcome: outcomes.put_nowait(outcome),
     )
     async with aiohttp.ClientSession() as session, opened as agent:
-        tasks = [asyncio.create_task(agent.platform.run()), asyncio.create_task(agent.reconciler.run())]
+        parts = (agent.platform.run, agent.reconciler.run, agent.resync.run)
+        tasks = [asyncio.create_task(each()) for each in parts]
         try:
             yield AgentBed(agent, signer, membership, settings.resources, clock, outcomes, session)
         finally:

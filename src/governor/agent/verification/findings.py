@@ -27,6 +27,7 @@ from governor.domain.reports import (
 F = TypeVar("F", bound=Finding)
 
 AGENT: Final = "agent"
+FILE: Final = "file"
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -68,10 +69,24 @@ class Findings(msgspec.Struct, frozen=True):
             self, resources=tuple(resources), workloads=tuple(map(attribute, self.workloads))
         )
 
+    def equals(self, other: "Findings") -> bool:
+        """Return whether two findings say the same, at whatever time it was observed."""
+        return _undated(self) == _undated(other)
+
     @property
     def worst(self) -> Finding:
         """The worst finding; there must be at least one."""
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
+
+
+class Drifted(msgspec.Struct, frozen=True):
+    """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it."""
+
+    texts: Mapping[ResourceRef, str]
+    workloads: tuple[WorkloadRef, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(self.texts.values())
 
 
 def uniform(
@@ -104,7 +119,7 @@ def rejected(
         if ref not in reasons:
             return ResourceReport(resource=ref, state=State.RECEIVED, evidence=history)
         evidence = (*history, Evidence(AGENT, when, reasons[ref]))
-        return ResourceReport(resource=ref, state=State.FAILED, evidence=evidence, cause=Cause.CHANGE)
+        return ResourceReport(resource=ref, state=State.FAILED, evidence=evidence)
 
     unchanged = uniform(State.RECEIVED, (), workloads, *history).workloads
     return Findings(tuple(report(ref) for ref in refs), unchanged)
@@ -121,20 +136,48 @@ def combine(
     resources = []
     for ref in refs:
         inside = tuple(
-            WorkloadFinding(workload=workload, state=found[ref].state, evidence=found[ref].evidence)
+            WorkloadFinding(
+                workload=workload, state=found[ref].state, evidence=found[ref].evidence, cause=found[ref].cause
+            )
             for workload, found in by_workload.items()
             if ref in found
         )
         evidence = history if inside else (*history, out_of_scope)
         state = worst(each.state for each in inside)
-        resources.append(ResourceReport(resource=ref, state=state, evidence=evidence, workloads=inside))
+        cause = _cause(state, inside)
+        resources.append(ResourceReport(resource=ref, state=state, evidence=evidence, cause=cause, workloads=inside))
     workloads = []
     for workload, found in by_workload.items():
         nothing = Evidence(AGENT, when, "no resource of this delivery is in its scope")
         state, evidence = _fold(list(found.values()), nothing)
-        counts = Instances.count([state])
-        workloads.append(WorkloadReport(workload=workload, state=state, evidence=evidence[-1:], instances=counts))
+        counts, cause = Instances.count([state]), _cause(state, found.values())
+        workloads.append(
+            WorkloadReport(workload=workload, state=state, evidence=evidence[-1:], cause=cause, instances=counts)
+        )
     return Findings(tuple(resources), tuple(workloads), applied=True)
+
+
+def drifted(found: Findings, drift: Drifted, source: str, when: datetime, note: str = "") -> Findings:
+    """Return the findings without what drift has made untrue."""
+
+    def resource(each: ResourceReport) -> ResourceReport:
+        if each.resource not in drift.texts:
+            return each
+        evidence = Evidence(source, when, drift.texts[each.resource] + note)
+        return ResourceReport(
+            resource=each.resource, state=State.FAILED, cause=Cause.RUNTIME, evidence=(*each.evidence, evidence)
+        )
+
+    def workload(each: WorkloadReport) -> WorkloadReport:
+        if each.workload not in drift.workloads:
+            return each
+        counts = Instances.count([State.UNPROVEN])
+        evidence = (Evidence(source, when, "a resource that it loads has drifted"),)
+        return msgspec.structs.replace(
+            each, state=State.UNPROVEN, cause=Cause.RUNTIME, instances=counts, evidence=evidence
+        )
+
+    return Findings(tuple(map(resource, found.resources)), tuple(map(workload, found.workloads)), found.applied)
 
 
 def rolled_back(found: Findings, when: datetime, text: str) -> Findings:
@@ -161,6 +204,12 @@ def _received(report: ResourceReport, now: Evidence) -> ResourceReport:
     )
 
 
+def _cause(state: State, findings: Iterable[Finding]) -> Cause | None:
+    """Return the cause that all findings in the worst state have in common, or None."""
+    causes = {each.cause for each in findings if each.state is state}
+    return causes.pop() if len(causes) == 1 else None
+
+
 def _fold(findings: Sequence[Finding], default: Evidence) -> tuple[State, tuple[Evidence, ...]]:
     """Return the worst state and all evidence, that of the worst state last."""
     if not findings:
@@ -168,3 +217,15 @@ def _fold(findings: Sequence[Finding], default: Evidence) -> tuple[State, tuple[
     state = worst(each.state for each in findings)
     ordered = sorted(findings, key=lambda each: each.state is state)
     return state, tuple(item for each in ordered for item in each.evidence)
+
+
+def _undated(found: Findings) -> tuple[object, ...]:
+    resources = (
+        (each.resource, _content(each), [(one.workload, _content(one)) for one in each.workloads])
+        for each in found.resources
+    )
+    return (*resources, *((each.workload, each.instances, _content(each)) for each in found.workloads))
+
+
+def _content(finding: Finding) -> tuple[object, ...]:
+    return finding.state, finding.cause, [(each.source, each.text) for each in finding.evidence]

@@ -4,9 +4,12 @@ The journal is stored before the first write and names what will be written and 
 resumed by planning again, because the journal still names the agent's files.
 """
 
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, content_digest
 from governor.agent.platforms.local.plan import ObservedFile, Plan
@@ -30,6 +33,9 @@ class ResourceDirectory:
         self.resources = resources
         self._storage = storage
         self._roots = {RESOURCES: resources, CONFIG: storage.config_directory}
+        self._lock = threading.Lock()
+        self._seen: dict[str, str] | None = None
+        """The digests of all files, as last read or written here; under the lock."""
 
     def prepare(self) -> None:
         """Create the resources directory if it does not exist; an existing one keeps its mode."""
@@ -50,6 +56,11 @@ class ResourceDirectory:
         role, _, name = key.partition("/")
         return self._roots[role] / name
 
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The directories."""
+        return tuple(self._roots.values())
+
     def journal(self) -> Journal:
         """Return the journal."""
         return self._storage.journal()
@@ -58,14 +69,34 @@ class ResourceDirectory:
         """Return every YAML file that a sidecar may load, whether the agent wrote it or not."""
         self.prepare()
         try:
-            paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
-            files = [key for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()]
-            return {key: _observed(paths[key]) for key in files}
+            with self._lock:
+                contents = self._contents()
+                self._seen = {key: content_digest(content) for key, content in contents.items()}
         except OSError as error:
             message = (
                 f"cannot read {error.filename}: {error.strerror}; check its permissions: sidecars must read it too"
             )
             raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
+        return {key: _observed(self.path(key), content) for key, content in contents.items()}
+
+    def has_changed(self) -> bool:
+        """Return whether a file differs from what was last read or written here."""
+        with self._lock:
+            try:
+                return {key: content_digest(content) for key, content in self._contents().items()} != self._seen
+            except OSError:
+                # The next reading reports the error.
+                return True
+
+    def _contents(self) -> dict[str, bytes]:
+        paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
+        return {
+            key: path.read_bytes() for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()
+        }
+
+    def record_drift(self, keys: Iterable[str]) -> None:
+        """Record in the journal that something else has changed these files."""
+        self._storage.save_journal(self.journal().with_drift(keys, child.start_time_now()))
 
     def stage(self, plan: Plan) -> tuple[files.Staged, ...]:
         """Write the plan's files under temporary names, so that a full disk fails before anything changes."""
@@ -83,20 +114,27 @@ class ResourceDirectory:
             each.discard()
 
     def apply(self, plan: Plan, staged: Sequence[files.Staged], journal: Journal) -> None:
-        """Commit the staged files, then remove files, under the journal. Without changes do nothing."""
-        if not plan.writes and not plan.removals and journal.intent is None:
+        """Commit the staged files, then remove files, under the journal. Without changes only note the bundle."""
+        if not plan.writes and not plan.removals and journal.intent is None and not journal.drifted:
+            if not journal.holds(plan.intent.digest):
+                self._storage.save_journal(msgspec.structs.replace(journal, digest=plan.intent.digest))
             return
         begun = journal.begin(plan.intent)
         self._storage.save_journal(begun)
+        with self._lock:
+            self._commit(plan, staged)
+        self._storage.save_journal(begun.complete(child.start_time_now()))
+
+    def _commit(self, plan: Plan, staged: Sequence[files.Staged]) -> None:
+        seen = {**(self._seen or {}), **{each.key: each.digest for each in plan.writes}}
+        self._seen = {key: digest for key, digest in seen.items() if key not in plan.removals}
         for each in staged:
             each.commit()
         for key in plan.removals:
             files.remove_durable(self.path(key))
-        self._storage.save_journal(begun.complete(child.start_time_now()))
 
 
-def _observed(path: Path) -> ObservedFile:
-    content = path.read_bytes()
+def _observed(path: Path, content: bytes) -> ObservedFile:
     return ObservedFile(content_digest(content), _manifests(path, content))
 
 

@@ -4,7 +4,7 @@ Its process is found by its listening port. The agent's reports say when it need
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +59,13 @@ class ExternalSidecar:
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Store the proofs of a reading's process."""
         self._probe.set_proofs(reading.process, proofs)
+
+    async def drop_proofs(self, refs: Collection[ResourceRef]) -> None:
+        """Drop the proofs of resources of which the current process may have loaded other content."""
+        proofs = self._probe.proofs(self.process)
+        kept = {ref: proof for ref, proof in proofs.items() if ref not in refs}
+        if kept != proofs:
+            self._probe.set_proofs(self.process, kept)
 
     async def run(self) -> None:
         """Call ``on_change`` whenever a new process is healthy, until cancelled."""

@@ -54,8 +54,13 @@ def resource_file(manifest: Manifest, namespace: str) -> ResourceFile:
     """Return the file of a resource."""
     ref = resource_ref(manifest, namespace)
     placed = {**manifest, "metadata": {**manifest["metadata"], "namespace": ref.namespace}}
-    content = dump(with_marker(placed) if ref.kind == "Configuration" else placed).encode()
+    content = dump(marked(placed)).encode()
     return ResourceFile(file_key(ref), ref, placed, content, content_digest(content))
+
+
+def marked(manifest: Manifest) -> Manifest:
+    """Return a manifest as its file has it: a Configuration with its marker."""
+    return with_marker(manifest) if manifest["kind"] == "Configuration" else manifest
 
 
 def content_digest(content: bytes) -> str:

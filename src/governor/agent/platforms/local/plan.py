@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -103,10 +104,11 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
     writes = tuple(each for each in files if _digest_of(each.key, observed) != each.digest)
     # The delivery's removals need no extra step: the agent removes every file that it wrote and that is not delivered.
     removals = tuple(sorted(observed.journal.files - keys))
-    intent = Intent(delivery.sequence, tuple(each.key for each in files), removals)
+    intent = Intent(delivery.sequence, tuple(each.key for each in files), removals, delivery.digest)
     config = next(filter(is_config, keys), None)
+    drifted = frozenset(each.ref for each in files if each.key in observed.journal.drifted)
     sidecars = tuple(
-        _sidecar_plan(each, _expected(each.app_id, files, delivery, observed), delivery.apply)
+        _sidecar_plan(each, _expected(each.app_id, files, delivery, observed), delivery.apply, drifted)
         for each in observed.sidecars
     )
     return Plan(writes, removals, intent, config, sidecars)
@@ -182,9 +184,14 @@ def _own_manifests(files: Sequence[ResourceFile], observed: Observed) -> Iterato
             yield resource_ref(manifest, observed.namespace), manifest
 
 
-def _sidecar_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...], policy: ApplyPolicy) -> SidecarPlan:
+def _sidecar_plan(
+    sidecar: ObservedSidecar, expected: tuple[Expected, ...], policy: ApplyPolicy, drifted: AbstractSet[ResourceRef]
+) -> SidecarPlan:
+    if any(each.ref in drifted for each in expected):
+        # A process that started after the agent's last write may have loaded what something else wrote later.
+        sidecar = msgspec.structs.replace(sidecar, current=False)
     if sidecar.external:
-        return _external_plan(sidecar, expected)
+        return _external_plan(sidecar, expected, drifted)
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     unproven = tuple(each for each in expected if each.ref not in kept)
     if not sidecar.running:
@@ -197,13 +204,15 @@ def _sidecar_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...], poli
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
     if policy.strategy is Strategy.ROLLING:
         return SidecarPlan(sidecar.app_id, SidecarAction.ROLL, expected, sidecar.before)
-    obstacles = {**reload_obstacles(unproven, expected, sidecar.before), **_previous_unproven(unproven, sidecar)}
+    obstacles = _obstacles(unproven, expected, sidecar, drifted)
     if obstacles and policy.unproven is Unproven.RESTART:
         return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
     return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, obstacles)
 
 
-def _external_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...]) -> SidecarPlan:
+def _external_plan(
+    sidecar: ObservedSidecar, expected: tuple[Expected, ...], drifted: AbstractSet[ResourceRef]
+) -> SidecarPlan:
     """Plan an external sidecar: verify what a running process can prove; the rest needs a restart by its owner."""
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
     unproven = tuple(each for each in expected if each.ref not in kept)
@@ -211,9 +220,24 @@ def _external_plan(sidecar: ObservedSidecar, expected: tuple[Expected, ...]) -> 
         return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
     if not sidecar.running or (sidecar.current and not any(each.changed for each in expected)):
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
-    obstacles = {**reload_obstacles(unproven, expected, sidecar.before), **_previous_unproven(unproven, sidecar)}
+    obstacles = _obstacles(unproven, expected, sidecar, drifted)
     needed = {ref: f"restart needed: {reason}" for ref, reason in obstacles.items()}
     return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, needed)
+
+
+def _obstacles(
+    unproven: Sequence[Expected],
+    expected: Sequence[Expected],
+    sidecar: ObservedSidecar,
+    drifted: AbstractSet[ResourceRef],
+) -> dict[ResourceRef, str]:
+    """Return, by resource, why a reload would not prove it."""
+    reason = "its file was changed by something else, so what the running process has loaded is unknown"
+    return {
+        **reload_obstacles(unproven, expected, sidecar.before),
+        **_previous_unproven(unproven, sidecar),
+        **{each.ref: reason for each in unproven if each.ref in drifted},
+    }
 
 
 def _previous_unproven(changes: Sequence[Expected], sidecar: ObservedSidecar) -> dict[ResourceRef, str]:

@@ -5,15 +5,18 @@ Only the order is here; ``plan`` decides what to do and ``verification`` whether
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from governor.agent.platforms.local.daprd import OWNER_VARIABLE
 from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.drift import as_delivered, find_drift
 from governor.agent.platforms.local.files import is_config
+from governor.agent.platforms.local.inotify import DirectoryWatch
 from governor.agent.platforms.local.plan import (
     Observed,
+    ObservedFile,
     ObservedSidecar,
     Plan,
     Rejection,
@@ -26,10 +29,10 @@ from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.platforms.local.verifier import AnySidecar, SidecarFindings, SidecarVerifier, Superseded
 from governor.agent.redaction import Redactor
 from governor.agent.verification import findings
-from governor.agent.verification.findings import Findings
+from governor.agent.verification.findings import Drifted, Findings
 from governor.agent.verification.verdicts import Process, Reading
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, ResourceRef, resource_ref
+from governor.domain.documents import ApplyPolicy, Drift, ResourceRef, resource_ref
 from governor.domain.reports import SIDECAR, Evidence, Finding, State, WorkloadRef
 from governor.errors import GovernorError
 from governor.process.child import detached
@@ -42,6 +45,8 @@ _SETTLE_S: Final = 5.0
 """How long to wait for a starting sidecar to become healthy before its state is read."""
 
 _ORPHAN_GRACE_S: Final = 5.0
+_EVENTS_S: Final = 0.1
+"""How long changes of files are collected, at least, before the files are compared again."""
 
 _log = logging.get_logger(__name__)
 
@@ -58,6 +63,8 @@ class LocalPlatform:
         sidecars: Sequence[AnySidecar],
         preflight: PreflightRunner,
         clock: Clock,
+        *,
+        on_change: Callable[[], None],
     ) -> None:
         self._namespace = namespace
         self._preflight = preflight
@@ -65,6 +72,8 @@ class LocalPlatform:
         self._sidecars = {each.app_id: each for each in sidecars}
         self._managed = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
         self._clock = clock
+        self._on_change = on_change
+        self._watch: DirectoryWatch | None = None
         self._redactor = Redactor()
         self._written_at: dict[str, int] = {}
         self._written: tuple[tuple[int, int], Evidence] | None = None
@@ -92,11 +101,30 @@ class LocalPlatform:
         return self._directory.path(key) if key else None
 
     async def run(self) -> None:
-        """Supervise the sidecars until cancelled."""
+        """Supervise the sidecars and watch the files until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._sidecars.values():
                 group.create_task(each.run(), name=f"sidecar {each.app_id}")
+            group.create_task(self._watch_files(), name="files")
             await asyncio.Event().wait()
+
+    async def _watch_files(self) -> None:
+        """Call ``on_change`` when a file is not as the agent last read or wrote it."""
+        try:
+            self._watch = DirectoryWatch(self._directory.roots)
+        except OSError as error:
+            advice = "changes of files are found by the resync only; raise fs.inotify.max_user_instances"
+            _log.warning("cannot watch the resources directory", error=error.strerror, advice=advice)
+            return
+        try:
+            while True:
+                if await asyncio.to_thread(self._directory.has_changed):
+                    self._on_change()
+                await self._clock.sleep(_EVENTS_S)
+                await self._watch.wait()
+        finally:
+            self._watch.close()
+            self._watch = None
 
     def start(self) -> None:
         """Start every sidecar that is held, with the files on disk."""
@@ -112,6 +140,8 @@ class LocalPlatform:
         self._redactor.add(delivery.resources)
         refs = self.refs(delivery)
         observed = await self._observe()
+        if delivery.apply.drift is not Drift.ENFORCE:
+            observed = as_delivered(delivery, observed)
         planned = plan(delivery, observed)
         if isinstance(planned, Rejection):
             self.start()
@@ -130,7 +160,30 @@ class LocalPlatform:
             progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
         verified = await self._verify(planned, delivery.apply, superseded)
         found = {self._workload(app_id): each for app_id, each in verified.items()}
-        return result.prepend_to(findings.combine(refs, found, self._clock.now(), received, written))
+        return result.prepend_to(findings.combine(refs, found, written.time, received, written))
+
+    async def find_drift(self, delivery: Delivery) -> Drifted | None:
+        """Return how the agent's files differ from a delivery that it has written, or None; store what it finds."""
+        journal = await asyncio.to_thread(self._directory.journal)
+        if delivery.apply.drift is Drift.OFF or not journal.holds(delivery.digest):
+            return None
+        self._redactor.add(delivery.resources)
+        found = find_drift(delivery, self._namespace, await self._read_files())
+        lost = {key: each.ref for key, each in found.items() if each.loadable}
+        if not lost.keys() <= journal.drifted:
+            await self._record_drift(lost)
+        texts = {
+            each.ref: self._redactor.redact(f"{self._directory.path(key)} {each.text}") for key, each in found.items()
+        }
+        concerned = [app_id for app_id in self._sidecars if any(each.concerns(app_id) for each in found.values())]
+        return Drifted(texts, tuple(map(self._workload, concerned))) if found else None
+
+    async def _record_drift(self, lost: Mapping[str, ResourceRef]) -> None:
+        """Forget the proofs of resources whose files have other content, first in the sidecars' records."""
+        refs = frozenset(lost.values())
+        await asyncio.gather(*(each.drop_proofs(refs) for each in self._sidecars.values()))
+        await asyncio.to_thread(self._directory.record_drift, lost.keys())
+        self._written_at = {each.app_id: each.starts for each in self._managed.values()}
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """Return the resources that a delivery sets or removes."""
@@ -138,12 +191,19 @@ class LocalPlatform:
         return tuple(dict.fromkeys([*delivered, *delivery.removals]))
 
     async def _observe(self) -> Observed:
-        files = await asyncio.to_thread(self._directory.read_files)
+        files = await self._read_files()
         journal = await asyncio.to_thread(self._directory.journal)
         sidecars = await asyncio.gather(
             *(self._observe_sidecar(each, journal.written) for each in self._sidecars.values())
         )
         return Observed(self._namespace, files, journal, sidecars)
+
+    async def _read_files(self) -> Mapping[str, ObservedFile]:
+        if self._watch is not None:
+            # Before the files are read, so that a change of a re-created directory is not missed.
+            await asyncio.to_thread(self._directory.prepare)
+            self._watch.arm()
+        return await asyncio.to_thread(self._directory.read_files)
 
     async def _observe_sidecar(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
         before = await self._stable_reading(sidecar)
@@ -181,7 +241,7 @@ class LocalPlatform:
         try:
             await asyncio.gather(*(each.hold() for each in starting))
             await asyncio.to_thread(self._directory.apply, planned, staged, journal)
-            if planned.writes or planned.removals:
+            if planned.writes or planned.removals or journal.drifted:
                 self._written_at = {each.app_id: each.starts for each in self._managed.values()}
         finally:
             for each in starting:
@@ -193,7 +253,7 @@ class LocalPlatform:
         attempt = (delivery.sequence, delivery.attempt)
         if self._written is None or self._written[0] != attempt or planned.writes or planned.removals:
             text = f"{len(planned.writes)} files written, {len(planned.removals)} removed"
-            self._written = (attempt, Evidence("file", self._clock.now(), text))
+            self._written = (attempt, Evidence(findings.FILE, self._clock.now(), text))
         return self._written[1]
 
     async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, SidecarFindings]:

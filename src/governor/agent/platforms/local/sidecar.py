@@ -5,7 +5,7 @@ Makes no decisions about deliveries. The process outlives the agent; the next ag
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -104,6 +104,14 @@ class Sidecar:
         """Store the proofs of a reading's process, for the next agent too."""
         if proofs != self.proofs(reading):
             self._probe.set_proofs(reading.process, proofs)
+            await self._save_record()
+
+    async def drop_proofs(self, refs: Collection[ResourceRef]) -> None:
+        """Drop the proofs of resources of which the current process may have loaded other content."""
+        proofs = self._probe.proofs(self.process)
+        kept = {ref: proof for ref, proof in proofs.items() if ref not in refs}
+        if kept != proofs:
+            self._probe.set_proofs(self.process, kept)
             await self._save_record()
 
     async def adopt(self, config: Path | None) -> None:

@@ -21,15 +21,19 @@ from governor.agent.verification.verdicts import (
     Verdicts,
     judge_fresh,
     judge_running,
+    judge_unchanged,
     settled,
 )
 from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
-from governor.domain.reports import Evidence, Finding, State
+from governor.domain.reports import Cause, Evidence, Finding, State
 from governor.process.clock import Clock
 
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.25
 _PAUSE_GROWTH: Final = 1.3
+
+_CHECK_S: Final = 3.0
+"""How long an unchanged sidecar that responds may take to be healthy and to list everything."""
 
 _MAX_EXTERNAL_EXITS: Final = 3
 """A process killed more often than this may be killed because of what it loaded, for example out of memory."""
@@ -76,7 +80,14 @@ class SidecarVerifier:
             # An exit of an earlier process is not a failure of this one.
             number = before.process.number if before.process else self._sidecar.starts
             return await self._verify_fresh(planned.expected, number - 1, self._window_s)
+        if planned.action is SidecarAction.KEEP:
+            return await self._check(planned, before)
         return await self._verify_reload(planned, before)
+
+    async def _check(self, planned: SidecarPlan, before: Reading) -> JudgedReading:
+        """Check that a process still uses what was proven; a proof alone does not say that it still responds."""
+        window_s = _CHECK_S if before.status is not None else 0.0
+        return await self._poll(lambda now: judge_unchanged(planned.expected, before, now), window_s)
 
     async def _verify_reload(self, planned: SidecarPlan, before: Reading) -> JudgedReading:
         kept = [each for each in planned.expected if each.ref in planned.kept]
@@ -119,13 +130,18 @@ class SidecarVerifier:
         found: dict[ResourceRef, Finding] = {}
         proofs: dict[ResourceRef, Proof] = {}
         for each in planned.expected:
-            verdict = judged.verdicts[each.ref]
+            verdict, cause = judged.verdicts[each.ref], None
             evidence = Evidence(f"sidecar {self._sidecar.app_id}", judged.reading.time, redactor.redact(verdict.text))
             if verdict.state is State.VERIFIED:
                 proof = Proof(each.digest, evidence)
                 proofs[each.ref] = earlier.get(each.ref, proof) if each.ref in planned.kept else proof
                 evidence = proofs[each.ref].evidence
-            found[each.ref] = Finding(state=verdict.state, evidence=(evidence,))
+            elif planned.action is SidecarAction.KEEP and verdict.state is State.UNPROVEN:
+                # What was proven is no longer seen, and nothing was changed: the runtime failed. If the same process
+                # recovers, its proofs are valid again.
+                verdict, cause = Verdict(State.FAILED, verdict.text), Cause.RUNTIME
+                proofs.update({each.ref: earlier[each.ref]} if each.ref in earlier else {})
+            found[each.ref] = Finding(state=verdict.state, evidence=(evidence,), cause=cause)
         await self._sidecar.keep_proofs(judged.reading, proofs)
         return found
 

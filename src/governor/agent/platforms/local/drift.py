@@ -1,0 +1,106 @@
+"""Drift of the agent's files: how they differ from the delivery that was written. Pure.
+
+A value of a sensitive field is never part of a text.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from governor.agent.platforms.local.files import ResourceFile, marked, resource_file
+from governor.agent.platforms.local.plan import Observed, ObservedFile
+from governor.agent.verification.resources import in_scope, loaded_digest
+from governor.domain.bundles import Delivery
+from governor.domain.dapr.kinds import kind_of
+from governor.domain.dapr.sensitive import sensitive_paths
+from governor.domain.documents import ResourceRef
+from governor.values.secret import Secret
+from governor.values.treediff import Difference, Operation, diff
+from governor.values.trees import Manifest, leaf_at, map_leaves
+
+_MAX_FIELDS: Final = 5
+_MAX_VALUE_CHARS: Final = 80
+_TYPE: Final = ("spec", "type")
+
+
+class DriftedFile(msgspec.Struct, frozen=True):
+    """A file that differs from the delivery. ``loadable`` if a sidecar could have loaded other content from it."""
+
+    ref: ResourceRef
+    text: str
+    loadable: bool
+    manifests: tuple[Manifest, ...]
+    """The delivered resource, and what the file has now."""
+
+    def concerns(self, app_id: str) -> bool:
+        """Return whether a sidecar loads it, as delivered or as it is now."""
+        return any(in_scope(each, app_id) for each in self.manifests)
+
+
+def find_drift(delivery: Delivery, namespace: str, files: Mapping[str, ObservedFile]) -> dict[str, DriftedFile]:
+    """Return the files of a delivery that are missing or have other content, by key."""
+    delivered = (resource_file(each, namespace) for each in delivery.resources)
+    return {
+        each.key: _drifted(each, files.get(each.key))
+        for each in delivered
+        if each.key not in files or files[each.key].digest != each.digest
+    }
+
+
+def as_delivered(delivery: Delivery, observed: Observed) -> Observed:
+    """Return the observed state with the agent's files as they were written, for a policy that does not repair them."""
+    if not observed.journal.holds(delivery.digest):
+        return observed
+    delivered = (resource_file(each, observed.namespace) for each in delivery.resources)
+    written = {each.key: ObservedFile(each.digest, (each.manifest,)) for each in delivered}
+    return msgspec.structs.replace(observed, files={**observed.files, **written})
+
+
+def _drifted(delivered: ResourceFile, found: ObservedFile | None) -> DriftedFile:
+    manifests = found.manifests if found else ()
+    written = marked(delivered.manifest)
+    is_same = len(manifests) == 1 and loaded_digest(manifests[0]) == loaded_digest(written)
+    return DriftedFile(
+        delivered.ref, _describe(written, found), loadable=not is_same, manifests=(delivered.manifest, *manifests)
+    )
+
+
+def _describe(written: Manifest, found: ObservedFile | None) -> str:
+    if found is None:
+        return "is missing"
+    if not found.manifests:
+        return "is not readable as a resource"
+    if len(found.manifests) > 1:
+        return f"has {len(found.manifests)} resources instead of 1"
+    fields = tuple(_fields(written, found.manifests[0]))
+    if not fields:
+        return "differs in its text, but in no field"
+    more = f" and {len(fields) - _MAX_FIELDS} more fields" if len(fields) > _MAX_FIELDS else ""
+    return f"differs: {', '.join(fields[:_MAX_FIELDS])}{more}"
+
+
+def _fields(written: Manifest, found: Manifest) -> Iterator[str]:
+    if not _has_same_rules(written, found):
+        # Other fields may be sensitive in the other type, so no value is shown.
+        yield from (f"{each.path} is {each.operation}" for each in diff(written, found))
+        return
+    for each in diff(_masked(written), _masked(found)):
+        yield _changed_value(each) if each.operation is Operation.CHANGED else f"{each.path} is {each.operation}"
+
+
+def _has_same_rules(one: Manifest, other: Manifest) -> bool:
+    return kind_of(one) is kind_of(other) is not None and leaf_at(one, _TYPE) == leaf_at(other, _TYPE)
+
+
+def _masked(manifest: Manifest) -> Manifest:
+    sensitive = set(sensitive_paths(manifest))
+    masked: Manifest = map_leaves(manifest, lambda path, leaf: Secret(str(leaf)) if path in sensitive else leaf)
+    return masked
+
+
+def _changed_value(each: Difference) -> str:
+    values = [msgspec.json.encode(value).decode() for value in (each.new, each.old)]
+    if isinstance(each.new, (dict, list)) or any(len(value) > _MAX_VALUE_CHARS for value in values):
+        return f"{each.path} is changed"
+    return f"{each.path} is {values[0]} instead of {values[1]}"
