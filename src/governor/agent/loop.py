@@ -32,7 +32,7 @@ KEY: Final = "runtime"
 FIRST_DELIVERY_S: Final = 3.0
 """How long the sidecars of a new agent wait for a first delivery before they start without resources."""
 _RECHECK_S: Final = 10.0
-"""How often a runtime that has become unhealthy is checked, if not more often by the resync."""
+"""How soon a runtime that has become unhealthy is checked again."""
 _JITTER: Final = 0.2
 """The share by which the interval of the resync varies, so that the agents of a fleet do not report together."""
 
@@ -98,24 +98,23 @@ class Loop:
             raise
         if self._is_superseded(delivery):
             return Done()
+        found = found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME)
         self._found = delivery, found
-        return await self._conclude(delivery, found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME))
+        return await self._conclude(delivery, found)
 
     def _report_drift(self, delivery: Delivery, drift: Drifted, received: Evidence) -> Outcome | None:
         """Revoke what was verified and is no longer true; return an outcome if nothing is repaired now."""
         wait = self._repair_outcome(delivery, drift)
         note = _fight_note(self._repairs) if isinstance(wait, Requeue) else ""
-        refs, workloads = self._platform.refs(delivery), self._platform.workloads
-        is_known = self._found is not None and self._found[0] is delivery
-        before = (
-            self._found[1]
-            if self._found is not None and is_known
-            else findings.uniform(State.RECEIVED, refs, workloads, received)
-        )
-        found = findings.drifted(before, drift, FILE, self._clock.now(), note)
+        found = findings.drifted(self._last_found(delivery, received), drift, FILE, self._clock.now(), note)
         if self._outbox.put(delivery, found):
             _log.warning("drift found", sequence=delivery.sequence, drift=str(drift), policy=delivery.apply.drift)
         return wait
+
+    def _last_found(self, delivery: Delivery, received: Evidence) -> Findings:
+        if self._found is not None and self._found[0] is delivery:
+            return self._found[1]
+        return findings.uniform(State.RECEIVED, self._platform.refs(delivery), self._platform.workloads, received)
 
     def _repair_outcome(self, delivery: Delivery, drift: Drifted) -> Outcome | None:
         """Return None if drift is to be repaired now."""

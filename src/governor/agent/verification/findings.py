@@ -177,7 +177,8 @@ def drifted(found: Findings, drift: Drifted, source: str, when: datetime, note: 
             each, state=State.UNPROVEN, cause=Cause.RUNTIME, instances=counts, evidence=evidence
         )
 
-    return Findings(tuple(map(resource, found.resources)), tuple(map(workload, found.workloads)), found.applied)
+    resources, workloads = map(resource, found.resources), map(workload, found.workloads)
+    return msgspec.structs.replace(found, resources=tuple(resources), workloads=tuple(workloads))
 
 
 def rolled_back(found: Findings, when: datetime, text: str) -> Findings:

@@ -164,8 +164,10 @@ class LocalPlatform:
 
     async def find_drift(self, delivery: Delivery) -> Drifted | None:
         """Return how the agent's files differ from a delivery that it has written, or None; store what it finds."""
+        if delivery.apply.drift is Drift.OFF:
+            return None
         journal = await asyncio.to_thread(self._directory.journal)
-        if delivery.apply.drift is Drift.OFF or not journal.holds(delivery.digest):
+        if not journal.holds(delivery.digest):
             return None
         self._redactor.add(delivery.resources)
         found = find_drift(delivery, self._namespace, await self._read_files())
