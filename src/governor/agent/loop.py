@@ -105,7 +105,7 @@ class Loop:
     def _report_drift(self, delivery: Delivery, drift: Drifted, received: Evidence) -> Outcome | None:
         """Revoke what was verified and is no longer true; return an outcome if nothing is repaired now."""
         wait = self._repair_outcome(delivery, drift)
-        note = _fight_note(self._repairs) if isinstance(wait, Requeue) else ""
+        note = self._repairs.note if isinstance(wait, Requeue) else ""
         found = findings.drifted(self._last_found(delivery, received), drift, FILE, self._clock.now(), note)
         if self._outbox.put(delivery, found):
             _log.warning("drift found", sequence=delivery.sequence, drift=str(drift), policy=delivery.apply.drift)
@@ -254,13 +254,6 @@ def _empty(delivery: Delivery) -> Delivery:
 def _without_preflight(delivery: Delivery) -> Delivery:
     """Return the delivery with preflight off: it was verified before and must be back soon."""
     return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))
-
-
-def _fight_note(repairs: Repairs) -> str:
-    return (
-        f"; repairs so far: {repairs.count}, the next one follows within {repairs.delay_s:.0f} s: "
-        "find out which other program writes this file"
-    )
 
 
 class Resync:

@@ -1,6 +1,6 @@
 """Outgoing reports: the newest one is sent until the server accepts it. Applying never waits for it.
 
-A report that is found to be still true is not sent again; a check is sent, which only tells its age.
+A report that is still true is not sent again; a check confirms it, so that the server can show its age.
 """
 
 import asyncio

@@ -21,6 +21,14 @@ class Repairs:
         """How long after the last repair the next one is allowed."""
         return _BACKOFF.ceiling_s(self.count) if self.count else 0.0
 
+    @property
+    def note(self) -> str:
+        """What a report says while the next repair waits."""
+        return (
+            f"; repairs so far: {self.count}, the next one follows within {self.delay_s:.0f} s: "
+            "find out which other program writes this file"
+        )
+
     def wait_s(self, now_s: float) -> float:
         """Return how long the next repair must wait."""
         if now_s - self._last_s > _CALM_S:

@@ -49,8 +49,8 @@ class Journal(msgspec.Struct, frozen=True):
     """The files that the agent owns, and the change in progress.
 
     ``written`` is when the files last changed, in the form of a process's start time. ``digest`` is that of the bundle
-    in the files, empty if an older agent wrote them. ``drifted`` are the files that something else has changed since:
-    a process may have loaded that.
+    in the files, empty if an older agent wrote them. ``drifted`` are the files that another program has changed
+    since, so that a process may have loaded other content.
     """
 
     owned: frozenset[str] = frozenset()

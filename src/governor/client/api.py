@@ -195,7 +195,7 @@ class Client:
         await self._transport.call("POST", f"/runtimes/{_segment(report.runtime)}/reports", body=report)
 
     async def check(self, runtime: str, check: Check) -> None:
-        """Tell that the last report of a runtime's agent is still true; sending it again only renews its time."""
+        """Confirm that the last report of a runtime's agent is still true; sending it again renews its time."""
         await self._transport.call("POST", f"/runtimes/{_segment(runtime)}/checks", body=check)
 
     async def _get(self, path: str, response: type[T], /, **query: object) -> T:

@@ -146,14 +146,14 @@ class Retry(enum.StrEnum):
 
 
 class Drift(enum.StrEnum):
-    """What an agent does when something else changes what it has applied."""
+    """What an agent does when another program changes what it has applied."""
 
     OFF = "off"
-    """It does not compare."""
+    """Do not compare."""
     WARN = "warn"
-    """It reports the difference and changes nothing."""
+    """Report the difference and change nothing."""
     ENFORCE = "enforce"
-    """It reports the difference and repairs it."""
+    """Report the difference and repair it."""
 
 
 class ApplyPolicy(_Part, frozen=True, omit_defaults=False):

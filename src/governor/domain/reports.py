@@ -130,7 +130,7 @@ class WorkloadReport(Finding, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, rename="camel"):
-    """Says that a report, identified by its numbers, is found to be still true."""
+    """Confirms that a report, identified by its numbers, is still true."""
 
     sequence: int
     attempt: int

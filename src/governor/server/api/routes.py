@@ -172,7 +172,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/runtimes/{runtime}/checks",
         runtimes.check,
         Access.SELF,
-        "Tell that the last report is still true; kept in memory only",
+        "Confirm that the last report is still true; kept in memory only",
         body=Check,
         status=204,
     ),

@@ -199,7 +199,7 @@ async def report(call: Call) -> Response:
 
 
 async def check(call: Call) -> Response:
-    """Note that a runtime's agent found its last report to be still true."""
+    """Record that a runtime's agent found its last report to be still true."""
     assert isinstance(call.body, Check)  # noqa: S101 - guaranteed by the endpoint's body type
     call.services.hub.note_check(call.path["runtime"], call.body)
     return Response(status=204)

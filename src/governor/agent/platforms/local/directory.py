@@ -95,7 +95,7 @@ class ResourceDirectory:
         }
 
     def record_drift(self, keys: Iterable[str]) -> None:
-        """Record in the journal that something else has changed these files."""
+        """Record in the journal that another program has changed these files."""
         self._storage.save_journal(self.journal().with_drift(keys, child.start_time_now()))
 
     def stage(self, plan: Plan) -> tuple[files.Staged, ...]:

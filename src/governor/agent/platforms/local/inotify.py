@@ -1,4 +1,4 @@
-"""Watches directories with Linux's inotify: says that something in them has changed, not what."""
+"""Watches directories with Linux's inotify: reports that something in them has changed, not what."""
 
 import asyncio
 import contextlib

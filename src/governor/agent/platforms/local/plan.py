@@ -188,7 +188,7 @@ def _sidecar_plan(
     sidecar: ObservedSidecar, expected: tuple[Expected, ...], policy: ApplyPolicy, drifted: AbstractSet[ResourceRef]
 ) -> SidecarPlan:
     if any(each.ref in drifted for each in expected):
-        # A process that started after the agent's last write may have loaded what something else wrote later.
+        # A process that started after the agent's last write may have loaded what another program wrote later.
         sidecar = msgspec.structs.replace(sidecar, current=False)
     if sidecar.external:
         return _external_plan(sidecar, expected, drifted)
@@ -232,7 +232,7 @@ def _obstacles(
     drifted: AbstractSet[ResourceRef],
 ) -> dict[ResourceRef, str]:
     """Return, by resource, why a reload would not prove it."""
-    reason = "its file was changed by something else, so what the running process has loaded is unknown"
+    reason = "its file was changed by another program, so what the running process has loaded is unknown"
     return {
         **reload_obstacles(unproven, expected, sidecar.before),
         **_previous_unproven(unproven, sidecar),

@@ -103,7 +103,7 @@ def test_drift_concerns_the_sidecars_in_the_old_and_in_the_new_scope() -> None:
 
 
 def drifted(on_disk_now: Manifest | None, **changes: Any) -> Observed:
-    """Return a runtime that proved ``component('one')``, whose file something else has changed since."""
+    """Return a runtime that proved ``component('one')``, whose file another program has changed since."""
     written = component("one")
     key = resource_file(written, "default").key
     files = on_disk(on_disk_now) if on_disk_now else {}
@@ -128,7 +128,7 @@ def test_an_external_sidecar_is_unproven_after_drift() -> None:
     made = plan(delivery(component("one")), drifted(component("one"), external=True))
     assert isinstance(made, Plan)
     [reason] = made.sidecars[0].obstacles.values()
-    assert reason.startswith("restart needed: its file was changed by something else")
+    assert reason.startswith("restart needed: its file was changed by another program")
 
 
 def test_after_drift_nothing_is_restarted_if_the_policy_forbids_it() -> None:

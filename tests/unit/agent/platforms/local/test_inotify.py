@@ -27,7 +27,7 @@ async def test_each_kind_of_change_ends_the_wait(watch: DirectoryWatch, tmp_path
         lambda: (tmp_path / "one" / "new").write_text("a"),
         lambda: file.write_text("b"),
         lambda: file.rename(tmp_path / "two" / "other"),
-        lambda: (tmp_path / "two" / "other").unlink(),
+        (tmp_path / "two" / "other").unlink,
     )
     for change in changes:
         waiting = asyncio.create_task(watch.wait())
