@@ -32,6 +32,7 @@ class AgentProgram(Server):
         self.token_file = directory / "join.token"
         self.state_dir = directory / "state"
         self.stops_sidecars = True
+        self.resync_interval = 300.0
 
     async def join(self, bed: ServerBed, name: str) -> None:
         async with bed.client() as admin:
@@ -47,6 +48,7 @@ class AgentProgram(Server):
             "health-listen": f"127.0.0.1:{self.ports['health']}",
             "sidecars": [{"app-id": "app", "http-port": self.ports["http"]}],
             "stop-sidecars-on-exit": self.stops_sidecars,
+            "resync-interval": self.resync_interval,
         }
         file = self.directory / "agent.yaml"
         file.write_text(yamltext.dump(settings))

@@ -86,8 +86,14 @@ class SidecarVerifier:
 
     async def _check(self, planned: SidecarPlan, before: Reading) -> JudgedReading:
         """Check that a process still uses what was proven; a proof alone does not say that it still responds."""
-        window_s = _CHECK_S if before.status is not None else 0.0
-        return await self._poll(lambda now: judge_unchanged(planned.expected, before, now), window_s)
+
+        def judge(now: Reading) -> Verdicts:
+            return judge_unchanged(planned.expected, before, now)
+
+        if before.status is None:
+            # It was polled for long enough before the plan was made.
+            return JudgedReading(before, judge(before))
+        return await self._poll(judge, _CHECK_S)
 
     async def _verify_reload(self, planned: SidecarPlan, before: Reading) -> JudgedReading:
         kept = [each for each in planned.expected if each.ref in planned.kept]

@@ -1,0 +1,91 @@
+"""The agent's directories: what counts as a change by another program, and what the journal keeps."""
+
+from pathlib import Path
+
+import pytest
+
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.plan import Observed, Plan, plan
+from governor.agent.storage import Journal, Storage
+from governor.domain.bundles import Delivery
+from tests.unit.agent.platforms.local.test_plan import component, delivery
+
+
+class Bed:
+    """Directories that a plan is applied to."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.storage = Storage(tmp_path / "state")
+        self.storage.prepare()
+        self.resources = tmp_path / "resources"
+        self.directory = ResourceDirectory(self.resources, self.storage)
+        self.directory.prepare()
+
+    def apply(self, delivered: Delivery) -> None:
+        journal = self.directory.journal()
+        made = plan(delivered, Observed("default", self.directory.read_files(), journal, ()))
+        assert isinstance(made, Plan)
+        self.directory.apply(made, self.directory.stage(made), journal)
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    made = Bed(tmp_path)
+    made.apply(delivery(component("one"), component("two")))
+    return made
+
+
+def test_what_the_agent_writes_and_removes_itself_is_no_change(bed: Bed) -> None:
+    assert not bed.directory.has_changed()
+    bed.apply(delivery(component("one", "b")))
+    assert not bed.directory.has_changed()
+    assert [each.name for each in bed.resources.iterdir()] == ["component.one.yaml"]
+
+
+def test_an_edited_a_deleted_and_a_foreign_file_are_changes_until_they_are_read(bed: Bed) -> None:
+    changes = (
+        lambda: (bed.resources / "component.one.yaml").write_text("edited"),
+        (bed.resources / "component.two.yaml").unlink,
+        lambda: (bed.resources / "foreign.yaml").write_text("kind: Component"),
+    )
+    for change in changes:
+        change()
+        assert bed.directory.has_changed()
+        bed.directory.read_files()
+        assert not bed.directory.has_changed()
+
+
+def test_files_that_no_sidecar_loads_are_no_change(bed: Bed) -> None:
+    (bed.resources / ".component.one.yaml.0123abcd.tmp").write_text("staged")
+    assert not bed.directory.has_changed()
+
+
+def test_a_deleted_directory_is_a_change(bed: Bed) -> None:
+    for each in bed.resources.iterdir():
+        each.unlink()
+    bed.resources.rmdir()
+    assert bed.directory.has_changed()
+
+
+def test_the_journal_of_an_older_agent_learns_which_bundle_is_written(bed: Bed) -> None:
+    current = bed.storage.journal()
+    bed.storage.save_journal(Journal(current.owned, written=current.written))
+    assert not bed.storage.journal().holds("sha256:0")
+
+    bed.apply(delivery(component("one"), component("two")))
+
+    assert bed.storage.journal() == current
+    assert current.holds("sha256:0")
+
+
+def test_drift_is_kept_in_the_journal_until_the_files_are_as_delivered(bed: Bed) -> None:
+    before = bed.storage.journal()
+    key = "resources/component.one.yaml"
+    bed.directory.record_drift([key])
+    assert bed.storage.journal().drifted == {key}
+    assert bed.storage.journal().holds("sha256:0")
+
+    bed.apply(delivery(component("one"), component("two")))
+
+    after = bed.storage.journal()
+    assert (after.drifted, after.owned, after.digest) == (frozenset(), before.owned, before.digest)
