@@ -147,7 +147,9 @@ async def test_with_warn_drift_is_reported_until_the_file_is_as_delivered(tmp_pa
         assert bed.sidecar.starts == 2
 
 
-async def test_with_off_files_are_not_compared(tmp_path: Path, daprd_binary: Path) -> None:
+async def test_with_off_files_are_not_compared_but_what_the_sidecar_lists_is(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
     async with running_agent(tmp_path, daprd_binary, resync_s=RESYNC_S) as bed:
         first = await bed.deliver(ONE, drift=Drift.OFF)
         edit(file_of(bed, "one"))
@@ -158,6 +160,13 @@ async def test_with_off_files_are_not_compared(tmp_path: Path, daprd_binary: Pat
             await bed.outcomes.get()
 
         assert (bed.outbox.newest, file_of(bed, "one").read_bytes()) == (first, edited)
+
+        file_of(bed, "one").unlink()
+        unloaded = await bed.wait_for_report(lambda report: not acknowledged(report))
+
+        assert "the sidecar does not list it" in _message(unloaded)
+        assert not file_of(bed, "one").exists()
+        assert (bed.sidecar.starts, bed.storage.trials()) == (1, {})
 
 
 async def test_repairs_of_a_file_that_another_program_keeps_writing_back_off(

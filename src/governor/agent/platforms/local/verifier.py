@@ -32,7 +32,7 @@ _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.25
 _PAUSE_GROWTH: Final = 1.3
 
-_CHECK_S: Final = 3.0
+_CHECK_S: Final = 2.0
 """How long an unchanged sidecar that responds may take to be healthy and to list everything."""
 
 _MAX_EXTERNAL_EXITS: Final = 3
