@@ -40,7 +40,7 @@ async def test_the_next_agent_adopts_a_running_sidecar_with_its_proofs(tmp_path:
         assert acknowledged(after)
         assert pid_of(second) == pid
         assert second.sidecar.starts == 0
-        assert resource_report(after, "two").all_evidence[-1] == resource_report(before, "two").evidence[-1]
+        assert resource_report(after, "two").all_evidence[-1] == resource_report(before, "two").all_evidence[-1]
         assert "same process" in resource_report(after, "two").all_evidence[-1].text
     assert marked_pids(first) == []
 

@@ -59,7 +59,7 @@ async def test_a_new_component_is_verified_and_an_unchanged_one_stays_verified(
         report = await bed.deliver(component("one", "state.in-memory"), component("two", "state.in-memory"))
 
         assert acknowledged(report)
-        assert resource_report(report, "one").all_evidence[-1] == resource_report(first, "one").evidence[-1]
+        assert resource_report(report, "one").all_evidence[-1] == resource_report(first, "one").all_evidence[-1]
         assert fingerprint(file) == before
         assert sorted(path.name for path in bed.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         assert {path.stat().st_mode & 0o777 for path in bed.resources.iterdir()} == {0o600}

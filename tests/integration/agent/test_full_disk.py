@@ -3,15 +3,19 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from governor.agent.ledger import DeliveryPhase
+from governor.agent.storage import VerifiedDeliveries
+from governor.domain.bundles import Delivery
 from governor.domain.reports import Report, State, acknowledged, overall
 from governor.errors import GovernorError, Kind
 from governor.wire.deliveries import SignedDelivery
 from testbed.waiting import until
-from tests.integration.agent.bed import AgentBed, component, resource_report, running_agent
+from tests.integration.agent.bed import WINDOW_S, AgentBed, component, is_final, resource_report, running_agent
 
 SIZE = 1024 * 1024
 ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memory")
@@ -20,12 +24,20 @@ ONE, TWO = component("one", "state.in-memory"), component("two", "state.in-memor
 @pytest.fixture(params=["resources", "state"])
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Mount one of the agent's directories on a separate file system of one megabyte."""
-    place = tmp_path / str(request.param)
+    with mounted(tmp_path / str(request.param)) as place:
+        yield place
+
+
+@contextmanager
+def mounted(place: Path) -> Iterator[Path]:
+    """Mount a separate file system of one megabyte."""
     place.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "tmpfs", str(place)], check=True)
-    yield place
-    # A stopping sidecar may still use the directory.
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        # A stopping sidecar may still use the directory.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(place: Path) -> Path:
@@ -85,3 +97,48 @@ async def test_a_full_disk_changes_nothing_and_the_change_is_retried_until_there
             assert await taken(bed, following)
         assert acknowledged(await bed.wait_for_report(lambda it: it.sequence == 2 and acknowledged(it)))
         assert bed.sidecar.process == process
+
+
+async def test_a_first_delivery_that_a_full_disk_does_not_record_as_verified_is_recorded_later(
+    tmp_path: Path, daprd_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what a later failure rolls back to, also after a restart of the agent."""
+    with mounted(tmp_path / "state") as small:
+        async with running_agent(tmp_path, daprd_binary) as bed:
+            save, calls = bed.storage.save_verified, list[Path]()
+
+            def save_on_full_disk(verified: VerifiedDeliveries | None) -> None:
+                calls.append(fill(small) if not calls else small)
+                save(verified)
+
+            monkeypatch.setattr(bed.storage, "save_verified", save_on_full_disk)
+            assert acknowledged(await bed.deliver(ONE))
+            await until(lambda: is_longer(calls, 2))
+            assert bed.ledger.phase(newest(bed)) is DeliveryPhase.ON_TRIAL
+            bed.clock.advance(2 * WINDOW_S)
+            await until(lambda: is_longer(calls, 4))
+            calls[0].unlink()
+            await until(lambda: is_settled(bed))
+            # It was retried with backoff, not in a busy loop.
+            assert len(calls) < 50
+            broken = bed.sign([component("one", "state.no-such-type")])
+
+        async with running_agent(tmp_path, daprd_binary) as bed:
+            await bed.final_report(1)
+            await bed.inbox.accept(broken, bed.membership)
+            failed = await bed.wait_for_report(lambda it: it.sequence == 2 and is_final(it))
+            assert "of delivery 1; verified" in failed.workloads[0].evidence[-1].text
+            assert (await bed.get("/v1.0/state/one/key"))[0] == 204
+
+
+def newest(bed: AgentBed) -> Delivery:
+    assert bed.inbox.newest is not None
+    return bed.inbox.newest
+
+
+async def is_longer(calls: list[Path], count: int) -> bool:
+    return len(calls) > count
+
+
+async def is_settled(bed: AgentBed) -> bool:
+    return bed.ledger.phase(newest(bed)) is DeliveryPhase.SETTLED and bed.storage.verified() is not None

@@ -80,7 +80,9 @@ async def test_a_sidecar_that_died_is_restarted_and_verified_again(tmp_path: Pat
         newest = bed.outbox.newest
         assert newest is not None
         assert bed.sidecar.starts == 2
-        assert resource_report(newest, "one").all_evidence[-1].time > resource_report(first, "one").evidence[-1].time
+        assert (
+            resource_report(newest, "one").all_evidence[-1].time > resource_report(first, "one").all_evidence[-1].time
+        )
 
 
 async def test_temporary_files_of_a_killed_agent_are_removed_and_foreign_ones_are_not(

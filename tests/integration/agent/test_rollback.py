@@ -169,7 +169,7 @@ async def test_a_verified_change_is_rolled_back_if_the_sidecar_exits_within_the_
 
         failed_resources = [each for each in report.resources if each.state is State.FAILED]
         assert failed_resources
-        assert all("daprd exited with code 0" in each.evidence[-1].text for each in failed_resources)
+        assert all("daprd exited with code 0" in each.all_evidence[-1].text for each in failed_resources)
         assert "of delivery 1" in rollback_evidence(report)
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
 
