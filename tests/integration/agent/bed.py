@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from demo.programs import GovernorServer
 from governor.agent.main import Agent, open_agent
 from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.settings import Settings, SidecarSettings
@@ -22,10 +24,12 @@ from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Outcome
 from governor.process.telemetry.instruments import Registry
 from governor.values.digest import digest
+from governor.values.secret import Secret
 from governor.wire.credentials import encode_public_key, key_id
 from governor.wire.deliveries import SignedDelivery, sign_delivery
-from governor.wire.rest import Enrolment
+from governor.wire.rest import Enrolment, TokenRequest
 from testbed.waiting import until
+from tests.integration.server.bed import ServerBed
 
 RUNTIME = "r1"
 FINAL = (State.VERIFIED, State.FAILED, State.UNPROVEN)
@@ -210,6 +214,45 @@ async def running_agent(
             for task in reversed(tasks):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def connected_agent(
+    directory: Path, daprd: Path, clock: JumpingClock, bed: ServerBed | GovernorServer | None = None
+) -> AsyncIterator[Agent]:
+    """Run an agent that joins the server of ``bed``, or that has joined before, in this process."""
+    token: Secret | None = None
+    if bed is not None:
+        async with bed.client() as admin:
+            token = Secret((await admin.create_token(TokenRequest(runtime="r1"))).text)
+    settings = Settings(
+        state_dir=directory / "state",
+        resources_dir=directory / "resources",
+        daprd=daprd,
+        sidecars=(SidecarSettings(app_id="app"),),
+        join_token=token,
+        stop_sidecars_on_exit=True,
+    )
+    async with open_agent(settings, clock, Registry(), backoff=Backoff(0.1, 1.0)) as agent:
+        parts = (agent.platform.run, agent.reconciler.run, agent.connection.run)
+        tasks = [asyncio.create_task(run()) for run in parts]
+        try:
+            yield agent
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def loaded(agent: Agent) -> list[str]:
+    """Return the components that the sidecar uses."""
+    (sidecar,) = agent.sidecars
+    assert isinstance(sidecar, Sidecar)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{sidecar.ports.http}/v1.0/metadata") as response,
+    ):
+        return [each["name"] for each in msgspec.json.decode(await response.read())["components"]]
 
 
 def _joined(state_dir: Path, signer: Ed25519PrivateKey) -> Membership:

@@ -2,73 +2,26 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
-import msgspec
-
-from governor.agent.main import Agent, open_agent
-from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.settings import Settings, SidecarSettings
+from governor.agent.main import Agent
 from governor.domain.conditions import Status
 from governor.domain.reports import State, overall
-from governor.process.flowcontrol.backoff import Backoff
-from governor.process.telemetry.instruments import Registry
 from governor.server.data_directory import DATABASE
 from governor.server.store.backup import backup, restore
-from governor.values.secret import Secret
-from governor.wire.rest import RuntimeView, TokenRequest
+from governor.wire.rest import RuntimeView
 from testbed.waiting import until
-from tests.integration.agent.bed import JumpingClock, component
+from tests.integration.agent.bed import JumpingClock, component, connected_agent, loaded
 from tests.integration.server.bed import ServerBed, profile, running, runtime
 
 DECIDED_WITHIN_S = 200.0
 
 
-@asynccontextmanager
-async def connected_agent(
-    directory: Path, daprd: Path, clock: JumpingClock, bed: ServerBed | None = None
-) -> AsyncIterator[Agent]:
-    """Run an agent that joins the server of ``bed``, or that has joined before, in this process."""
-    token = None
-    if bed is not None:
-        async with bed.client() as admin:
-            token = Secret((await admin.create_token(TokenRequest(runtime="r1"))).text)
-    settings = Settings(
-        state_dir=directory / "state",
-        resources_dir=directory / "resources",
-        daprd=daprd,
-        sidecars=(SidecarSettings(app_id="app"),),
-        join_token=token,
-        stop_sidecars_on_exit=True,
-    )
-    async with open_agent(settings, clock, Registry(), backoff=Backoff(0.1, 1.0)) as agent:
-        parts = (agent.platform.run, agent.reconciler.run, agent.connection.run)
-        tasks = [asyncio.create_task(run()) for run in parts]
-        try:
-            yield agent
-        finally:
-            for task in reversed(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def store(name: str) -> dict[str, object]:
     """Return a profile with one component; its name is what a sidecar shows."""
     return profile("orders", component(name, "state.in-memory"))
-
-
-async def loaded(agent: Agent) -> list[str]:
-    """Return the components that the sidecar uses."""
-    (sidecar,) = agent.sidecars
-    assert isinstance(sidecar, Sidecar)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{sidecar.ports.http}/v1.0/metadata") as response,
-    ):
-        return [each["name"] for each in msgspec.json.decode(await response.read())["components"]]
 
 
 async def view(bed: ServerBed) -> RuntimeView:
