@@ -1,11 +1,19 @@
 """The ``governor db`` commands. Import the store only when they run."""
 
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
 from governor.process.settings import prefix
 from governor.server.settings import Settings
+
+_STREAM: Final = Path("-")
 
 _data_dir_option = click.option(
     "--data-dir",
@@ -24,10 +32,10 @@ def db() -> None:
 
 
 @db.command(short_help="Write a consistent copy of the database; the server may run.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @_data_dir_option
 def backup(file: Path, data_dir: Path) -> None:
-    """Write a consistent copy of the database to a new FILE. The server may run meanwhile.
+    """Write a consistent copy of the database to a new FILE, or to stdout if it is "-". The server may run meanwhile.
 
     The copy contains no key. Keep sealing.key, delivery.key and authority.pem of the data directory in another place:
     sensitive values can only be read with them, and agents trust only deliveries signed with them.
@@ -35,15 +43,16 @@ def backup(file: Path, data_dir: Path) -> None:
     from governor.server.data_directory import DATABASE  # noqa: PLC0415 - keep help and completion fast
     from governor.server.store.backup import backup as copy  # noqa: PLC0415
 
-    copy(data_dir / DATABASE, file)
-    click.echo(f"{data_dir / DATABASE} copied to {file}")
+    with _as_target(file) as target:
+        copy(data_dir / DATABASE, target)
+    click.echo(f"{data_dir / DATABASE} copied to {file}", err=file == _STREAM)
 
 
 @db.command(short_help="Replace the database by a backup; the server must be stopped.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @_data_dir_option
 def restore(file: Path, data_dir: Path) -> None:
-    """Replace the database of a stopped server by the backup FILE.
+    """Replace the database of a stopped server by the backup FILE, or by stdin if it is "-".
 
     Agents that hold newer deliveries than the backup get the restored state again, and nothing counts as verified until
     they confirm it. Tokens and keys that were revoked after the backup are valid again: revoke them again.
@@ -52,8 +61,34 @@ def restore(file: Path, data_dir: Path) -> None:
     from governor.server.store.backup import REPLACED  # noqa: PLC0415
     from governor.server.store.backup import restore as replace  # noqa: PLC0415
 
-    with locked(data_dir.absolute()) as directory:
-        incarnation = replace(file, directory / DATABASE)
+    with locked(data_dir.absolute()) as directory, _as_source(file) as source:
+        incarnation = replace(source, directory / DATABASE)
     click.echo(f"{data_dir / DATABASE} restored from {file} as incarnation {incarnation}")
     click.echo(f"the replaced database is {data_dir / (DATABASE + REPLACED)}", err=True)
     click.echo("tokens and keys revoked after the backup are valid again: see `governor token list`", err=True)
+
+
+@contextmanager
+def _as_target(file: Path) -> Iterator[Path]:
+    """Yield the file to write; for a stream, one whose content is written to stdout afterwards."""
+    if file != _STREAM:
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        written = Path(directory) / "backup.db"
+        yield written
+        with written.open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
+
+
+@contextmanager
+def _as_source(file: Path) -> Iterator[Path]:
+    """Yield the file to read; for a stream, one with the content of stdin."""
+    if file != _STREAM:
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        received = Path(directory) / "backup.db"
+        with received.open("wb") as content:
+            shutil.copyfileobj(sys.stdin.buffer, content)
+        yield received

@@ -219,6 +219,30 @@ async def test_a_stopped_server_is_backed_up_too_and_a_missing_one_is_named(tmp_
         backup(tmp_path / "none" / DATABASE, tmp_path / "two.db")
 
 
+async def test_a_backup_can_be_written_to_stdout_and_restored_from_stdin(tmp_path: Path) -> None:
+    """As through `kubectl exec`, in an image without a shell."""
+    data = tmp_path / "data"
+    async with running(data) as bed:
+        await bed.apply(runtime("r1"))
+        written = await db(data, "backup")
+        await bed.apply(runtime("r2"))
+    await db(data, "restore", written)
+    async with running(data) as bed, bed.client() as admin:
+        assert [each.name for each in await admin.runtimes()] == ["r1"]
+
+
+async def db(data: Path, verb: str, content: bytes = b"") -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "governor.cli.main", "db", verb, "-", "--data-dir", str(data)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate(content)
+    assert process.returncode == SUCCESS, err
+    return out
+
+
 # -- restore -------------------------------------------------------------------------------------------------------
 
 

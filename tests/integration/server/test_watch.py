@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from governor.domain.bundles import Delivery
@@ -14,6 +15,7 @@ from governor.errors import GovernorError, Kind
 from governor.server.services import DEFAULT_TIMING
 from governor.wire import credentials
 from governor.wire.deliveries import open_delivery
+from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMATS
 from governor.wire.rest import PREFIX
 from testbed.waiting import until
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
@@ -236,3 +238,58 @@ async def test_stopping_the_server_closes_open_watches(tmp_path: Path) -> None:
         await anext(watch)
     await client.__aexit__(None, None, None)
     assert caught.value.kind is Kind.UNAVAILABLE
+
+
+@pytest.mark.parametrize("announced", [{DELIVERY_FORMATS: "8, 9"}, {REPORT_FORMATS: "9"}])
+async def test_an_agent_without_a_common_format_gets_a_clear_error(tmp_path: Path, announced: dict[str, str]) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), layer("a"))
+        agent = await bed.enrol("r1")
+        headers = {"Authorization": f"Bearer {agent.credential().reveal()}", **announced}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(f"{bed.url}{PREFIX}/runtimes/r1/watch") as response,
+        ):
+            problem = await response.json()
+        seen = bed.services.hub.presence("r1")
+    assert (response.status, problem["type"]) == (501, "format-unsupported")
+    assert "upgrade the server" in problem["title"]
+    assert not seen.watching
+
+
+@pytest.mark.parametrize(("announced", "number"), [({}, 1), ({DELIVERY_FORMATS: "1, 2, 3"}, 2)])
+async def test_the_newest_common_format_is_sent(tmp_path: Path, announced: dict[str, str], number: int) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), layer("a"))
+        agent = await bed.enrol("r1")
+        headers = {"Authorization": f"Bearer {agent.credential().reveal()}", **announced}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(f"{bed.url}{PREFIX}/runtimes/r1/bundles/1") as response,
+        ):
+            signed = await response.json()
+    assert signed.get("format", 1) == number
+
+
+async def test_a_report_with_unknown_fields_is_accepted_and_a_request_with_them_is_not(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), layer("a"))
+        agent = await bed.enrol("r1")
+        delivery = await agent.newest()
+        report = msgspec.to_builtins(report_on(delivery, State.VERIFIED, session=agent.session))
+        report["resources"][0]["later"] = report["later"] = {"x": 1}
+        headers = {"Authorization": f"Bearer {agent.credential().reveal()}"}
+        url = f"{bed.url}{PREFIX}/runtimes/r1/reports"
+        async with aiohttp.ClientSession(headers=headers) as session, session.post(url, json=report) as accepted:
+            pass
+        headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(f"{bed.url}{PREFIX}/changes", json={"documents": [], "later": 1}) as rejected,
+            session.post(f"{bed.url}{PREFIX}/changes", json={"documents": [{**runtime("r2"), "later": 1}]}) as document,
+        ):
+            pass
+        async with bed.client() as viewer:
+            view = await viewer.runtime("r1")
+    assert (accepted.status, rejected.status, document.status) == (204, 400, 400)
+    assert view.summary.state == "Verified,NotWatching"
