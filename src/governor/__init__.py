@@ -3,4 +3,4 @@
 The packages are layers; ARCHITECTURE.md describes them and import-linter enforces them.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -137,10 +137,12 @@ def test_helm_lint_reports_nothing(helm: Helm) -> None:
     assert "WARNING" not in outcome.stdout
 
 
-def test_the_charts_app_version_is_the_products() -> None:
+def test_the_versions_of_the_chart_are_the_products() -> None:
+    """The chart's own version must be a semantic version, which writes a pre-release with a hyphen."""
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert described["appVersion"] == __version__
+    assert described["version"] == __version__.replace(".dev", "-dev.")
 
 
 @pytest.mark.parametrize("case", CASES)
