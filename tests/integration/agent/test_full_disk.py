@@ -11,7 +11,7 @@ import pytest
 from governor.agent.ledger import DeliveryPhase
 from governor.agent.storage import VerifiedDeliveries
 from governor.domain.bundles import Delivery
-from governor.domain.reports import Report, State, acknowledged, overall
+from governor.domain.reports import Cause, Report, State, acknowledged, overall
 from governor.errors import GovernorError, Kind
 from governor.wire.deliveries import SignedDelivery
 from testbed.waiting import until
@@ -86,6 +86,7 @@ async def test_a_full_disk_changes_nothing_and_the_change_is_retried_until_there
         report = await bed.wait_for_report(is_exhausted)
 
         assert "free space there" in resource_report(report, "two").all_evidence[-1].text
+        assert {each.cause for each in report.findings} == {Cause.AGENT}
         assert contents(bed.resources) == before
         # Each retry creates temporary files for a moment.
         await until(lambda: is_clean(bed.resources))

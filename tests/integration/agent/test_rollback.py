@@ -15,7 +15,7 @@ from governor.agent.ledger import DeliveryPhase
 from governor.agent.loop import KEY
 from governor.agent.platforms.local.files import resource_file
 from governor.agent.verification.verdicts import Process
-from governor.domain.reports import Report, State, acknowledged, overall
+from governor.domain.reports import Cause, Report, State, acknowledged, overall
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from testbed.pytest_plugin import StartRedis
 from testbed.redis import Redis
@@ -168,7 +168,7 @@ async def test_a_verified_change_is_rolled_back_if_the_sidecar_exits_within_the_
         report = await bed.wait_for_report(lambda it: is_failed(it) and "; verified" in rollback_evidence(it))
 
         failed_resources = [each for each in report.resources if each.state is State.FAILED]
-        assert failed_resources
+        assert {each.cause for each in failed_resources} == {Cause.CHANGE}
         assert all("daprd exited with code 0" in each.all_evidence[-1].text for each in failed_resources)
         assert "of delivery 1" in rollback_evidence(report)
         assert [path.name for path in bed.resources.iterdir()] == ["component.one.yaml"]
@@ -189,6 +189,7 @@ async def test_a_sidecar_that_exits_after_the_window_is_restarted_and_verified_w
         failed = await bed.wait_for_report(lambda it: is_failed(it) and "connection refused" in repr(it))
         assert (bed.resources / "component.statestore.yaml").exists()
         assert failed.sequence == 1
+        assert {each.cause for each in failed.findings if each.state is State.FAILED} == {Cause.RUNTIME}
         await redis.start()
         assert acknowledged(await bed.wait_for_report(acknowledged))
         assert bed.storage.trials() == {}

@@ -27,7 +27,7 @@ from governor.cli import main as command_line
 from governor.client import Client, WatchSession
 from governor.domain.bundles import Delivery, DeliveryPosition, refs
 from governor.domain.documents import API_VERSION
-from governor.domain.reports import Evidence, Report, ResourceReport, State
+from governor.domain.reports import Cause, Evidence, Report, ResourceReport, State
 from governor.process.exit_codes import SUCCESS
 from governor.values.secret import Secret
 from governor.wire.credentials import encode_public_key, mint, read_join_token, read_public_key
@@ -144,6 +144,7 @@ class ScriptedAgent:
         self._key = Ed25519PrivateKey.generate()
         self._delivery_key = self._key.public_key()
         self._session = self._reports = 0
+        self.cause: Cause | None = None
 
     @asynccontextmanager
     async def reporting(self, *states: State, after: int = 0) -> AsyncIterator[None]:
@@ -187,7 +188,11 @@ class ScriptedAgent:
         self._reports += 1
         now = datetime.now(UTC)
         evidence = (Evidence("scripted sidecar", now, f"seen as {state}"),)
-        found = tuple(ResourceReport(state=state, evidence=evidence, resource=ref) for ref in refs(delivery.resources))
+        cause = self.cause if state is State.FAILED else None
+        found = tuple(
+            ResourceReport(state=state, evidence=evidence, resource=ref, cause=cause)
+            for ref in refs(delivery.resources)
+        )
         return Report(
             runtime=self.runtime,
             sequence=delivery.sequence,

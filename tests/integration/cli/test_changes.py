@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from governor.domain.reports import State
+from governor.domain.reports import Cause, State
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
@@ -66,6 +66,29 @@ async def test_a_failed_runtime_exits_with_one_and_names_the_next_command(govern
     assert done.lines[-1].endswith("verified on 0/1 runtimes")
     assert "seen as failed" in done.err
     assert "the change stays accepted; see `governor describe runtime fails`" in done.err
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "code"),
+    [
+        (Cause.CHANGE, "Failed", NEGATIVE),
+        (Cause.RUNTIME, "Unhealthy", NEGATIVE),
+        (Cause.AGENT, "AgentFailed", EXIT_CODE[Kind.DEADLINE]),
+    ],
+)
+async def test_apply_waits_for_an_agent_that_has_trouble_of_its_own_and_for_no_other_failure(
+    governor: CommandLine, cause: Cause, reason: str, code: int
+) -> None:
+    agent = await governed(governor, f"r-{cause}")
+    agent.cause = cause
+    governor.write("p.yaml", profile("p", f"r-{cause}"))
+    async with agent.reporting(State.FAILED):
+        done = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "2s")
+        doctor = await governor.run("doctor")
+    await governor.run("delete", "--allow-deletions", "Profile/p", f"Runtime/r-{cause}", "--no-wait")
+    assert done.code == code, done.err
+    assert reason in doctor.out
+    assert f"runtime r-{cause}" in doctor.out
 
 
 async def test_a_wait_that_times_out_has_its_exit_code(governor: CommandLine) -> None:
