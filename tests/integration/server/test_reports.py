@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
+from governor.server.watch.exchange import accept_report
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
 STORES = tuple(component(name, redisHost="a:1") for name in ("one", "two"))
@@ -63,6 +66,20 @@ async def test_a_repeated_or_outdated_report_changes_nothing(bed: ServerBed) -> 
         await client.report(late)
         view = await client.runtime("r1")
     assert view.report == kept
+
+
+async def test_a_report_that_is_repeated_in_a_new_session_is_not_stored_again(bed: ServerBed) -> None:
+    agent = await bed.enrol("r1")
+    delivery = await agent.newest()
+    kept = await agent.report(delivery, State.VERIFIED, n=5)
+    await agent.open_session(delivery.position)
+    again = msgspec.structs.replace(kept, session=agent.session)
+    changed = msgspec.structs.replace(again, n=6)
+
+    def accept(connection: sa.Connection) -> list[bool]:
+        return [accept_report(connection, each, datetime.now(UTC)) for each in (again, changed, again)]
+
+    assert await bed.services.store.write(accept) == [False, True, False]
 
 
 async def test_verified_can_be_revoked_by_a_later_report(bed: ServerBed) -> None:

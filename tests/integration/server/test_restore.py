@@ -177,6 +177,21 @@ async def test_a_session_of_a_state_that_was_forgotten_does_not_outlast_newer_re
         assert not await is_verified(bed)
 
 
+async def test_a_store_that_is_older_than_the_last_restore_gets_another_incarnation(tmp_path: Path) -> None:
+    """Otherwise it would issue deliveries in the incarnation that a first restore ended."""
+    data, file = tmp_path / "data", tmp_path / "backup.db"
+    agent, held, port = await forgotten(data, by_command)
+    async with running(data, port=port) as bed:
+        agent.bed = bed
+        again = await agent.newest(held=held.position)
+    by_file_copy(data, file)
+    async with running(data, port=port) as bed:
+        agent.bed = bed
+        issued = await agent.newest(held=again.position)
+    assert (held.sequence, again.sequence, issued.sequence) == (8, 9, 10)
+    assert len({held.incarnation, again.incarnation, issued.incarnation}) == 3
+
+
 # -- backup --------------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ from governor.server.store.deliveries import (
     find_report,
     highest_attempt,
     insert_deliveries,
+    issued_incarnations,
     newest_deliveries,
     was_issued,
 )
@@ -282,12 +283,21 @@ def _reissue(connection: sa.Connection, runtime: str, held: DeliveryPosition, ti
     newest = find_delivery(connection, runtime) or _first_delivery(connection, runtime)
     if newest is None or (newest.sequence > held.sequence and newest.incarnation != held.incarnation):
         return None
-    if held.incarnation == current_incarnation(connection):
+    if _is_forgotten(connection, runtime, held.incarnation):
         incarnation = renew_incarnation(connection)
         _log.warning("the store was restored from an older state", incarnation=incarnation, runtime=runtime)
     delivery = reissued_delivery(newest, held.sequence)
     insert_deliveries(connection, (delivery,), time)
     return delivery
+
+
+def _is_forgotten(connection: sa.Connection, runtime: str, incarnation: str) -> bool:
+    """Return whether the store may be older than an incarnation: it is the current one, or one that it does not know.
+
+    Version 0.1 had none, which says nothing.
+    """
+    past = issued_incarnations(connection, runtime) - {current_incarnation(connection)}
+    return bool(incarnation) and incarnation not in past
 
 
 def _first_delivery(connection: sa.Connection, runtime: str) -> Delivery | None:

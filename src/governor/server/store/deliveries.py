@@ -62,6 +62,12 @@ def was_issued(connection: sa.Connection, runtime: str, held: DeliveryPosition) 
     return found is not None and held.id in ("", found)
 
 
+def issued_incarnations(connection: sa.Connection, runtime: str) -> frozenset[str]:
+    """Return the incarnations in which deliveries of a runtime were issued."""
+    statement = sa.select(deliveries.c.incarnation).where(deliveries.c.runtime == runtime).distinct()
+    return frozenset(connection.scalars(statement))
+
+
 def find_delivery(connection: sa.Connection, runtime: str, sequence: int | None = None) -> Delivery | None:
     """Return one delivery with its sealed content; the newest if ``sequence`` is None."""
     statement = sa.select(*DELIVERY_COLUMNS).where(deliveries.c.runtime == runtime)

@@ -44,13 +44,18 @@ def accept_report(connection: sa.Connection, report: Report, now: datetime) -> b
         raise GovernorError(Kind.NOT_FOUND, "delivery-unknown", message)
     _check_matches(report, delivery)
     old = find_report(connection, report.runtime, report.sequence)
-    if not supersedes(report, old.report if old else None):
+    if old is not None and (_is_repeated(report, old.report) or not supersedes(report, old.report)):
         return False
     is_acknowledged = acknowledged(report)
     first_verified = old.verified if old else None
     verified = first_verified or (now if is_acknowledged else None)
     put_report(connection, StoredReport(now, is_acknowledged, verified, report))
     return True
+
+
+def _is_repeated(report: Report, old: Report) -> bool:
+    """Return whether an agent sent the stored report again in a new session, as all do when the server restarts."""
+    return msgspec.structs.replace(report, session=old.session) == old
 
 
 def _check_matches(report: Report, delivery: Delivery) -> None:
