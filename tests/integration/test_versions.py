@@ -67,6 +67,10 @@ class OldAgent(AgentProgram):
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "PYTHONPATH": str(self._version)}
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that this version has."""
+        return {name: value for name, value in super().settings().items() if name != "resync-interval"}
+
     async def loaded(self) -> list[str]:
         """Return the components that the sidecar uses."""
         url = f"http://127.0.0.1:{self.ports['http']}/v1.0/metadata"

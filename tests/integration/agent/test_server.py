@@ -40,8 +40,9 @@ class AgentProgram(Server):
         self.directory.mkdir(parents=True, exist_ok=True)
         self.token_file.write_text(created.text)
 
-    def command(self) -> list[str]:
-        settings: dict[str, Any] = {
+    def settings(self) -> dict[str, Any]:
+        """Return the content of the settings file."""
+        return {
             "state-dir": str(self.state_dir),
             "join-token-file": str(self.token_file),
             "daprd": str(self._daprd),
@@ -50,8 +51,10 @@ class AgentProgram(Server):
             "stop-sidecars-on-exit": self.stops_sidecars,
             "resync-interval": self.resync_interval,
         }
+
+    def command(self) -> list[str]:
         file = self.directory / "agent.yaml"
-        file.write_text(yamltext.dump(settings))
+        file.write_text(yamltext.dump(self.settings()))
         return [sys.executable, "-m", "governor.cli.main", "agent", f"--config={file}"]
 
     async def is_ready(self) -> bool:
