@@ -109,7 +109,15 @@ def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey, delivery_format: i
 
 def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[SignedDelivery, ...]:
     """Return deliveries in format 2 with one signature for all of them."""
-    bodies = _bodies(deliveries)
+    texts = {body_key(each): each for each in deliveries}
+    bodies = {name: encode_body(each) for name, each in texts.items()}
+    return sign_heads(deliveries, [bodies[body_key(each)] for each in deliveries], key)
+
+
+def sign_heads(
+    deliveries: Sequence[Delivery], bodies: Sequence[str], key: Ed25519PrivateKey
+) -> tuple[SignedDelivery, ...]:
+    """Return deliveries in format 2, whose bodies are encoded already, with one signature for all of them."""
     heads = [_text(_head(each, body)) for each, body in zip(deliveries, bodies, strict=True)]
     root, paths = _hash_tree([_leaf(head) for head in heads])
     name, signature = key_id(key.public_key()), _base64(key.sign(_CONTEXT + root))
@@ -119,13 +127,14 @@ def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[
     )
 
 
-def _bodies(deliveries: Sequence[Delivery]) -> list[str]:
-    """Return the body of each delivery; the same content is encoded once."""
-    texts: dict[tuple[str, ApplyPolicy], str] = {}
-    for each in deliveries:
-        if (each.digest, each.apply) not in texts:
-            texts[each.digest, each.apply] = _text(_Body(each.digest, each.resources, msgspec.to_builtins(each.apply)))
-    return [texts[each.digest, each.apply] for each in deliveries]
+def encode_body(delivery: Delivery) -> str:
+    """Return the body of a delivery in format 2."""
+    return _text(_Body(delivery.digest, delivery.resources, msgspec.to_builtins(delivery.apply)))
+
+
+def body_key(delivery: Delivery) -> tuple[str, ApplyPolicy]:
+    """Return what is equal for deliveries with equal bodies; the digest covers sensitive values too."""
+    return delivery.digest, delivery.apply
 
 
 def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:

@@ -8,13 +8,17 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.domain.bundles import Delivery, refs
+from governor.domain.documents import ApplyPolicy
 from governor.domain.reports import Report, acknowledged, supersedes
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report
 from governor.server.store.sealer import Sealer
 from governor.values.trees import Manifest
-from governor.wire.deliveries import SignedDelivery, sign_delivery
+from governor.wire.deliveries import SignedDelivery, body_key, encode_body, sign_delivery, sign_heads
 
+_MAX_BODIES: Final = 16
+_MAX_BODY_CHARS: Final = 256 * 1024
+"""How many encoded bodies are kept, and the length of the largest that is."""
 FOREIGN_REPORT: Final = "report-foreign"
 """Code of the error on a report about content that was not delivered under its sequence."""
 
@@ -25,11 +29,27 @@ class DeliverySigner:
     def __init__(self, sealer: Sealer, key: Ed25519PrivateKey) -> None:
         self._sealer = sealer
         self._key = key
+        self._bodies: dict[tuple[str, ApplyPolicy], str] = {}
 
     def sign(self, delivery: Delivery, delivery_format: int) -> SignedDelivery:
         """Return a stored delivery as it is sent: unsealed, in a format of the agent, and signed."""
-        unsealed = msgspec.structs.replace(delivery, resources=self.unseal(delivery))
-        return sign_delivery(unsealed, self._key, delivery_format)
+        if delivery_format == 1:
+            return sign_delivery(self._unsealed(delivery), self._key, delivery_format)
+        return sign_heads((delivery,), (self._body(delivery),), self._key)[0]
+
+    def _body(self, delivery: Delivery) -> str:
+        """Return the body of a delivery, encoded once for all runtimes that get it at about the same time."""
+        key = body_key(delivery)
+        found = self._bodies.pop(key, None)
+        body = encode_body(self._unsealed(delivery)) if found is None else found
+        if len(body) <= _MAX_BODY_CHARS:
+            self._bodies[key] = body
+        if len(self._bodies) > _MAX_BODIES:
+            del self._bodies[next(iter(self._bodies))]
+        return body
+
+    def _unsealed(self, delivery: Delivery) -> Delivery:
+        return msgspec.structs.replace(delivery, resources=self.unseal(delivery))
 
     def unseal(self, delivery: Delivery) -> tuple[Manifest, ...]:
         """Return the resources of a stored delivery with their sensitive values in plain text."""

@@ -19,3 +19,17 @@ def test_a_signed_delivery_is_unsealed_and_the_stored_one_stays_sealed(delivery_
     signed = DeliverySigner(sealer, key).sign(stored, delivery_format)
     assert open_delivery(signed, key.public_key()).resources[0]["spec"] == {"password": "canary"}
     assert "canary" not in str(stored)
+
+
+def test_runtimes_with_the_same_bundle_share_one_encoded_body() -> None:
+    sealer, key = Sealer(b"k" * KEY_BYTES), Ed25519PrivateKey.generate()
+    signer = DeliverySigner(sealer, key)
+    bundle = [Delivery(f"r{number}", number + 1, 1, 1, "d1", (), (), ApplyPolicy()) for number in range(3)]
+    other = [Delivery("r9", 1, 1, 1, f"d{number + 2}", (), (), ApplyPolicy()) for number in range(40)]
+    shared = [signer.sign(each, 2) for each in bundle]
+    assert shared[0].body is shared[1].body is shared[2].body
+    assert len({signer.sign(each, 2).body for each in other}) == len(other)
+    assert [open_delivery(each, key.public_key()) for each in (*shared, signer.sign(bundle[0], 2))] == [
+        *bundle,
+        bundle[0],
+    ]
