@@ -59,12 +59,18 @@ def main(program: Callable[[], Coroutine[Any, Any, int]]) -> int:
         return runner.run(program())
 
 
+def exit_at_once(code: int) -> NoReturn:
+    """End the process without any clean-up other than writing what it has logged."""
+    logging.flush()
+    os._exit(code)
+
+
 async def run_program(
     components: Sequence[Component],
     *,
     grace_s: float,
     lifecycle: Lifecycle | None = None,
-    leave: Callable[[int], NoReturn] = os._exit,
+    leave: Callable[[int], NoReturn] = exit_at_once,
 ) -> int:
     """Run ``components`` until a signal arrives or one of them ends, then stop them in reverse order.
 

@@ -27,7 +27,8 @@ from governor.process.telemetry import logging
 log = logging.get_logger("program")
 
 def write(word):
-    print(word, flush=True)
+    # One write: the log, which is written by a thread, goes to the same pipe.
+    os.write(1, f"{word}\\n".encode())
 
 def component(name, on_stop=None, body=None):
     async def run():

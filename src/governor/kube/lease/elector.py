@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,7 +19,7 @@ from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
-from governor.process.supervise import EXIT_FAILED
+from governor.process.supervise import EXIT_FAILED, exit_at_once
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
 
@@ -59,7 +58,7 @@ class LeaderElector:
         status: Gauge,
         timing: Timing = Timing(),  # noqa: B008 - frozen
         rng: random.Random | None = None,
-        exit_process: Callable[[int], NoReturn] = os._exit,
+        exit_process: Callable[[int], NoReturn] = exit_at_once,
     ) -> None:
         self._client = client
         self._ref = ObjectRef(LEASES.group, LEASES.kind, namespace, name)

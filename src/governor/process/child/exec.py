@@ -5,6 +5,7 @@ The command line reads and checks the settings; its libraries would stay in memo
 not decided here.
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def exec_module(module: str, settings: msgspec.Struct) -> NoReturn:
     """Replace this process by ``python -m module``, which reads its settings with ``settings_from``."""
+    # execv skips the exit handlers, which would write these.
+    logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     # -P keeps the working directory off the module search path.

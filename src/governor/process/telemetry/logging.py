@@ -1,6 +1,7 @@
 """Structured logs on stderr: JSON lines, or text on a terminal, with secrets masked by their type.
 
-Logs of libraries, which use the standard library's logging, are written in the same form.
+Logs of libraries, which use the standard library's logging, are written in the same form. ``log_writer`` writes the
+lines; the configuration of the process, including the writer, is kept by structlog and by the root logger's handler.
 """
 
 import json
@@ -12,6 +13,14 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import msgspec
 
+from governor.process.telemetry.log_writer import (
+    DirectWriter,
+    Dropped,
+    Priority,
+    ThreadWriter,
+    Writer,
+    replace_stderr,
+)
 from governor.values.printing import printable
 from governor.values.secret import MASK, Sealed, Secret
 
@@ -34,18 +43,27 @@ _FIRST_FIELDS: Final = dict.fromkeys(("time", "level", "logger", "event"))
 _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.access")
 """Libraries that log every statement or request at level info."""
 
+_FLUSH_S: Final = 1.0
+"""Time for the last lines of a process; a stderr that is not read delays its exit by no more."""
+
 
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
-    """Write all logs of this process to ``stream``, by default stderr. Call it once, before components start."""
+    """Write all logs of this process to ``stream``, by default stderr. Call it once, before components start.
+
+    By default, ``sys.stderr`` is replaced too: what is printed to it takes the same way as the logs.
+    """
     to = stream or sys.stderr
     describe, rendering = _describe(program), _rendering(in_json=not to.isatty())
+    writer = _writer(to, [describe, *rendering])
+    if stream is None and isinstance(writer, ThreadWriter):
+        replace_stderr(writer)
     structlog.configure(
         processors=[describe, *rendering],
-        logger_factory=lambda name: _Lines(to, name),
+        logger_factory=lambda name, is_audit=False: _Lines(writer, name, is_audit=is_audit),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(to)
+    handler = _Handler(writer)
     handler.setFormatter(_formatter(describe, rendering))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -61,21 +79,82 @@ def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
-class _Lines:
-    """Writes the lines of one logger directly to the stream; the standard library would take twice the time."""
+def get_audit_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """Return a logger whose lines are dropped last if stderr is not read."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(name, True)
+    return logger
 
-    def __init__(self, stream: TextIO, name: str) -> None:
-        self._stream = stream
+
+def flush() -> None:
+    """Wait briefly until all lines are written, before an exit that skips the handlers of a normal exit."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
+def dropped(priority: Priority) -> int:
+    """Return how many lines of a priority were dropped so far."""
+    handlers = logging.getLogger().handlers
+    return sum(each.writer.dropped[priority] for each in handlers if isinstance(each, _Handler))
+
+
+class _Lines:
+    """Writes the lines of one logger; the standard library's logging would take twice the time."""
+
+    __slots__ = ("_error", "_other", "_writer", "name")
+
+    def __init__(self, writer: Writer, name: str, *, is_audit: bool) -> None:
+        self._writer = writer
         self.name = name
+        self._other, self._error = (Priority.AUDIT, Priority.AUDIT) if is_audit else (Priority.OTHER, Priority.ERROR)
 
     def _write(self, line: str) -> None:
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            return  # A failure to log must not fail the caller.
+        self._writer.put(line, self._other)
 
-    debug = info = warning = error = critical = _write
+    def _write_error(self, line: str) -> None:
+        self._writer.put(line, self._error)
+
+    debug = info = warning = _write
+    error = critical = _write_error
+
+
+class _Handler(logging.Handler):
+    """Writes log records of libraries. The standard library flushes and closes it when the process exits."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            priority = Priority.ERROR if record.levelno >= logging.ERROR else Priority.OTHER
+            self.writer.put(self.format(record), priority)
+        except Exception:  # noqa: BLE001 - a failure to log must not fail the caller
+            self.handleError(record)
+
+    def flush(self) -> None:
+        self.writer.flush(_FLUSH_S)
+
+    def close(self) -> None:
+        self.writer.close()
+        super().close()
+
+
+def _writer(stream: TextIO, processors: Sequence[structlog.typing.Processor]) -> Writer:
+    """Return a thread's writer if the stream has a file descriptor; others, such as those of tests, cannot block."""
+    try:
+        stream.fileno()
+    except OSError:
+        return DirectWriter(stream)
+    return ThreadWriter(stream, lambda counts: _notice(counts, processors))
+
+
+def _notice(counts: Dropped, processors: Sequence[structlog.typing.Processor]) -> str:
+    """Return the line that replaces dropped lines."""
+    event = {"event": "log lines dropped, stderr was not read in time", "lines": sum(counts.values())}
+    line: Any = {**event, "audit_lines": counts.get(Priority.AUDIT, 0)}
+    for each in processors:
+        line = each(logging.getLogger(__name__), "warning", line)
+    return str(line)
 
 
 def _mask(value: object) -> object:

@@ -3,6 +3,7 @@
 There is one registry per program and no global one. ``health`` serves it.
 """
 
+import functools
 import os
 import platform
 import resource
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from governor.process.clock import Clock
+from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
+from governor.process.telemetry.log_writer import Priority
 
 _INTERVAL_S: Final = 1.0
 _LAG_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 def program_registry(program: str, version: str) -> Registry:
-    """Return a registry with build information and metrics of this process."""
+    """Return a registry with build information and metrics of this process and its logs."""
     registry = Registry()
     build = Gauge(
         "governor_build_info",
@@ -28,7 +31,19 @@ def program_registry(program: str, version: str) -> Registry:
     )
     build.labels(program, version, platform.python_version()).set(1)
     _add_process_metrics(registry)
+    _add_log_metrics(registry)
     return registry
+
+
+def _add_log_metrics(registry: Registry) -> None:
+    lines = Counter(
+        "governor_log_lines_dropped_total",
+        "Log lines dropped because stderr was not read in time, by priority.",
+        ["priority"],
+        registry=registry,
+    )
+    for priority in Priority:
+        lines.labels(priority.name.lower()).set_function(functools.partial(logging.dropped, priority))
 
 
 def _add_process_metrics(registry: Registry) -> None:
