@@ -109,6 +109,15 @@ class RuntimeProxy(Server):
         lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
+    async def wait_for_lines(self, event: str, count: int = 1) -> list[Json]:
+        """Wait until an event was logged this many times, and return its lines; the proxy writes them in a thread."""
+
+        async def logged() -> list[Json] | None:
+            lines = self.lines(event)
+            return lines if len(lines) >= count else None
+
+        return await until(logged) or []
+
     def resident_bytes(self) -> int:
         """Return the resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")

@@ -74,7 +74,7 @@ async def test_files_with_any_name_register_plugins_with_printable_names(own_bed
 
     await run_pod(own_bed)
 
-    failed = {each["plugin"] for each in own_bed.proxy.lines("plugin failed")}
+    failed = {each["plugin"] for each in await own_bed.proxy.wait_for_lines("plugin failed", len(names))}
     assert failed == {name.decode(errors="backslashreplace") for name in names}
     status, shown = await own_bed.proxy.get("/metrics")
     called = [line for line in shown.splitlines() if line.startswith("governor_proxy_plugin_calls_total{")]

@@ -18,7 +18,7 @@ async def test_a_runtime_without_cri_is_logged_once(
         return len(await other_server.received("ListPodSandbox")) >= 4
 
     await until(was_queried_again)
-    [line] = proxy.lines("cannot list the runtime's sandboxes and containers")
+    [line] = await proxy.wait_for_lines("cannot list the runtime's sandboxes and containers")
     assert line["error"] == "unknown method /runtime.v1.RuntimeService/ListPodSandbox"
 
 

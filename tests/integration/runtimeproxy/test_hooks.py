@@ -140,7 +140,7 @@ async def test_d6_all_plugins_are_called_in_order_with_earlier_changes(
     config = (await last(bed.runtime, "RunPodSandbox")).request["config"]
     assert seen == {"a": "1", "by": "first", "one": "1"}
     assert config["annotations"] == {"a": "1", "by": "second", "one": "1"}
-    [conflict] = bed.proxy.lines("plugins conflict")
+    [conflict] = await bed.proxy.wait_for_lines("plugins conflict")
     assert "z-first" in conflict["conflict"]
     assert "a-second" in conflict["conflict"]
 
@@ -213,7 +213,7 @@ async def test_a_plugin_that_crashes_or_returns_garbage_is_ignored(
     await run_pod(bed)
 
     assert len(await bed.runtime.received("RunPodSandbox")) == 1
-    assert len(bed.proxy.lines("plugin failed")) == 1
+    assert len(await bed.proxy.wait_for_lines("plugin failed")) == 1
 
 
 async def test_a_compressed_request_is_decoded(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:

@@ -38,7 +38,8 @@ async def test_d13_a_runtime_that_starts_later_is_used(
     assert "fake-runtime.sock" in why
     assert late["runtime_name"] == "fake"
     await until(is_ready)
-    assert [len(proxy.lines(event)) for event in ("upstream unreachable", "upstream reachable")] == [1, 1]
+    assert len(await proxy.wait_for_lines("upstream reachable")) == 1
+    assert len(proxy.lines("upstream unreachable")) == 1
 
 
 async def test_d14_the_socket_is_removed_at_exit(own_bed: Bed) -> None:

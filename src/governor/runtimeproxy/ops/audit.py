@@ -1,11 +1,14 @@
-"""The audit log: old and new value of each field that a plugin changed. Environment values are masked."""
+"""The audit log: old and new value of each field that a plugin changed. Environment values are masked.
+
+If stderr is not read, audit lines are the last to be dropped.
+"""
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.hooks.merge import MergedRequest
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest
 from governor.wire.hooks.points import HookRequest
 
-_log = logging.get_logger(__name__)
+_log = logging.get_audit_logger(__name__)
 
 
 def record(merged: MergedRequest) -> None:
