@@ -92,3 +92,17 @@ async def test_a_failed_component_with_ignore_errors_is_reported_as_failed(tmp_p
         assert resource_report(report, "statestore").state is State.FAILED
         assert "connection refused" in resource_report(report, "statestore").all_evidence[-1].text
         assert "rolled back to the empty bundle; verified" in report.workloads[0].evidence[-1].text
+
+
+async def test_a_failure_is_judged_without_the_sidecars_log(tmp_path: Path, daprd_binary: Path) -> None:
+    bad = component("statestore", "state.redis")
+    bad["spec"] |= {"ignoreErrors": True}
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("one", "state.in-memory"))
+        bed.sidecar.log_file.unlink()
+
+        report = await bed.deliver(component("one", "state.in-memory"), bad)
+
+        assert resource_report(report, "statestore").state is State.FAILED
+        assert "rolled back to" in report.workloads[0].evidence[-1].text
+        assert list(bed.storage.trials()) == [report.digest]

@@ -12,6 +12,7 @@ from governor.agent.settings import SidecarSettings
 from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
 from governor.process.child.child import ChildExit
+from governor.process.telemetry import logging
 
 RESOURCES_FLAG: Final = "--resources-path"
 _AGENT_PREFIX: Final = "GOVERNOR_"
@@ -21,6 +22,8 @@ _ERROR_LEVELS: Final = ("error", "fatal")
 _WARNING_LEVELS: Final = ("warning",)
 _LAST_LINES: Final = 3
 _MAX_BYTES: Final = 256 * 1024
+
+_log = logging.get_logger(__name__)
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -87,20 +90,25 @@ class _Line(msgspec.Struct):
 
 
 def errors(log_file: Path, begin: int) -> tuple[str, ...]:
-    """Return the last errors that daprd logged after an offset. Blocking."""
+    """Return the last errors that daprd logged after an offset; none if the file cannot be read. Blocking."""
     return _messages(log_file, begin, _ERROR_LEVELS)
 
 
 def warnings(log_file: Path, begin: int) -> tuple[str, ...]:
-    """Return the last warnings that daprd logged after an offset. Blocking."""
+    """Return the last warnings that daprd logged after an offset; none if the file cannot be read. Blocking."""
     return _messages(log_file, begin, _WARNING_LEVELS)
 
 
 def _messages(log_file: Path, begin: int, levels: Sequence[str]) -> tuple[str, ...]:
-    with log_file.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(begin, size - _MAX_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+    try:
+        with log_file.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(begin, size - _MAX_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        # The log only explains a failure; daprd's counters show it without the log.
+        _log.warning("cannot read the log of a sidecar", log=str(log_file), error=error.strerror)
+        return ()
     return tuple(line.msg for line in map(_read, lines) if line.level in levels)
 
 

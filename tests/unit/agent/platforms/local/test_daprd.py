@@ -133,3 +133,8 @@ def test_an_external_sidecar_needs_a_port_and_takes_no_argv(tmp_path: Path, wron
     file.write_text(f"state-dir: {tmp_path}\nsidecars: [{wrong}]\n")
     with pytest.raises(GovernorError, match="external sidecar 'a'"):
         load(Settings, "agent", config=file, environ={})
+
+
+def test_a_log_that_cannot_be_read_contains_no_errors(tmp_path: Path) -> None:
+    assert daprd.errors(tmp_path / "deleted.log", 7) == ()
+    assert daprd.warnings(tmp_path, 0) == ()
