@@ -114,3 +114,13 @@ async def test_the_agent_of_a_deleted_runtime_may_enrol_again_with_the_same_key(
     await enrol(bed, agent, await join_secret(bed, "deleted"))
     async with agent.client() as client, aclosing(client.watch("deleted")) as watch:
         assert '"sequence":2' in (await anext(watch)).payload
+
+
+async def test_unused_join_tokens_of_a_deleted_runtime_do_not_admit_to_its_successor(bed: ServerBed) -> None:
+    await bed.apply(runtime("heir"))
+    secret = await join_secret(bed, "heir")
+    await bed.apply(deletions=(DocumentRef("Runtime", "heir"),), allow_deletions=True)
+    await bed.apply(runtime("heir"))
+    error = await rejection(enrol(bed, Agent(bed, "heir"), secret))
+    await enrol(bed, Agent(bed, "heir"), await join_secret(bed, "heir"))
+    assert (error.kind, "revoked" in error.message) == (Kind.UNAUTHENTICATED, True)

@@ -50,8 +50,7 @@ from governor.server.store.documents import (
     newest_revision,
     newest_versions,
 )
-from governor.server.store.identities import delete_runtime_key, find_runtime_key
-from governor.server.store.incarnation import current_incarnation, renew_incarnation
+from governor.server.store.identities import delete_runtime_key, find_runtime_key, revoke_join_tokens
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
@@ -168,7 +167,7 @@ class Changes:
         if request.dry_run:
             return Decision(change)
         _insert(connection, change, parent, revision_digest(stored, versions), versions, deliveries)
-        return Decision(change, versions, deliveries, tuple(_delete_keys(connection, versions)))
+        return Decision(change, versions, deliveries, tuple(_delete_identities(connection, versions, time)))
 
     def _announce(self, decision: Decision) -> None:
         """Wake the affected watches, close those of deleted runtimes, and count the change."""
@@ -266,12 +265,15 @@ def _insert(
     insert_deliveries(connection, deliveries, change.time)
 
 
-def _delete_keys(connection: sa.Connection, versions: tuple[DocumentVersion, ...]) -> Iterator[str]:
-    """Delete the keys of deleted runtimes and yield the key ids."""
+def _delete_identities(
+    connection: sa.Connection, versions: tuple[DocumentVersion, ...], time: datetime
+) -> Iterator[str]:
+    """Delete the keys of deleted runtimes, revoke their unused join tokens, and yield the key ids."""
     for version in versions:
         if version.kind == "Runtime" and version.tree is None:
             key = find_runtime_key(connection, version.name)
             delete_runtime_key(connection, version.name)
+            revoke_join_tokens(connection, version.name, time)
             if key is not None:
                 yield key.key_id
 
