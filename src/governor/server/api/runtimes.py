@@ -104,7 +104,6 @@ async def retry(call: Call) -> Response:
 async def revoke(call: Call) -> Response:
     """Revoke the key of a runtime's agent; return the runtime."""
     await call.services.identity.revoke_runtime(call.path["runtime"])
-    call.services.hub.wake(PROGRESS)
     return await get_runtime(call)
 
 
@@ -181,20 +180,14 @@ async def report(call: Call) -> Response:
     services, body = call.services, call.body
     assert isinstance(body, Report | Report1)  # noqa: S101 - guaranteed by the endpoint's body type
     if body.runtime != call.path["runtime"]:
-        raise invalid(FOREIGN_REPORT, "the report is for another runtime than the path")
-    current = _in_session(services, body)
-    try:
-        kept = await services.store.write(lambda connection: accept_report(connection, current, services.clock.now()))
-    except GovernorError as error:
-        if error.code == FOREIGN_REPORT:
-            # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.
-            held = DeliveryPosition("", current.sequence, _OTHER_ID)
-            await services.changes.supersede_unknown(current.runtime, held)
-        raise
-    services.metrics.reports.labels(str(kept).lower()).inc()
-    services.hub.note_held(current.runtime, current.session, current.sequence)
-    if kept:
-        services.hub.wake(PROGRESS)
+        raise invalid("report-foreign", "the report is for another runtime than the path")
+
+    def announce(kept: bool) -> None:
+        services.metrics.reports.labels(str(kept).lower()).inc()
+        if kept:
+            services.hub.wake(PROGRESS)
+
+    await services.store.write(lambda connection: accept_report(connection, body, services.clock.now()), announce)
     return Response(status=204)
 
 

@@ -88,51 +88,17 @@ class Changes:
             if request.dry_run:
                 decision = await self._store.read(lambda connection: self._process(connection, submission, author))
                 return decision.change
-            # Shielded: what was committed is announced even if the caller is cancelled.
-            return await asyncio.shield(self._commit(submission, author))
+            decision = await self._store.write(
+                lambda connection: self._process(connection, submission, author), self._announce
+            )
+            return decision.change
 
     async def retry(self, runtime: str, author: str) -> Delivery:
         """Deliver a runtime's newest delivery again under the next attempt; no document changes."""
-        presence = self._hub.presence(runtime)
-        holds = presence.holds if presence.watching else None
-        delivery = await self._store.write(lambda connection: _retry(connection, runtime, holds, self._clock.now()))
-        self._hub.wake(runtime)
-        self._hub.wake(PROGRESS)
-        self._metrics.deliveries.inc()
-        _log.info(
-            "delivery retried", runtime=runtime, sequence=delivery.sequence, attempt=delivery.attempt, author=author
+        return await self._store.write(
+            lambda connection: _retry(connection, runtime, self._clock.now()),
+            lambda delivery: self._announce_retry(delivery, author),
         )
-        return delivery
-
-    async def supersede_unknown(self, runtime: str, held: DeliveryPosition) -> None:
-        """Re-issue the current state above a delivery that an agent holds and this store never issued.
-
-        The store was restored from a backup, or its files were replaced by a copy or a snapshot.
-        """
-        if await self._store.read(lambda connection: was_issued(connection, runtime, held)):
-            return
-        write = self._store.write(lambda connection: _reissue(connection, runtime, held, self._clock.now()))
-        # Shielded like every announcement of something that was committed.
-        await asyncio.shield(self._announce_reissue(write, runtime, held))
-
-    async def _announce_reissue(self, write: Awaitable[Delivery | None], runtime: str, held: DeliveryPosition) -> None:
-        delivery = await write
-        if delivery is None:
-            return
-        self._hub.wake(runtime)
-        self._hub.wake(PROGRESS)
-        self._metrics.deliveries.inc()
-        _log.warning(
-            "agent holds a delivery that this store never issued; the current state was issued again",
-            runtime=runtime,
-            held=str(held),
-            sequence=delivery.sequence,
-        )
-
-    async def _commit(self, submission: Submission, author: str) -> Change:
-        decision = await self._store.write(lambda connection: self._process(connection, submission, author))
-        self._announce(decision)
-        return decision.change
 
     def _process(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
         """Run all steps on a checked request, within one transaction; a dry run skips the last one."""
@@ -190,6 +156,18 @@ class Changes:
             except GovernorError as error:
                 self._metrics.changes.labels("failed" if error.kind is Kind.INTERNAL else "refused").inc()
                 raise
+
+    def _announce_retry(self, delivery: Delivery, author: str) -> None:
+        self._hub.wake(delivery.runtime)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc()
+        _log.info(
+            "delivery retried",
+            runtime=delivery.runtime,
+            sequence=delivery.sequence,
+            attempt=delivery.attempt,
+            author=author,
+        )
 
 
 def _requested_versions(

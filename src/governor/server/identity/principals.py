@@ -34,7 +34,7 @@ from governor.server.store.identities import (
     revoke_runtime_key,
 )
 from governor.server.store.sqlite import Store
-from governor.server.watch.hub import Hub
+from governor.server.watch.hub import PROGRESS, Hub
 from governor.values.secret import Secret
 from governor.wire import credentials
 from governor.wire.rest import EnrolRequest, TokenRequest, TokenView
@@ -102,25 +102,39 @@ class Identity:
 
     async def revoke(self, token_id: str) -> None:
         """Revoke a token and close its streams."""
-        await self._store.write(lambda connection: _revoke(connection, token_id, self._clock.now()))
-        self._hub.block(token_id)
-        _log.info("token revoked", token=token_id)
+        await self._store.write(
+            lambda connection: _revoke(connection, token_id, self._clock.now()),
+            lambda _: self._announce_revoked_token(token_id),
+        )
 
     async def revoke_runtime(self, runtime: str) -> None:
         """Revoke a runtime's key permanently, close its streams, and revoke its unused join tokens."""
-        key = await self._store.write(lambda connection: _revoke_runtime(connection, runtime, self._clock.now()))
-        self._hub.block(key.key_id)
-        _log.info("runtime revoked", runtime=runtime, key=key.key_id)
+        await self._store.write(
+            lambda connection: _revoke_runtime(connection, runtime, self._clock.now()), self._announce_revoked_key
+        )
 
     async def enrol(self, request: EnrolRequest) -> None:
         """Make a key the runtime's identity, once per join token; the previous key becomes invalid."""
         key_id = credentials.key_id(credentials.read_public_key(request.public_key))
         key = RuntimeKey(request.runtime, key_id, request.public_key, self._clock.now())
-        replaced = await self._store.write(lambda connection: _enrol(connection, request, key))
-        if replaced is not None and replaced.key_id != key_id:
+        await self._store.write(
+            lambda connection: _enrol(connection, request, key), lambda replaced: self._announce_key(key, replaced)
+        )
+
+    def _announce_revoked_token(self, token_id: str) -> None:
+        self._hub.block(token_id)
+        _log.info("token revoked", token=token_id)
+
+    def _announce_revoked_key(self, key: RuntimeKey) -> None:
+        self._hub.block(key.key_id)
+        self._hub.wake(PROGRESS)
+        _log.info("runtime revoked", runtime=key.runtime, key=key.key_id)
+
+    def _announce_key(self, key: RuntimeKey, replaced: RuntimeKey | None) -> None:
+        if replaced is not None and replaced.key_id != key.key_id:
             self._hub.block(replaced.key_id)
-        self._hub.unblock(key_id)
-        _log.info("runtime enrolled", runtime=request.runtime, key=key_id)
+        self._hub.unblock(key.key_id)
+        _log.info("runtime enrolled", runtime=key.runtime, key=key.key_id)
 
 
 def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
@@ -65,9 +66,16 @@ class Store:
         """Run a function in a read-only transaction on one snapshot."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, function)
 
-    async def write(self, function: Callable[[sa.Connection], T]) -> T:
-        """Run a function in a transaction; return its result once committed, or raise its error once rolled back."""
-        return await asyncio.wrap_future(self._writer.submit(function))
+    async def write(self, function: Callable[[sa.Connection], T], announce: Callable[[T], None] | None = None) -> T:
+        """Run a function in a transaction; return its result once committed, or raise its error once rolled back.
+
+        ``announce`` is called with the result on the event loop, even if the caller is cancelled during the commit.
+        """
+        written = self._writer.submit(function)
+        if announce is not None:
+            # Registered first, so that it is called before the caller continues.
+            written.add_done_callback(partial(_announce, announce, asyncio.get_running_loop()))
+        return await asyncio.wrap_future(written)
 
     def not_alive(self) -> str:
         """Return why the store cannot write any more, or ``""``; a check for ``Checks.alive``."""
@@ -82,6 +90,12 @@ class Store:
     def _read(self, function: Callable[[sa.Connection], T]) -> T:
         with _translated(), self._readers.connect() as connection:
             return function(connection)
+
+
+def _announce(announce: Callable[[T], None], loop: asyncio.AbstractEventLoop, written: "Future[T]") -> None:
+    """Schedule the announcement of a committed result; runs in the writer thread."""
+    if not written.cancelled() and written.exception() is None:
+        loop.call_soon_threadsafe(announce, written.result())
 
 
 class _Job:
