@@ -295,7 +295,14 @@ async def test_an_invalid_query_or_path_is_answered_with_its_error_code(bed: Ser
     assert body["type"] == code
 
 
-async def test_an_unknown_method_is_rejected(bed: ServerBed) -> None:
-    async with aiohttp.ClientSession() as session, session.put(f"{bed.url}{PREFIX}/changes") as response:
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("PUT", "/changes", "POST"), ("PATCH", "/tokens", "GET, POST"), ("OPTIONS", "/tokens/a", "DELETE")],
+)
+async def test_a_wrong_method_is_rejected_with_the_allowed_ones(
+    bed: ServerBed, method: str, path: str, allowed: str
+) -> None:
+    async with aiohttp.ClientSession() as session, session.request(method, f"{bed.url}{PREFIX}{path}") as response:
         body = await response.json(content_type="application/problem+json")
-    assert (response.status, body["title"]) == (501, "this path allows only POST")
+    assert (response.status, response.headers["Allow"]) == (405, allowed)
+    assert (body["status"], body["type"], body["title"]) == (405, "method-unknown", f"this path allows only {allowed}")

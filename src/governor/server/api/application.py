@@ -1,7 +1,7 @@
 """The ASGI application: routes a request, authenticates, decodes, and sends the response or a problem."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -41,6 +41,17 @@ def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
     return Router(routes, redirect_slashes=False, default=_Resource(services, "", {}))
 
 
+class _MethodNotAllowedError(GovernorError):
+    """The path exists, but not with this method. Only HTTP has this error, so no kind maps to its status."""
+
+    def __init__(self, methods: Iterable[str]) -> None:
+        self.allowed = ", ".join(sorted(methods))
+        super().__init__(Kind.UNIMPLEMENTED, "method-unknown", f"this path allows only {self.allowed}")
+
+    def response(self) -> Response:
+        return Response(msgspec.structs.replace(problem(self), status=405), 405, (("Allow", self.allowed),), _PROBLEM)
+
+
 class _Resource:
     """One path with its methods; no methods for unknown paths."""
 
@@ -76,8 +87,7 @@ class _Resource:
         if not self._methods:
             raise not_found("such path; see openapi.json for all paths")
         if method not in self._methods:
-            message = f"this path allows only {', '.join(sorted(self._methods))}"
-            raise GovernorError(Kind.UNIMPLEMENTED, "method-unknown", message)
+            raise _MethodNotAllowedError(self._methods)
         return self._methods[method]
 
     async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
@@ -118,6 +128,8 @@ def _query(endpoint: Endpoint, scope: Scope) -> Mapping[str, str]:
 
 
 def _problem_response(error: Exception, route: str) -> Response:
+    if isinstance(error, _MethodNotAllowedError):
+        return error.response()
     if isinstance(error, TimeoutError):
         error = GovernorError(Kind.DEADLINE, "answer-slow", "the server did not respond in time; retry")
     if not isinstance(error, GovernorError):
