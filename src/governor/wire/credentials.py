@@ -89,9 +89,12 @@ def claimed_runtime(token: Secret) -> str:
     """Return the runtime that a token claims, without verifying it."""
     try:
         claims = jwt.decode(token.reveal(), options={"verify_signature": False})
+        runtime = str(claims.get("sub", ""))
+        # JSON can escape half of a surrogate pair, which the database does not accept.
+        runtime.encode()
     except (jwt.InvalidTokenError, UnicodeEncodeError) as error:
         raise _rejection("this is neither a user's nor a runtime's token") from error
-    return str(claims.get("sub", ""))
+    return runtime
 
 
 def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> None:

@@ -1,6 +1,7 @@
 """Authentication and authorization: roles, expiry, revocation, enrolment."""
 
 import asyncio
+import base64
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from governor.process.clock import VirtualClock
 from governor.server.main import ENROLMENT_BURST
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
+from governor.wire.rest import PREFIX, ChangeRequest, EnrolRequest, TokenRequest
 from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
@@ -65,6 +66,66 @@ async def test_a_wrong_token_is_rejected(tmp_path: Path, text: str, reason: str)
     assert error.kind is Kind.UNAUTHENTICATED
     assert reason in error.message
     assert text not in str(error)
+
+
+def segment(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+HEADER = '{"alg":"EdDSA","typ":"JWT"}'
+PAYLOAD, SIGNATURE = segment('{"sub":"r1"}'), segment("x" * 64)
+UNDECODABLE = [
+    *(
+        f"{segment(HEADER)}.{segment(payload)}.{SIGNATURE}"
+        for payload in (
+            '{"sub":"\\ud800"}',
+            '{"sub":"r1\\udfff"}',
+            '{"sub":"\ud800"}',
+            '{"sub":["r1"]}',
+            '{"sub":{"\\ud800":1}}',
+            '{"sub":"r1\\u0000"}',
+            f'{{"sub":{"9" * 5000}}}',
+            f'{{"sub":{"[" * 20_000}{"]" * 20_000}}}',
+            '{"sub":"r1","aud":"\\ud800"}',
+            '{"sub":"r1","exp":1e999,"iat":NaN}',
+            '["r1"]',
+            "",
+        )
+    ),
+    *(
+        f"{segment(header)}.{PAYLOAD}.{SIGNATURE}"
+        for header in (
+            '{"alg":"\\ud800"}',
+            '{"alg":["EdDSA"]}',
+            '{"alg":"EdDSA","kid":"\\ud800"}',
+            '{"alg":"EdDSA","kid":{}}',
+            '{"alg":"EdDSA","crit":[{}]}',
+            '{"alg":"EdDSA","crit":["\\ud800"],"\\ud800":1}',
+            '{"alg":"EdDSA","b64":false}',
+            f'{{"alg":{"[" * 20_000}{"]" * 20_000}}}',
+            "5",
+        )
+    ),
+    "rgt1.\xe9.\xe9",
+    "rgt1." + "." * 1000,
+    "\xff" * 100,
+    "..",
+]
+
+
+async def test_a_credential_that_cannot_be_decoded_is_unauthenticated(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"))
+        await bed.enrol("r1")
+        statuses = []
+        for text in UNDECODABLE:
+            head = f"GET {PREFIX}/runtimes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {text}"
+            reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+            writer.write(f"{head}\r\n\r\n".encode("latin-1"))
+            statuses.append((await reader.read()).split()[1])
+            writer.close()
+            await writer.wait_closed()
+    assert statuses == [b"401"] * len(UNDECODABLE)
 
 
 async def test_a_valid_token_id_with_a_wrong_secret_is_rejected(tmp_path: Path) -> None:

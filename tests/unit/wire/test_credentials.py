@@ -183,6 +183,14 @@ def test_any_text_is_rejected(text: str) -> None:
         verify(Secret(text), "r1", PUBLIC, NOW)
 
 
+@pytest.mark.parametrize("runtime", ["\ud800", "r1\udfff", "\udc00\ud800"])
+def test_a_claim_with_half_of_a_surrogate_pair_is_rejected(runtime: str) -> None:
+    text = f"{segment({'alg': 'EdDSA', 'typ': 'JWT'})}.{segment({'sub': runtime})}.{segment_of(bytes(64))}"
+    with pytest.raises(GovernorError) as caught:
+        claimed_runtime(Secret(text))
+    assert (caught.value.kind, caught.value.code) == (Kind.UNAUTHENTICATED, "token-refused")
+
+
 def test_a_token_without_a_runtime_claims_none() -> None:
     assert claimed_runtime(token(sub=None)) == ""
 
