@@ -11,12 +11,14 @@ import governor
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.limiter import Limiter, Rate
+from governor.process.flowcontrol.worker import Worker
 from governor.process.supervise import Component, Lifecycle, run_program
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.server.api.application import application
+from governor.server.api.endpoints import MAX_BODY_BYTES
 from governor.server.api.routes import ENDPOINTS
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
@@ -39,6 +41,9 @@ from governor.wire.credentials import encode_public_key, key_id
 GRACE_S: Final = 10.0
 ENROLMENTS_PER_S: Final = 200
 ENROLMENT_BURST: Final = 500
+WORKER_THREADS: Final = 2
+"""With a second thread small requests overtake a large one; more would only compete for the interpreter lock."""
+MAX_WORKER_BYTES: Final = 2 * MAX_BODY_BYTES
 
 _log = logging.get_logger(__name__)
 
@@ -76,8 +81,8 @@ async def open_services(
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
-        hub = Hub(clock, await store.write(count_start))
-        metrics.observe_watches(hub.open_watches)
+        worker = Worker("worker", threads=WORKER_THREADS, max_bytes=MAX_WORKER_BYTES)
+        stack.callback(worker.close)
         sealing_key = settings.sealing_key
         keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), sealing_key))
         await store.write(lambda connection: ensure_admin(connection, directory, clock))
@@ -88,7 +93,7 @@ async def open_services(
         yield Services(
             store=store,
             hub=hub,
-            changes=Changes(store, hub, keys.sealer, ownership, clock, metrics),
+            changes=Changes(store, hub, keys.sealer, ownership, worker, clock, metrics),
             identity=Identity(store, hub, clock),
             signer=DeliverySigner(keys.sealer, keys.delivery_key),
             clock=clock,
@@ -100,6 +105,7 @@ async def open_services(
             legacy_open=settings.legacy_open,
             certificate=certificate,
             enrolment_limiter=Limiter(Rate(ENROLMENTS_PER_S, ENROLMENT_BURST), clock),
+            worker=worker,
         )
 
 

@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
 from governor.process.flowcontrol.limiter import Limiter
+from governor.process.flowcontrol.worker import Worker
 from governor.process.telemetry.health import Checks
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
@@ -52,6 +53,7 @@ class Services(NamedTuple):
     site: Site
     timing: Timing
     enrolment_limiter: Limiter
+    worker: Worker
     ownership: Ownership
     legacy_open: bool
     certificate: Certificate | None

@@ -1,1 +1,1 @@
-"""Flow control: backoff, circuit breaker, and rate limiter."""
+"""Flow control: backoff, circuit breaker, rate limiter, and bounded worker."""

@@ -99,7 +99,7 @@ class _Resource:
             principal = await self._services.identity.authenticate(_credential(headers))
             check_access(endpoint.access, principal, path.get("runtime"))
         query = _query(endpoint, scope)
-        body = await read_body(endpoint, headers, receive, self._services.timing.body_s)
+        body = await read_body(endpoint, headers, receive, self._services.timing.body_s, self._services.worker)
         return Call(self._services, principal, path, query, headers, body)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -9,15 +10,16 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from governor.errors import GovernorError, Kind, invalid
+from governor.process.flowcontrol.worker import Worker
 from governor.server.api.endpoints import JSON, MAX_BODY_BYTES, YAML, Endpoint
 from governor.values import structs
 from governor.values.paths import render
 
-_THREAD_BYTES: Final = 128 * 1024
-"""A larger body is decoded in a thread, so that it does not block the event loop."""
+_INLINE_BYTES: Final = 128 * 1024
+"""A larger body is decoded by the worker, so that it does not block the event loop."""
 
 
-async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, timeout_s: float) -> Any:
+async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, timeout_s: float, worker: Worker) -> Any:
     """Return the decoded body, the bytes of YAML text, or None if the endpoint has no body."""
     if endpoint.body is None:
         return None
@@ -31,8 +33,8 @@ async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, time
         raise GovernorError(Kind.DEADLINE, "body-slow", f"the body did not arrive within {timeout_s:g} s") from error
     if media_type == YAML:
         return data
-    if len(data) > _THREAD_BYTES:
-        return await asyncio.to_thread(_decode, data, endpoint.body)
+    if len(data) > _INLINE_BYTES:
+        return await worker.run(partial(_decode, data, endpoint.body), len(data))
     return _decode(data, endpoint.body)
 
 
@@ -73,7 +75,8 @@ def _decode(data: bytes, kind: Any) -> Any:
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     """Raise if a key occurs twice: JSON parsers disagree about which value counts."""
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        duplicate = next(key for key in keys if keys.count(key) > 1)
-        raise invalid("json-duplicate-key", f"the key {duplicate!r} occurs twice in one object; remove one of them")
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise invalid("json-duplicate-key", f"the key {key!r} occurs twice in one object; remove one of them")
+        keys.add(key)

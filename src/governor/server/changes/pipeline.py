@@ -4,11 +4,11 @@ A change is decided and stored in one transaction: document versions, one revisi
 accepted or rejected as a whole. Decoding requests belongs to the API.
 """
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from governor.domain.changes import Change, ChangeState, Revision
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
+from governor.process.flowcontrol.worker import Worker
 from governor.process.telemetry import logging
 from governor.server.changes.compiler import (
     Documents,
@@ -72,19 +73,27 @@ class Changes:
     """Runs changes through the pipeline, one transaction each."""
 
     def __init__(
-        self, store: Store, hub: Hub, sealer: Sealer, ownership: Ownership, clock: Clock, metrics: Metrics
+        self,
+        store: Store,
+        hub: Hub,
+        sealer: Sealer,
+        ownership: Ownership,
+        worker: Worker,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._hub = hub
         self._sealer = sealer
         self._ownership = ownership
+        self._worker = worker
         self._clock = clock
         self._metrics = metrics
 
     async def submit(self, request: ChangeRequest, author: str) -> Change:
         """Accept a change, or raise why it is rejected; a dry run returns the same result and stores nothing."""
         with self._measured():
-            submission = await asyncio.to_thread(check, request)
+            submission = await self._worker.run(partial(check, request))
             if request.dry_run:
                 decision = await self._store.read(lambda connection: self._process(connection, submission, author))
                 return decision.change
@@ -148,15 +157,6 @@ class Changes:
             counts = {"documents": len(decision.versions), "deliveries": len(decision.deliveries)}
             _log.info("change accepted", revision=decision.change.revision, author=decision.change.author, **counts)
 
-    @contextmanager
-    def _measured(self) -> Iterator[None]:
-        with self._metrics.change_seconds.time():
-            try:
-                yield
-            except GovernorError as error:
-                self._metrics.changes.labels("failed" if error.kind is Kind.INTERNAL else "refused").inc()
-                raise
-
     def _announce_retry(self, delivery: Delivery, author: str) -> None:
         self._hub.wake(delivery.runtime)
         self._hub.wake(PROGRESS)
@@ -168,6 +168,15 @@ class Changes:
             attempt=delivery.attempt,
             author=author,
         )
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        with self._metrics.change_seconds.time():
+            try:
+                yield
+            except GovernorError as error:
+                self._metrics.changes.labels("failed" if error.kind is Kind.INTERNAL else "refused").inc()
+                raise
 
 
 def _requested_versions(
