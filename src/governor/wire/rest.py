@@ -106,7 +106,10 @@ class PocEntity(_Response, frozen=True):
 
 
 class RuntimeProgress(_Response, frozen=True):
-    """The progress of one runtime with one revision; ``seconds`` is the time from acceptance to this state."""
+    """The progress of one runtime with one revision.
+
+    ``seconds`` is the time to this state from acceptance or, if the delivery was retried, from the last retry.
+    """
 
     runtime: str
     sequence: int

@@ -129,13 +129,14 @@ def _runtime_progress(record: ProgressRecord, presence_of: PresenceOf, now: date
     name = record.first.runtime
     head, report = record.acknowledged or (record.newest, record.report)
     until = report.verified if record.acknowledged and report and report.verified else now
+    began = head if head.revision == record.first.revision else record.first
     return RuntimeProgress(
         runtime=name,
         sequence=head.sequence,
         summary=summarise(_conditions(name, record, head, report, presence_of)),
         done=record.acknowledged is not None,
         # Not negative if the clock was set back meanwhile.
-        seconds=max(0.0, (until - record.first.time).total_seconds()),
+        seconds=max(0.0, (until - began.time).total_seconds()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
+import msgspec
 
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
@@ -71,6 +71,21 @@ def test_progress_lasts_from_acceptance_to_the_verifying_report() -> None:
     progress = revision_progress(1, [record], watching, now=at(100))
     assert progress.complete
     assert progress.runtimes[0].seconds == 2.5
+
+
+def test_progress_of_a_retried_delivery_lasts_from_the_retry() -> None:
+    retried = msgspec.structs.replace(head(2, at(60)), attempt=2, revision=1)
+    waiting = ProgressRecord(head(), True, retried, stored(1, State.FAILED, at(5)), None)
+    verified = stored(2, State.VERIFIED, at(63), verified=at(63))
+    done = ProgressRecord(head(), True, retried, verified, (retried, verified))
+    progress = revision_progress(1, [waiting, done], watching, now=at(61))
+    assert [each.seconds for each in progress.runtimes] == [1, 3]
+
+
+def test_progress_of_an_older_revision_lasts_from_its_acceptance() -> None:
+    newer = head(2, at(60))
+    progress = revision_progress(1, [ProgressRecord(head(), True, newer, None, None)], watching, now=at(61))
+    assert progress.runtimes[0].seconds == 61
 
 
 def test_progress_is_not_done_until_the_report_is_verified() -> None:
