@@ -15,6 +15,8 @@ from governor.server.api.streams import ABORT
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
+LINGER_S: Final = 10.0
+"""How long the rest of a body is discarded after the response, so that a client that is still sending can read it."""
 _SHUTDOWN_TIMEOUT_S: Final = 5
 
 
@@ -70,10 +72,13 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds limits on the size and time of a request head, and a way to abort a connection whose peer stops reading."""
+    """Adds limits on the size and time of a request head and on the time of a body that is sent after its response, and
+    a way to abort a connection whose peer stops reading."""
 
     _head_bytes = 0
     _head_deadline: asyncio.TimerHandle | None = None
+    _linger_deadline: asyncio.TimerHandle | None = None
+    _body_pending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -81,6 +86,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_complete()
+        self._body_complete()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -99,7 +105,18 @@ class _Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_complete()
+        self._body_pending = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._body_complete()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # uvicorn's keep-alive timeout restarts with each byte. A pipelined request may not have its response yet.
+        if self._body_pending and self.cycle.response_complete:
+            self._linger_deadline = self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _expect_head(self) -> None:
         if self._head_deadline is None:
@@ -110,3 +127,9 @@ class _Protocol(HttpToolsProtocol):
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None
+
+    def _body_complete(self) -> None:
+        self._body_pending = False
+        if self._linger_deadline is not None:
+            self._linger_deadline.cancel()
+            self._linger_deadline = None

@@ -17,6 +17,8 @@ from governor.wire.rest import PREFIX, ChangeRequest
 from testbed.pytest_plugin import StartServer
 from tests.integration.server.bed import component, profile, running, runtime
 
+SLOW_CLIENTS = 200
+
 
 async def test_health_and_metrics_are_served_apart_from_the_api_until_sigterm_closes_streams(
     start_server: StartServer, tmp_path: Path
@@ -104,3 +106,44 @@ async def test_a_keep_alive_connection_serves_several_large_requests(tmp_path: P
         async with Client(bed.url, None) as anonymous:
             with pytest.raises(GovernorError):
                 await anonymous.change(ChangeRequest(documents=(profile("c", large),)))
+
+
+@pytest.mark.parametrize("is_authenticated", [True, False])
+async def test_slow_request_bodies_are_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_authenticated: bool
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "LINGER_S", 0.2)
+    async with running(tmp_path, timing=DEFAULT_TIMING._replace(body_s=0.2)) as bed:
+        credential = bed.admin_token.reveal() if is_authenticated else "none"
+        head = (
+            f"POST {PREFIX}/changes HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+            f"Authorization: Bearer {credential}\r\n\r\n{{"
+        )
+
+        async def send_slowly() -> bytes:
+            reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+            writer.write(head.encode())
+            answer = await reader.readuntil(b"}")
+            trickle = asyncio.create_task(_trickle(writer))
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+            trickle.cancel()
+            await asyncio.wait({trickle})
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            return answer
+
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*(send_slowly() for _ in range(SLOW_CLIENTS)))
+    status = b"504" if is_authenticated else b"401"
+    assert [answer.split()[1] for answer in answers] == [status] * SLOW_CLIENTS
+
+
+async def _trickle(writer: asyncio.StreamWriter) -> None:
+    """Send a byte now and then, each of which restarts uvicorn's keep-alive timeout."""
+    with suppress(ConnectionError):
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
