@@ -91,7 +91,7 @@ class Inbox:
 async def watch(
     inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, boot: str
 ) -> None:
-    """Watch until cancelled. A delivery, or a watch that stayed open for long, resets the reconnect backoff."""
+    """Watch until cancelled. A stored delivery, or a watch that stayed open for long, resets the reconnect backoff."""
     while True:
         began = clock.monotonic()
         try:
@@ -100,8 +100,7 @@ async def watch(
             stream = client.watch(runtime, held, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
-                    retries.reset()
-                    await _accept(inbox, signed, membership)
+                    await _accept(inbox, signed, membership, retries)
         except GovernorError as error:
             if clock.monotonic() - began > _STABLE_S:
                 retries.reset()
@@ -110,9 +109,10 @@ async def watch(
         await clock.sleep(retries.next_delay_s())
 
 
-async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership) -> None:
+async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership, retries: Retries) -> None:
     try:
         await inbox.accept(signed, membership)
+        retries.reset()
     except GovernorError as error:
         if error.kind not in _PERMANENT:
             raise
