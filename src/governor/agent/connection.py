@@ -1,4 +1,7 @@
-"""The agent's connection to its server: joins once, then watches and reports concurrently.
+"""The agent's connection to its server: joins, then watches and reports concurrently.
+
+A join token that is given to an agent with a membership replaces the membership if the server accepts it. Until then,
+and if the server rejects it, the agent stays connected with the membership that it has.
 
 The server may be unreachable for any length of time; the sidecars do not depend on it.
 """
@@ -7,9 +10,7 @@ import asyncio
 import random
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from governor.agent.enrolment import credential, join
+from governor.agent.enrolment import credential, discard, join, load_or_create_key
 from governor.agent.inbox import Inbox, watch
 from governor.agent.outbox import Outbox, send_checks, send_reports
 from governor.agent.storage import Membership, Storage
@@ -18,7 +19,7 @@ from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
-from governor.wire.credentials import JoinToken
+from governor.wire.credentials import REJECTED, JoinToken
 
 _BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 _RETRYABLE: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
@@ -27,13 +28,12 @@ _log = logging.get_logger(__name__)
 
 
 class Connection:
-    """The connection of one agent; joins with ``token`` unless it has a membership."""
+    """The connection of one agent. ``token`` is a join token that the membership has not used yet."""
 
     def __init__(
         self,
         membership: Membership | None,
         token: JoinToken | None,
-        key: Ed25519PrivateKey,
         storage: Storage,
         inbox: Inbox,
         outbox: Outbox,
@@ -41,7 +41,6 @@ class Connection:
     ) -> None:
         self._membership = membership
         self._token = token
-        self._key = key
         self._storage = storage
         self._inbox = inbox
         self._outbox = outbox
@@ -49,21 +48,58 @@ class Connection:
         self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     async def run(self) -> None:
-        """Stay connected until cancelled. Raise if the server rejects the join token."""
-        membership = self._membership or await self._join()
-        sign = credential(membership, self._key, self._clock)
+        """Stay connected until cancelled. Raise if the server rejects the token of an agent without a membership."""
+        membership, token = self._membership, self._token
+        if membership is None:
+            assert token is not None  # noqa: S101 - ``check_token`` requires a token without a membership
+            membership, token = await self._join(token, None), None
+        if token is not None:
+            membership = await self._connect_until_rejoined(membership, token)
+        await self._connect(membership)
+
+    async def _connect_until_rejoined(self, membership: Membership, token: JoinToken) -> Membership:
+        """Use the membership until the token has replaced it, and return the new one."""
+        async with asyncio.TaskGroup() as group:
+            connected = group.create_task(self._connect(membership))
+            replaced = await self._rejoin(token, membership)
+            connected.cancel()
+        if self._outbox.newest is not None:
+            # It may have been in flight.
+            self._outbox.resend()
+        return replaced
+
+    async def _connect(self, membership: Membership) -> None:
+        key = await asyncio.to_thread(load_or_create_key, self._storage.key_file(membership.key))
+        sign = credential(membership, key, self._clock)
         client = Client(membership.server, sign, ca_fingerprint=membership.ca)
         async with client, asyncio.TaskGroup() as group:
             group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, self._outbox.boot))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
             group.create_task(send_checks(self._outbox, client))
 
-    async def _join(self) -> Membership:
-        assert self._token is not None  # noqa: S101 - ``check_token`` requires a token without a membership
+    async def _rejoin(self, token: JoinToken, membership: Membership) -> Membership:
+        """Replace the membership; never return if the server rejects the token."""
+        try:
+            return await self._join(token, membership)
+        except GovernorError as error:
+            _log.warning("join token rejected; the membership is kept", error=str(error), server=token.server)
+            if error.code == REJECTED:
+                await self._discard(token, membership)
+        never: asyncio.Future[Membership] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def _discard(self, token: JoinToken, membership: Membership) -> None:
+        try:
+            await discard(token, membership, self._storage)
+        except GovernorError as error:
+            # The next start tries the token again, and it is rejected again.
+            _log.warning("cannot record the rejected join token", error=str(error))
+
+    async def _join(self, token: JoinToken, old: Membership | None) -> Membership:
         retries = self._retries()
         while True:
             try:
-                membership = await join(self._token, self._key, self._storage)
+                membership = await join(token, old, self._storage)
             except GovernorError as error:
                 if error.kind not in _RETRYABLE:
                     raise

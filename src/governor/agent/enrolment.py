@@ -4,13 +4,15 @@ The key is stored in its own file and never sent. Other state is stored by ``sto
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.storage import Membership, Storage
+from governor.agent.storage import FIRST_KEY, Membership, Storage
 from governor.client import Client
 from governor.domain.bundles import Delivery
 from governor.errors import GovernorError, Kind
@@ -20,12 +22,12 @@ from governor.values.secret import Secret
 from governor.wire.credentials import (
     JoinToken,
     encode_public_key,
+    key_id,
     mint,
     read_join_token,
     read_public_key,
 )
-from governor.wire.deliveries import SignedDelivery, open_delivery
-from governor.wire.rest import EnrolRequest
+from governor.wire.rest import Enrolment, EnrolRequest, SignedDelivery
 
 
 def load_or_create_key(path: Path) -> Ed25519PrivateKey:
@@ -53,7 +55,7 @@ def _create_key(path: Path) -> Ed25519PrivateKey:
 
 
 def check_token(token: Secret | None, membership: Membership | None) -> JoinToken | None:
-    """Return the token to join with, or None if the agent has joined. Raise for another runtime's token."""
+    """Return the token to join with, or None if the membership has used or tried it. Raise for another runtime's."""
     if membership is None and token is None:
         message = "this agent has not joined a server yet; pass a token of `governor token join` by --join-token-file"
         raise GovernorError(Kind.PRECONDITION, "not-joined", message)
@@ -66,17 +68,47 @@ def check_token(token: Secret | None, membership: Membership | None) -> JoinToke
             f"{given.runtime!r}: use a separate state directory for each runtime"
         )
         raise GovernorError(Kind.PRECONDITION, "other-runtime", message)
-    return None
+    is_known = _token_id(given) == membership.token or _key_name(given) == membership.key
+    return None if is_known else given
 
 
-async def join(token: JoinToken, key: Ed25519PrivateKey, storage: Storage) -> Membership:
-    """Enrol with the one-time secret and store the membership."""
+async def join(token: JoinToken, old: Membership | None, storage: Storage) -> Membership:
+    """Enrol with the one-time secret and store the membership, in place of the old one if there is one.
+
+    The old key may be revoked, so another one is generated. Its file is named after the token: an agent that is killed
+    before the membership is stored enrols the same key again, which the server accepts.
+    """
+    name = _key_name(token) if old else FIRST_KEY
+    key = await asyncio.to_thread(load_or_create_key, storage.key_file(name))
     request = EnrolRequest(token.runtime, token.secret, encode_public_key(key.public_key()))
     async with Client(token.server, None, ca_fingerprint=token.ca) as client:
         enrolment = await client.enrol(request)
-    membership = Membership(token.server, token.ca, enrolment)
+    former_keys = _former_keys(old, enrolment) if old else ()
+    membership = Membership(token.server, token.ca, enrolment, name, _token_id(token), former_keys)
     await asyncio.to_thread(storage.save_membership, membership)
+    if old is not None:
+        await asyncio.to_thread(storage.remove_key, old.key)
     return membership
+
+
+async def discard(token: JoinToken, membership: Membership, storage: Storage) -> None:
+    """Record that the server rejected a join token, so that the next start does not try it again."""
+    rejected = msgspec.structs.replace(membership, token=_token_id(token))
+    await asyncio.to_thread(storage.save_membership, rejected)
+    await asyncio.to_thread(storage.remove_key, _key_name(token))
+
+
+def _token_id(token: JoinToken) -> str:
+    return hashlib.sha256(token.secret.encode()).hexdigest()[:16]
+
+
+def _key_name(token: JoinToken) -> str:
+    return f"identity-{_token_id(token)}.key"
+
+
+def _former_keys(old: Membership, enrolment: Enrolment) -> tuple[str, ...]:
+    known = dict.fromkeys((old.enrolment.delivery_key, *old.former_keys))
+    return tuple(each for each in known if each != enrolment.delivery_key)
 
 
 def credential(membership: Membership, key: Ed25519PrivateKey, clock: Clock) -> Callable[[], Secret]:
@@ -85,8 +117,19 @@ def credential(membership: Membership, key: Ed25519PrivateKey, clock: Clock) -> 
 
 
 def verify_delivery(signed: SignedDelivery, membership: Membership) -> Delivery:
-    """Return the delivery if the pinned key signed it for this runtime; raise otherwise."""
-    delivery = open_delivery(signed, read_public_key(membership.enrolment.delivery_key))
+    """Return a received delivery if the pinned key signed it for this runtime; raise otherwise."""
+    return _verify(signed, membership.enrolment.delivery_key, membership)
+
+
+def verify_stored(signed: SignedDelivery, membership: Membership) -> Delivery:
+    """Return a stored delivery if the pinned key, or that of an earlier server, signed it; raise otherwise."""
+    pinned = membership.enrolment.delivery_key
+    trusted = {key_id(read_public_key(each)): each for each in (*membership.former_keys, pinned)}
+    return _verify(signed, trusted.get(signed.key_id, pinned), membership)
+
+
+def _verify(signed: SignedDelivery, delivery_key: str, membership: Membership) -> Delivery:
+    delivery = open_delivery(signed, read_public_key(delivery_key))
     if delivery.runtime != membership.enrolment.runtime:
         message = f"a delivery for runtime {delivery.runtime!r} was sent to runtime {membership.enrolment.runtime!r}"
         raise GovernorError(Kind.DENIED, "delivery-misdirected", message)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
-from governor.agent.enrolment import verify_delivery
+from governor.agent.enrolment import verify_delivery, verify_stored
 from governor.agent.storage import Membership, Storage
 from governor.client import Client, WatchSession
 from governor.domain.bundles import Delivery, DeliveryPosition
@@ -66,12 +66,16 @@ class Inbox:
         """Load the delivery that was stored before the agent started. Blocking."""
         signed = self._storage.newest()
         if signed is not None and membership is not None:
-            self.newest, self.signed = verify_delivery(signed, membership), signed
+            self.newest, self.signed = verify_stored(signed, membership), signed
+
+    def last_sequence(self, membership: Membership) -> int:
+        """Return the sequence of the newest delivery, or 0 if it is not from the membership's server."""
+        return self.newest.sequence if self.newest and self._is_from(membership) else 0
 
     async def accept(self, signed: SignedDelivery, membership: Membership) -> None:
         """Verify, store and announce a delivery. Raise if it is not newer than the current one."""
         delivery = verify_delivery(signed, membership)
-        if self.newest is not None and _version(delivery) <= _version(self.newest):
+        if self.newest and self._is_from(membership) and _version(delivery) <= _version(self.newest):
             message = (
                 f"delivery {_version(delivery)} is not newer than {_version(self.newest)}, which this agent already has"
             )
@@ -87,6 +91,10 @@ class Inbox:
         _log.info("delivery received", sequence=delivery.sequence, attempt=delivery.attempt, digest=delivery.digest)
         self._on_delivery()
 
+    def _is_from(self, membership: Membership) -> bool:
+        """Return whether the newest delivery is from the membership's server: another one has its own sequences."""
+        return self.signed is not None and self.signed.key_id == membership.enrolment.key_id
+
 
 async def watch(
     inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, boot: str
@@ -95,9 +103,8 @@ async def watch(
     while True:
         began = clock.monotonic()
         try:
-            held = inbox.newest.position if inbox.newest else DeliveryPosition()
-            runtime = membership.enrolment.runtime
-            stream = client.watch(runtime, held, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
+            runtime, after = membership.enrolment.runtime, inbox.last_sequence(membership)
+            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     await _accept(inbox, signed, membership, retries)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.enrolment import verify_delivery
+from governor.agent.enrolment import verify_stored
 from governor.agent.storage import Membership, Storage, Trial, VerifiedDeliveries
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
@@ -46,8 +46,8 @@ class Ledger:
         verified = self._storage.verified()
         if verified is None or membership is None:
             return
-        self._verified, self._last = verified, verify_delivery(verified.last, membership)
-        self._before = verify_delivery(verified.before, membership) if verified.before else None
+        self._verified, self._last = verified, verify_stored(verified.last, membership)
+        self._before = verify_stored(verified.before, membership) if verified.before else None
 
     def phase(self, delivery: Delivery) -> DeliveryPhase:
         """Return the phase of a delivery."""

@@ -21,7 +21,7 @@ from governor.agent.platforms.local.preflight_runner import PreflightRunner
 from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
 from governor.agent.platforms.local.verifier import AnySidecar
 from governor.agent.settings import Settings
-from governor.agent.storage import Storage
+from governor.agent.storage import FIRST_KEY, Storage
 from governor.process import supervise
 from governor.process.address import listen
 from governor.process.clock import Clock, SystemClock
@@ -90,8 +90,9 @@ async def open_agent(
     storage = Storage(settings.state_dir.absolute())
     storage.prepare()
     with storage.locked():
-        key = load_or_create_key(storage.key_file)
         membership = storage.membership()
+        # An unusable key is reported before anything is started.
+        load_or_create_key(storage.key_file(membership.key if membership else FIRST_KEY))
         token = check_token(settings.join_token, membership)
 
         def wake() -> None:
@@ -114,8 +115,7 @@ async def open_agent(
             )
             wake()
             connection = Connection(membership, token, storage, inbox, outbox, clock)
-            resync = Resync(settings.resync_interval, wake, clock)
-            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, resync, connection)
+            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, connection)
 
 
 def _local_platform(

@@ -47,7 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     platform: Annotated[Literal["local"], msgspec.Meta(description="Platform that runs the applications.")] = "local"
     join_token: Annotated[
-        Secret | None, msgspec.Meta(description="File with a one-time join token; needed at the first start only.")
+        Secret | None,
+        msgspec.Meta(description="File with a one-time join token; needed at the first start, and to join again."),
     ] = None
     state_dir: Annotated[Path, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs.")]
     resources_dir: Annotated[

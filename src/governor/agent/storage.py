@@ -23,17 +23,25 @@ from governor.wire.rest import Enrolment
 
 T = TypeVar("T")
 
+FIRST_KEY: Final = "identity.key"
 _PRIVATE: Final = 0o700
 _FileNames: TypeAlias = tuple[str, ...] | dict[str, str]
 """Older agents stored a digest with each name, which was never compared."""
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """The server that this agent joined, and its enrolment there."""
+    """The server that this agent joined, and its enrolment there.
+
+    ``key`` is the file of the private key that enrolled. ``token`` identifies the last join token that was used or
+    rejected. ``former_keys`` are the delivery keys of earlier servers, whose deliveries may still be stored.
+    """
 
     server: str
     ca: str
     enrolment: Enrolment
+    key: str = FIRST_KEY
+    token: str = ""
+    former_keys: tuple[str, ...] = ()
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -201,7 +209,6 @@ class Storage:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.key_file = directory / "identity.key"
         self.config_directory = directory / "config"
         self.log_directory = directory / "logs"
         self._sidecars = directory / "sidecars"
@@ -222,6 +229,14 @@ class Storage:
         message = f"another agent uses the state directory {self.directory}: stop it, or use another directory"
         with exclusive_lock(self.directory / "agent.lock", GovernorError(Kind.CONFLICT, "state-dir-in-use", message)):
             yield
+
+    def key_file(self, name: str) -> Path:
+        """Return the path of a private key."""
+        return self.directory / name
+
+    def remove_key(self, name: str) -> None:
+        """Remove a private key that is not used any more."""
+        files.remove_durable(self.key_file(name))
 
     def membership(self) -> Membership | None:
         """Return the membership, or None before joining."""

@@ -18,6 +18,8 @@ from governor.values.secret import MASK, Secret
 
 AUDIENCE: Final = "runtime-governor"
 LIFETIME_S: Final = 300
+REJECTED: Final = "token-refused"
+"""Error code of every token that is wrong, used, expired or revoked."""
 _LEEWAY_S: Final = 60
 _JOIN_PREFIX: Final = "rgj1."
 
@@ -121,4 +123,4 @@ def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) ->
 
 
 def _rejection(message: str) -> GovernorError:
-    return GovernorError(Kind.UNAUTHENTICATED, "token-refused", message)
+    return GovernorError(Kind.UNAUTHENTICATED, REJECTED, message)

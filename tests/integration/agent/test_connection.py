@@ -1,10 +1,13 @@
-"""The agent's connection to a real server: backoff."""
+"""The agent's connection to a real server: backoff, and joining again without losing the state directory."""
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import msgspec
+import pytest
 
 from governor.agent.enrolment import load_or_create_key
 from governor.agent.inbox import Inbox, watch
@@ -70,6 +73,10 @@ def membership(state_dir: Path) -> Membership:
     return stored
 
 
+def keys(state_dir: Path) -> list[str]:
+    return sorted(path.name for path in state_dir.glob("*.key"))
+
+
 class CountingClock(SystemClock):
     """Records the failures in a row before each delay, and does not wait."""
 
@@ -114,3 +121,100 @@ async def test_only_a_stored_delivery_resets_the_reconnect_backoff(tmp_path: Pat
 
     assert clock.failures == list(range(1, FAILURES + 1))
     assert retries.failures == 0
+
+
+async def test_a_revoked_agent_joins_again_with_a_fresh_token_and_its_state(tmp_path: Path) -> None:
+    state = tmp_path / "agent"
+    async with running(tmp_path / "server") as bed:
+        await configure(bed, "a")
+        async with connected(state, await join_token(bed)) as inbox:
+            await received(inbox, 1)
+        async with bed.client() as admin:
+            await admin.revoke_runtime("r1")
+        await configure(bed, "b")
+        fresh, revoked_keys = await join_token(bed), keys(state)
+
+        async with connected(state, fresh) as inbox:
+            assert inbox.newest is not None
+            await received(inbox, 2)
+        assert len(keys(state)) == 1
+        assert keys(state) != revoked_keys
+
+        # A unit file passes the same token at each start.
+        joined = membership(state)
+        await configure(bed, "c")
+        async with connected(state, fresh) as inbox:
+            await received(inbox, 3)
+        assert membership(state) == joined
+
+
+async def test_an_old_token_does_not_affect_a_working_membership(tmp_path: Path) -> None:
+    state = tmp_path / "agent"
+    async with running(tmp_path / "server") as bed:
+        await configure(bed, "a")
+        used = await join_token(bed)
+        async with connected(state, used) as inbox:
+            await received(inbox, 1)
+        # Earlier versions did not record the token.
+        before = msgspec.structs.replace(membership(state), token="")
+        Storage(state).save_membership(before)
+        await configure(bed, "b")
+
+        async def is_recorded() -> bool:
+            return membership(state).token != ""
+
+        async with connected(state, used) as inbox:
+            await received(inbox, 2)
+            await until(is_recorded, within_s=WITHIN_S)
+            await configure(bed, "c")
+            await received(inbox, 3)
+        assert (membership(state).key, keys(state)) == (before.key, [before.key])
+
+
+async def test_an_interrupted_join_is_completed_with_the_same_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, save, enrolled = tmp_path / "agent", Storage.save_membership, 0
+
+    def fail_once(storage: Storage, joined: Membership) -> None:
+        nonlocal enrolled
+        enrolled += 1
+        if enrolled == 2:
+            raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
+        save(storage, joined)
+
+    monkeypatch.setattr(Storage, "save_membership", fail_once)
+    async with running(tmp_path / "server") as bed:
+        await configure(bed, "a")
+        async with connected(state, await join_token(bed)) as inbox:
+            await received(inbox, 1)
+        async with bed.client() as admin:
+            await admin.revoke_runtime("r1")
+        await configure(bed, "b")
+        async with connected(state, await join_token(bed)) as inbox:
+            await received(inbox, 2)
+    assert enrolled == 3
+    assert keys(state) == [membership(state).key]
+
+
+async def test_an_agent_moves_to_another_server_with_its_state(tmp_path: Path) -> None:
+    state = tmp_path / "agent"
+    async with running(tmp_path / "one") as one, running(tmp_path / "two") as two:
+        for host in ("a", "b", "c"):
+            await configure(one, host)
+        async with connected(state, await join_token(one)) as inbox:
+            await received(inbox, 3)
+        await configure(two, "d")
+        first, second = one.services.site.delivery_key_id, two.services.site.delivery_key_id
+        token = await join_token(two)
+
+        async with connected(state, token) as inbox:
+            # The stored delivery stays in force until the new server has sent one, whose sequences start again.
+            assert (inbox.newest and inbox.newest.sequence, inbox.signed and inbox.signed.key_id) == (3, first)
+            old = inbox.signed
+            await received(inbox, 1, second)
+            assert old is not None
+            with pytest.raises(GovernorError, match="not signed by the pinned key"):
+                await inbox.accept(old, membership(state))
+        async with connected(state, token) as inbox:
+            assert await has(inbox, 1, second)()

@@ -1,12 +1,14 @@
 """The agent's identity, and which deliveries it accepts."""
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery
+from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery, verify_stored
 from governor.agent.inbox import Inbox
 from governor.agent.storage import Membership, Storage
 from governor.domain.bundles import Delivery
@@ -18,6 +20,7 @@ from governor.wire.deliveries import SignedDelivery, sign_delivery
 from governor.wire.rest import Enrolment
 
 SERVER = Ed25519PrivateKey.generate()
+TOKEN_ID = hashlib.sha256(b"one.secret").hexdigest()[:16]
 
 
 def membership(runtime: str = "r1") -> Membership:
@@ -56,8 +59,17 @@ def test_only_an_agent_without_a_membership_needs_a_token() -> None:
     with pytest.raises(GovernorError, match="--join-token-file"):
         check_token(None, None)
     assert check_token(token.encode(), None) == token
-    assert check_token(token.encode(), membership()) is None
     assert check_token(None, membership()) is None
+
+
+def test_a_token_is_used_unless_the_membership_has_used_or_tried_it() -> None:
+    token, other = (JoinToken("http://127.0.0.1:1", "r1", secret) for secret in ("one.secret", "two.secret"))
+    assert check_token(token.encode(), membership()) == token
+    used = msgspec.structs.replace(membership(), token=TOKEN_ID)
+    assert (check_token(token.encode(), used), check_token(other.encode(), used)) == (None, other)
+    # A rejected token was recorded after the one that created the current key.
+    current = msgspec.structs.replace(membership(), key=f"identity-{TOKEN_ID}.key", token="another")
+    assert check_token(token.encode(), current) is None
 
 
 def test_a_token_of_another_runtime_is_rejected() -> None:
@@ -70,6 +82,15 @@ def test_a_delivery_signed_by_another_key_is_rejected() -> None:
     assert verify_delivery(signed(), membership()).sequence == 1
     with pytest.raises(GovernorError, match="not signed by the pinned key"):
         verify_delivery(signed(key=Ed25519PrivateKey.generate()), membership())
+
+
+def test_a_stored_delivery_of_an_earlier_server_is_accepted_and_a_received_one_is_not() -> None:
+    earlier = Ed25519PrivateKey.generate()
+    moved = msgspec.structs.replace(membership(), former_keys=(encode_public_key(earlier.public_key()),))
+    assert (verify_stored(signed(key=earlier), moved).sequence, verify_stored(signed(), moved).sequence) == (1, 1)
+    for verify, key in ((verify_delivery, earlier), (verify_stored, Ed25519PrivateKey.generate())):
+        with pytest.raises(GovernorError, match="not signed by the pinned key"):
+            verify(signed(key=key), moved)
 
 
 def test_a_delivery_for_another_runtime_is_rejected() -> None:

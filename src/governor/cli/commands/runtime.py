@@ -46,4 +46,4 @@ def revoke(name: str) -> None:
     """
     call_server(lambda client: client.revoke_runtime(name))
     print_lines([f"{name}: agent key revoked"])
-    warn([f"to govern it again: `governor token join {name}`, for an agent with an empty state directory"])
+    warn([f"to govern it again: `governor token join {name}`, then restart its agent with that token"])

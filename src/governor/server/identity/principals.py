@@ -226,7 +226,7 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     _require_runtime(connection, request.runtime)
     if is_revoked(connection, key.key_id):
         raise _rejected(
-            "this key was revoked; start the agent with an empty state directory, so that it generates another"
+            "this key was revoked; remove it from the agent's state directory, so that the agent generates another"
         )
     mark_used(connection, token.id, key.enrolled)
     put_runtime_key(connection, key)
@@ -246,4 +246,4 @@ def _hash(secret: str) -> str:
 
 
 def _rejected(message: str) -> GovernorError:
-    return GovernorError(Kind.UNAUTHENTICATED, "token-refused", message)
+    return GovernorError(Kind.UNAUTHENTICATED, credentials.REJECTED, message)
