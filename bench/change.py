@@ -27,7 +27,7 @@ from governor.wire.rest import ChangeRequest
 from testbed.recipes import provide
 
 NAME = "runtime-1"
-PARTS = ("server", "delivery", "write", "dapr", "verification", "total")
+PARTS = ("server", "delivery", "preflight", "write", "dapr", "verification", "total")
 PROBE_EVERY_S = 0.005
 
 
@@ -36,6 +36,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     server: float
     delivery: float
+    preflight: float
     write: float
     dapr: float
     verification: float
@@ -87,7 +88,8 @@ async def change(world: World, prober: Prober, store: Store, order: str, limit: 
     return Sample(
         server=server,
         delivery=times["agent"] - accepted.time.timestamp() - server,
-        write=times["file"] - times["agent"],
+        preflight=times["preflight"] - times["agent"],
+        write=times["file"] - times["preflight"],
         dapr=seen - times["file"],
         verification=times["sidecar"] - seen,
         total=progress.runtimes[0].seconds,
@@ -100,7 +102,7 @@ async def _evidence(world: World) -> tuple[Evidence, ...]:
     report = (await world.api.runtime(NAME)).report
     if report is None:
         raise LookupError("the runtime has no report")
-    return next(item.evidence for item in report.resources if item.resource.name == "statestore")
+    return next(tuple(item.all_evidence) for item in report.resources if item.resource.name == "statestore")
 
 
 def _times(evidence: tuple[Evidence, ...]) -> dict[str, float]:

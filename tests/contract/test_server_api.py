@@ -54,6 +54,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "sequence": "1",
             "token": spare.token.id,
         }
+        report = report_on(delivery, State.VERIFIED, n=2, session=agent.session)
         bodies = {
             "/changes": {"documents": [runtime("r2")], "message": "contract", "dryRun": True},
             "/tokens": {"name": "ci", "role": "viewer", "ttlSeconds": 60},
@@ -62,7 +63,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
                 "secret": join.secret,
                 "publicKey": credentials.encode_public_key(Ed25519PrivateKey.generate().public_key()),
             },
-            "/runtimes/{runtime}/reports": msgspec.to_builtins(report_on(delivery, State.VERIFIED, n=2)),
+            "/runtimes/{runtime}/reports": msgspec.to_builtins(report),
+            "/runtimes/{runtime}/checks": {"sequence": 1, "attempt": 1, "session": agent.session, "n": 2},
         }
         yield World(bed, agent, names, bodies, description)
 

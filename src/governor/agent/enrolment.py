@@ -27,7 +27,8 @@ from governor.wire.credentials import (
     read_join_token,
     read_public_key,
 )
-from governor.wire.rest import Enrolment, EnrolRequest, SignedDelivery
+from governor.wire.deliveries import SignedDelivery, open_delivery
+from governor.wire.rest import Enrolment, EnrolRequest
 
 
 def load_or_create_key(path: Path) -> Ed25519PrivateKey:

@@ -68,9 +68,9 @@ class Inbox:
         if signed is not None and membership is not None:
             self.newest, self.signed = verify_stored(signed, membership), signed
 
-    def last_sequence(self, membership: Membership) -> int:
-        """Return the sequence of the newest delivery, or 0 if it is not from the membership's server."""
-        return self.newest.sequence if self.newest and self._is_from(membership) else 0
+    def position(self, membership: Membership) -> DeliveryPosition:
+        """Return the position of the newest delivery, or none if it is not from the membership's server."""
+        return self.newest.position if self.newest and self._is_from(membership) else DeliveryPosition()
 
     async def accept(self, signed: SignedDelivery, membership: Membership) -> None:
         """Verify, store and announce a delivery. Raise if it is not newer than the current one."""
@@ -103,8 +103,8 @@ async def watch(
     while True:
         began = clock.monotonic()
         try:
-            runtime, after = membership.enrolment.runtime, inbox.last_sequence(membership)
-            stream = client.watch(runtime, after, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
+            runtime, held = membership.enrolment.runtime, inbox.position(membership)
+            stream = client.watch(runtime, held, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     await _accept(inbox, signed, membership, retries)

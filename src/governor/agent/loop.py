@@ -36,7 +36,17 @@ _RECHECK_S: Final = 10.0
 _JITTER: Final = 0.2
 """The share by which the interval of the resync varies, so that the agents of a fleet do not report together."""
 
+_PREFLIGHT_BACKOFF: Final = Backoff(initial_s=1.0, max_s=10.0)
+
 _log = logging.get_logger(__name__)
+
+
+class _RepeatedPreflight(NamedTuple):
+    """A delivery whose preflight is repeated until the monotonic time ``end``."""
+
+    delivery: Delivery
+    end: float
+    retries: Retries
 
 
 class Loop:
@@ -151,6 +161,8 @@ class Loop:
 
     async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+        if found.rejects_change and on_trial and self._may_retry(delivery, found):
+            return self._repeat_preflight(delivery, found)
         if found.rejects_change and on_trial:
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._ledger.record_failed(delivery, found)

@@ -115,7 +115,8 @@ async def open_agent(
             )
             wake()
             connection = Connection(membership, token, storage, inbox, outbox, clock)
-            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, connection)
+            resync = Resync(settings.resync_interval, wake, clock)
+            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, resync, connection)
 
 
 def _local_platform(

@@ -53,6 +53,8 @@ class Outbox:
         """
         self._session = session
         self._takes_checks = session.report_format > 1
+        if self.newest is not None:
+            self.resend()
         self._has_session.set()
 
     def put(self, delivery: Delivery, found: Findings) -> bool:

@@ -154,6 +154,7 @@ class _StoredFindings(msgspec.Struct, frozen=True):
     resources: tuple[ResourceReport, ...]
     workloads: tuple[_StoredWorkload, ...]
     applied: bool = False
+    unreachable: bool = False
 
 
 class _StoredTrial(msgspec.Struct, frozen=True):
@@ -168,7 +169,7 @@ class _StoredTrial(msgspec.Struct, frozen=True):
     def trial(self) -> Trial:
         """Return the trial in its current form."""
         workloads = tuple(each.workload_report() for each in self.found.workloads)
-        found = Findings(self.found.resources, workloads, self.found.applied)
+        found = Findings(self.found.resources, workloads, self.found.applied, self.found.unreachable)
         return Trial(self.sequence, self.attempt, self.failed, found, self.incarnation)
 
 

@@ -112,7 +112,7 @@ def verified(
     status, reason, actor, message = _explanation(state, parts)
     if state in STALLED:
         message = "; ".join(map(_describe, parts)) or message
-    evidence = tuple(item for part in parts for item in _evidence(part))
+    evidence = tuple(item for part in parts for item in part.all_evidence)
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence, checked)
 
 

@@ -81,6 +81,8 @@ async def open_services(
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
+        hub = Hub(clock, await store.write(count_start))
+        metrics.observe_watches(hub.open_watches)
         worker = Worker("worker", threads=WORKER_THREADS, max_bytes=MAX_WORKER_BYTES)
         stack.callback(worker.close)
         sealing_key = settings.sealing_key

@@ -17,7 +17,16 @@ from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.settings import Settings, SidecarSettings
 from governor.agent.storage import Membership, Storage
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, Drift, Preflight, ResourceRef, Strategy, Unproven, resource_ref
+from governor.domain.documents import (
+    ApplyPolicy,
+    Drift,
+    Preflight,
+    ResourceRef,
+    Retry,
+    Strategy,
+    Unproven,
+    resource_ref,
+)
 from governor.domain.reports import Report, ResourceReport, State, overall
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -139,13 +148,14 @@ class AgentBed:
         strategy: Strategy = Strategy.RELOAD,
         attempt: int = 1,
         drift: Drift = Drift.ENFORCE,
+        retry: Retry = Retry.NEVER,
     ) -> SignedDelivery:
         """Return the next delivery, signed."""
         delivered = tuple(resources)
         removed = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in delivered}
         self._sequence += 1
         self._resources = delivered
-        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s, drift=drift)
+        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s, retry, drift)
         content = digest(list(delivered))
         delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, delivered, tuple(sorted(removed)), policy)
         return sign_delivery(delivery, self._signer)

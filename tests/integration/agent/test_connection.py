@@ -21,7 +21,8 @@ from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
 from governor.wire import credentials
-from governor.wire.rest import SignedDelivery, TokenRequest
+from governor.wire.deliveries import SignedDelivery
+from governor.wire.rest import TokenRequest
 from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
@@ -111,7 +112,7 @@ async def test_only_a_stored_delivery_resets_the_reconnect_backoff(tmp_path: Pat
         key = load_or_create_key(tmp_path / "agent" / "identity.key")
         retries = Retries(Backoff(0.1, 1.0), random.Random(1))
         clock = CountingClock(retries)
-        inbox = Inbox(FullStorage(tmp_path / "agent"), clock, lambda: None)
+        inbox = Inbox(FullStorage(tmp_path / "agent"), clock, lambda: None, lambda _: None)
 
         async with Client(bed.url, lambda: credentials.mint("r1", key, clock.now())) as client:
             watching = asyncio.create_task(watch(inbox, client, joined, retries, clock, "boot"))

@@ -40,8 +40,8 @@ class Reports:
         self.all: list[Report] = []
         put = bed.outbox.put
 
-        def recorded(*args: Any) -> bool:
-            is_new = put(*args)
+        def recorded(delivery: Delivery, found: Findings) -> bool:
+            is_new = put(delivery, found)
             if is_new and bed.outbox.newest is not None:
                 self.all.append(bed.outbox.newest)
             return is_new

@@ -83,10 +83,12 @@ async def restored(
         await verified(bed, newest + 4)
         assert await loaded(agent) == ["forgotten-2"]
     await asyncio.to_thread(replace, data / DATABASE, file)
-    async with running(data, port=port) as bed:
-        if other:
+    if other:
+        # On another port, where the agent does not find it.
+        async with running(data) as bed:
             for number in range(3):
                 await bed.apply(store(f"{other}-{number}"))
+    async with running(data, port=port) as bed:
         seen = await verified(bed, newest + 5)
         assert [each for each in seen if is_verified(each)] == seen[-1:]
         assert await loaded(agent) == [f"{other}-2" if other else kept]

@@ -97,7 +97,8 @@ async def test_a_retry_wakes_its_runtime(bed: ServerBed, commits: Commits) -> No
 
 async def test_a_report_wakes_those_who_follow_its_revision(bed: ServerBed, commits: Commits) -> None:
     agent = await configured(bed, "report")
-    body = report_on(await agent.newest(), State.APPLIED)
+    delivery = await agent.newest()
+    body = report_on(delivery, State.APPLIED, session=agent.session)
     with bed.services.hub.open(PROGRESS, "test") as progress:
         await commits.cancel_during(lambda: report(call(bed, "report", body)))
         assert await is_woken(progress)

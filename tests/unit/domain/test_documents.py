@@ -244,7 +244,7 @@ def test_an_invalid_expression_is_rejected_at_its_path(expression: Any, path: st
     assert (detail.path, detail.reason) == (f"spec.selector.matchExpressions[1]{path}", reason)
 
 
-POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds"
+POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds, retry, drift"
 SPEC = "unknown field; known fields: selector, priority, apply, resources, removals"
 
 

@@ -31,11 +31,15 @@ FILE: Final = "file"
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """The content of a report; ``applied`` if any of the delivery reached the sidecars."""
+    """The content of a report; ``applied`` if any of the delivery reached the sidecars.
+
+    ``unreachable`` if the preflight failed only because a dependency was not reachable.
+    """
 
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
     applied: bool = False
+    unreachable: bool = False
 
     @property
     def failed(self) -> bool:
@@ -188,6 +192,13 @@ def rolled_back(found: Findings, when: datetime, text: str) -> Findings:
     return Findings(
         resources, tuple(_rolled_back_workload(each, now, applied=found.applied) for each in found.workloads)
     )
+
+
+def deferred(found: Findings, when: datetime, text: str) -> Findings:
+    """Return the findings of a delivery whose preflight will be repeated; ``text`` says when and why."""
+    now = Evidence(AGENT, when, text)
+    resources = tuple(_received(each, now) if each.state is State.FAILED else each for each in found.resources)
+    return msgspec.structs.replace(found, resources=resources)
 
 
 def _rolled_back_workload(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:

@@ -4,6 +4,7 @@ Excluded: which resources can be tried and how they are copied (``domain.dapr.pr
 (the platform).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -21,6 +22,11 @@ from governor.values.trees import Manifest, Tree
 
 _PIPELINES: Final = ("httpPipeline", "appHttpPipeline")
 _CONFIGURATION_ERROR: Final = "loading configuration"
+_UNREACHABLE: Final = re.compile(
+    r"connection refused|connection reset|i/o timeout|no such host|no route to host|network is unreachable"
+    r"|server misbehaving|context deadline exceeded"
+)
+"""How Go's network errors read, which daprd repeats: what the component needs did not answer."""
 
 
 class PreflightPlan(msgspec.Struct, frozen=True):
@@ -199,6 +205,12 @@ class PreflightResult(msgspec.Struct, frozen=True):
         """Whether the change may be applied."""
         return not self.superseded and all(each.state is not State.FAILED for each in self.found.values())
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether it failed only because a dependency of the components was not reachable."""
+        failed = [each for each in self.found.values() if each.state is State.FAILED]
+        return bool(failed) and all(_UNREACHABLE.search(each.evidence[-1].text) for each in failed)
+
     def report(self, refs: Iterable[ResourceRef], workloads: Iterable[WorkloadRef], *history: Evidence) -> Findings:
         """Return the findings of a delivery that got no further than its preflight."""
         unchanged = Finding(state=State.RECEIVED)
@@ -209,6 +221,7 @@ class PreflightResult(msgspec.Struct, frozen=True):
                 for ref, each in resources
             ),
             uniform(State.RECEIVED, (), workloads, *history).workloads,
+            unreachable=self.unreachable,
         )
 
     def prepend_to(self, later: Findings) -> Findings:

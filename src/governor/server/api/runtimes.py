@@ -180,14 +180,25 @@ async def report(call: Call) -> Response:
     services, body = call.services, call.body
     assert isinstance(body, Report | Report1)  # noqa: S101 - guaranteed by the endpoint's body type
     if body.runtime != call.path["runtime"]:
-        raise invalid("report-foreign", "the report is for another runtime than the path")
+        raise invalid(FOREIGN_REPORT, "the report is for another runtime than the path")
+    current = _in_session(services, body)
 
     def announce(kept: bool) -> None:
         services.metrics.reports.labels(str(kept).lower()).inc()
+        services.hub.note_held(current.runtime, current.session, current.sequence)
         if kept:
             services.hub.wake(PROGRESS)
 
-    await services.store.write(lambda connection: accept_report(connection, body, services.clock.now()), announce)
+    try:
+        await services.store.write(
+            lambda connection: accept_report(connection, current, services.clock.now()), announce
+        )
+    except GovernorError as error:
+        if error.code == FOREIGN_REPORT:
+            # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.
+            held = DeliveryPosition("", current.sequence, _OTHER_ID)
+            await services.changes.supersede_unknown(current.runtime, held)
+        raise
     return Response(status=204)
 
 
@@ -198,10 +209,17 @@ async def check(call: Call) -> Response:
     return Response(status=204)
 
 
-def _session(services: Services, report: Report1) -> int:
-    """Return the session of the process that sent a report of format 1, which does not carry it."""
-    session = services.hub.session_of(report.runtime, report.boot)
-    if session is None:
+def _in_session(services: Services, report: Report | Report1) -> Report:
+    """Return a report in its session; raise if this server has not accepted a watch of the process that sent it.
+
+    Sessions order reports, so one that another state of the store gave out must not be stored.
+    """
+    if isinstance(report, Report1):
+        session = services.hub.session_of(report.runtime, report.boot)
+        current = None if session is None else from_format_1(report, session)
+    else:
+        current = report if services.hub.is_session(report.runtime, report.session) else None
+    if current is None:
         message = "this agent process has no watch on this server yet; open one, then send the report again"
         raise GovernorError(Kind.UNAVAILABLE, "watch-missing", message)
     return current

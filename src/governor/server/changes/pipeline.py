@@ -5,7 +5,7 @@ accepted or rejected as a whole. Decoding requests belongs to the API.
 """
 
 import secrets
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -52,6 +52,7 @@ from governor.server.store.documents import (
     newest_versions,
 )
 from governor.server.store.identities import delete_runtime_key, find_runtime_key, revoke_join_tokens
+from governor.server.store.incarnation import current_incarnation, renew_incarnation
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
@@ -104,9 +105,23 @@ class Changes:
 
     async def retry(self, runtime: str, author: str) -> Delivery:
         """Deliver a runtime's newest delivery again under the next attempt; no document changes."""
+        presence = self._hub.presence(runtime)
+        holds = presence.holds if presence.watching else None
         return await self._store.write(
-            lambda connection: _retry(connection, runtime, self._clock.now()),
+            lambda connection: _retry(connection, runtime, holds, self._clock.now()),
             lambda delivery: self._announce_retry(delivery, author),
+        )
+
+    async def supersede_unknown(self, runtime: str, held: DeliveryPosition) -> None:
+        """Re-issue the current state above a delivery that an agent holds and this store never issued.
+
+        The store was restored from a backup, or its files were replaced by a copy or a snapshot.
+        """
+        if await self._store.read(lambda connection: was_issued(connection, runtime, held)):
+            return
+        await self._store.write(
+            lambda connection: _reissue(connection, runtime, held, self._clock.now()),
+            lambda delivery: self._announce_reissue(delivery, held),
         )
 
     def _process(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
@@ -167,6 +182,19 @@ class Changes:
             sequence=delivery.sequence,
             attempt=delivery.attempt,
             author=author,
+        )
+
+    def _announce_reissue(self, delivery: Delivery | None, held: DeliveryPosition) -> None:
+        if delivery is None:
+            return
+        self._hub.wake(delivery.runtime)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc()
+        _log.warning(
+            "agent holds a delivery that this store never issued; the current state was issued again",
+            runtime=delivery.runtime,
+            held=str(held),
+            sequence=delivery.sequence,
         )
 
     @contextmanager

@@ -60,6 +60,7 @@ def test_only_the_runtime_itself_may_watch_fetch_and_report() -> None:
         "/runtimes/{runtime}/watch",
         "/runtimes/{runtime}/bundles/{sequence}",
         "/runtimes/{runtime}/reports",
+        "/runtimes/{runtime}/checks",
     }
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
