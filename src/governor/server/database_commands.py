@@ -45,7 +45,7 @@ def backup(file: Path, data_dir: Path) -> None:
 
     with _as_target(file) as target:
         copy(data_dir / DATABASE, target)
-    click.echo(f"{data_dir / DATABASE} copied to {file}", err=file == _STREAM)
+    click.echo(f"{data_dir / DATABASE} copied to {_name(file, 'stdout')}", err=file == _STREAM)
 
 
 @db.command(short_help="Replace the database by a backup; the server must be stopped.")
@@ -57,15 +57,27 @@ def restore(file: Path, data_dir: Path) -> None:
     Agents that hold newer deliveries than the backup get the restored state again, and nothing counts as verified until
     they confirm it. Tokens and keys that were revoked after the backup are valid again: revoke them again.
     """
-    from governor.server.data_directory import DATABASE, locked  # noqa: PLC0415 - keep help and completion fast
-    from governor.server.store.backup import REPLACED  # noqa: PLC0415
+    from governor.process.telemetry import logging  # noqa: PLC0415 - keep help and completion fast
+    from governor.server.data_directory import DATABASE, locked  # noqa: PLC0415
     from governor.server.store.backup import restore as replace  # noqa: PLC0415
 
+    logging.configure("db", level="warning")
+    name = _name(file, "stdin")
     with locked(data_dir.absolute()) as directory, _as_source(file) as source:
-        incarnation = replace(source, directory / DATABASE)
-    click.echo(f"{data_dir / DATABASE} restored from {file} as incarnation {incarnation}")
-    click.echo(f"the replaced database is {data_dir / (DATABASE + REPLACED)}", err=True)
-    click.echo("tokens and keys revoked after the backup are valid again: see `governor token list`", err=True)
+        restored = replace(source, directory / DATABASE, name)
+    click.echo(f"{data_dir / DATABASE} restored from {name} as incarnation {restored.incarnation}")
+    if restored.replaced is not None:
+        click.echo(f"the replaced database is {restored.replaced}", err=True)
+    click.echo(
+        "tokens and agent keys that were revoked after the backup are valid again: revoke them again "
+        "(`governor token list`, `governor runtime revoke`)",
+        err=True,
+    )
+
+
+def _name(file: Path, stream: str) -> str:
+    """Return how to call the file in messages."""
+    return stream if file == _STREAM else str(file)
 
 
 @contextmanager

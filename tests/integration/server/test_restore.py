@@ -154,7 +154,7 @@ async def test_a_restored_delivery_that_the_agent_still_holds_is_pending_until_i
     assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "watch-missing")
 
 
-async def test_a_session_of_a_state_that_was_forgotten_does_not_outlast_newer_reports(tmp_path: Path) -> None:
+async def test_a_session_assigned_before_a_restore_does_not_outrank_newer_reports(tmp_path: Path) -> None:
     """Sessions are counted in the store, so a restored one may give out lower numbers than an agent has."""
     async with running(tmp_path / "data") as bed:
         await bed.apply(runtime("r1"), layer(1))
@@ -234,6 +234,21 @@ async def test_a_stopped_server_is_backed_up_too_and_a_missing_one_is_named(tmp_
         backup(tmp_path / "none" / DATABASE, tmp_path / "two.db")
 
 
+async def test_only_a_restore_that_replaces_a_database_names_the_replaced_one(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as bed:
+        await bed.apply(runtime("r1"))
+    backup(tmp_path / "data" / DATABASE, tmp_path / "one.db")
+    new = tmp_path / DATABASE
+    restored = [restore(tmp_path / "one.db", new) for _ in range(2)]
+    assert [each.replaced for each in restored] == [None, tmp_path / f"{DATABASE}{REPLACED}"]
+
+
+def test_errors_name_the_backup_as_the_command_shows_it(tmp_path: Path) -> None:
+    text(tmp_path / "received.db")
+    with pytest.raises(GovernorError, match=r"^stdin cannot be copied as a database"):
+        restore(tmp_path / "received.db", tmp_path / DATABASE, "stdin")
+
+
 async def test_a_backup_can_be_written_to_stdout_and_restored_from_stdin(tmp_path: Path) -> None:
     """As through `kubectl exec`, in an image without a shell."""
     data = tmp_path / "data"
@@ -278,6 +293,7 @@ async def test_a_restore_needs_a_stopped_server(tmp_path: Path) -> None:
     assert "another server uses the data directory" in refused.err
     assert (done.code, "as incarnation" in done.out) == (SUCCESS, True)
     assert "revoked after the backup are valid again" in done.err
+    assert f"the replaced database is {data / DATABASE}{REPLACED}" in done.err
     assert (data / f"{DATABASE}{REPLACED}").exists()
 
 

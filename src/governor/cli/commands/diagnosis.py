@@ -28,7 +28,7 @@ _NEXT: Final = {
     "Revoked": "governor token join {name}",
     "NotWatching": "check on its host that `governor agent` is running; governor describe runtime {name}",
     "AgentFailed": "check the host and the log of its agent, which retries; governor describe runtime {name}",
-    "Unhealthy": "check the sidecars on its host; governor describe runtime {name}",
+    "Unhealthy": "check the sidecars and the files named above on its host; governor describe runtime {name}",
     "Failed": "governor describe runtime {name}; correct the change, or: governor runtime retry {name}",
 }
 
@@ -132,14 +132,17 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def _check_version(status: ServerStatus) -> CheckResult:
-    if status.version == governor.__version__:
-        return CheckResult(
-            "version", _ok("SameVersion", "SameVersion", f"client and server are version {status.version}")
-        )
     text = f"the server is version {status.version}, this client is {governor.__version__}"
+    if _minor(status.version) == _minor(governor.__version__):
+        return CheckResult("version", _ok("SameVersion", "SameVersion", text))
     return CheckResult(
         "version", _problem("SameVersion", "VersionsDiffer", text), f"install version {status.version} on this machine"
     )
+
+
+def _minor(version: str) -> list[str]:
+    """Return the major and the minor number; client and server of one minor version are compatible."""
+    return version.split(".")[:2]
 
 
 def _check_readiness(server: str, status: ServerStatus) -> Iterator[CheckResult]:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -35,28 +35,36 @@ def backup(database: Path, target: Path) -> None:
         raise GovernorError(Kind.NOT_FOUND, "database-missing", message)
     if target.exists():
         raise GovernorError(Kind.EXISTS, "backup-exists", f"{target} exists already; choose another file")
-    with _copied(database, target) as staged:
+    with _copied(database, target, str(database)) as staged:
         staged.commit()
 
 
-def restore(source: Path, database: Path) -> str:
-    """Replace the database of a stopped server by a backup under a new incarnation, and return the incarnation.
+class Restored(NamedTuple):
+    """The new incarnation, and the database that was replaced, if there was one."""
+
+    incarnation: str
+    replaced: Path | None
+
+
+def restore(source: Path, database: Path, name: str = "") -> Restored:
+    """Replace the database of a stopped server by a backup under a new incarnation. Errors call the backup ``name``.
 
     The backup is checked and migrated before anything is replaced; the replaced database is kept beside it.
     """
+    name = name or str(source)
     if not source.is_file():
-        raise GovernorError(Kind.NOT_FOUND, "backup-missing", f"there is no backup {source}")
+        raise GovernorError(Kind.NOT_FOUND, "backup-missing", f"there is no backup {name}")
     _remove_unfinished(database)
-    with _copied(source, database) as staged:
-        incarnation = _prepare(staged.temporary, source)
+    with _copied(source, database, name) as staged:
+        incarnation = _prepare(staged.temporary, name)
         staged.sync()
-        _keep_replaced(database)
+        replaced = _keep_replaced(database)
         staged.commit()
-    return incarnation
+    return Restored(incarnation, replaced)
 
 
 @contextmanager
-def _copied(source: Path, target: Path) -> Iterator[Staged]:
+def _copied(source: Path, target: Path, name: str) -> Iterator[Staged]:
     """Copy a database beside ``target`` under a temporary name, and check the copy."""
     staged = stage(target, b"")
     try:
@@ -68,22 +76,22 @@ def _copied(source: Path, target: Path) -> Iterator[Staged]:
             _make_single_file(copy)
             problem = copy.execute("PRAGMA integrity_check").fetchone()[0]
         if problem != "ok":
-            raise invalid("database-damaged", f"{source} is damaged: {problem}")
+            raise invalid("database-damaged", f"{name} is damaged: {problem}")
         staged.sync()
         yield staged
     except sqlite3.Error as error:
-        raise invalid("database-unreadable", f"{source} cannot be copied as a database: {error}") from error
+        raise invalid("database-unreadable", f"{name} cannot be copied as a database: {error}") from error
     finally:
         staged.discard()
 
 
-def _prepare(copy: Path, source: Path) -> str:
+def _prepare(copy: Path, name: str) -> str:
     """Migrate the copy of a backup and give it a new incarnation in which agents must confirm what they hold."""
     engine = writer_engine(copy)
     try:
         with engine.begin() as connection:
             if not sa.inspect(connection).has_table(version_table.name):
-                raise invalid("backup-foreign", f"{source} is not a database of this server")
+                raise invalid("backup-foreign", f"{name} is not a database of this server")
         schema_version.prepare(copy)
         with engine.begin() as connection:
             incarnation = renew_incarnation(connection)
@@ -96,7 +104,7 @@ def _prepare(copy: Path, source: Path) -> str:
 
 
 def _make_single_file(connection: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the database, which a server turns on again."""
+    """Merge the write-ahead log into the database file; the server turns it on again."""
     connection.execute("PRAGMA journal_mode=DELETE")
 
 
@@ -106,10 +114,13 @@ def _remove_unfinished(database: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _keep_replaced(database: Path) -> None:
-    """Link the present database under another name, with its write-ahead log, which belongs to it alone."""
+def _keep_replaced(database: Path) -> Path | None:
+    """Hard-link the current database as ``.replaced`` and move its write-ahead log along.
+
+    Return None if there is no database.
+    """
     if not database.exists():
-        return
+        return None
     _checkpoint(database)
     for suffix in _WAL_FILES:
         log = database.with_name(database.name + suffix)
@@ -118,6 +129,7 @@ def _keep_replaced(database: Path) -> None:
     kept = database.with_name(database.name + REPLACED)
     kept.unlink(missing_ok=True)
     kept.hardlink_to(database)
+    return kept
 
 
 def _checkpoint(database: Path) -> None:

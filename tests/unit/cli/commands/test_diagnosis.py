@@ -78,6 +78,11 @@ def test_a_runtime_with_a_problem_has_a_next_command(conditions: tuple[Condition
     assert step in found["runtime r1"][1]
 
 
+def test_another_patch_version_of_the_server_is_no_problem() -> None:
+    major, minor, *_ = governor.__version__.split(".")
+    assert problems(list(check_server(SERVER, reply(version=f"{major}.{minor}.99")))) == {}
+
+
 def test_a_recent_pending_change_is_no_problem() -> None:
     assert problems(list(check_server(SERVER, reply(runtime("r1", verified("Pending", minutes=4), CONNECTED))))) == {}
 
