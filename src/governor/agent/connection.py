@@ -19,7 +19,7 @@ from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
-from governor.wire.credentials import REJECTED, JoinToken
+from governor.wire.credentials import TOKEN_REJECTED, JoinToken
 
 _BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 _RETRYABLE: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.EXHAUSTED, Kind.INTERNAL})
@@ -64,7 +64,7 @@ class Connection:
             replaced = await self._rejoin(token, membership)
             connected.cancel()
         if self._outbox.newest is not None:
-            # It may have been in flight.
+            # The cancelled task may have been sending it.
             self._outbox.resend()
         return replaced
 
@@ -82,8 +82,10 @@ class Connection:
         try:
             return await self._join(token, membership)
         except GovernorError as error:
-            _log.warning("join token rejected; the membership is kept", error=str(error), server=token.server)
-            if error.code == REJECTED:
+            is_rejected = error.code == TOKEN_REJECTED
+            event = "join token rejected" if is_rejected else "cannot join again"
+            _log.warning(event + "; the membership is kept", error=str(error), server=token.server)
+            if is_rejected:
                 await self._discard(token, membership)
         never: asyncio.Future[Membership] = asyncio.get_running_loop().create_future()
         return await never

@@ -56,7 +56,7 @@ def _create_key(path: Path) -> Ed25519PrivateKey:
 
 
 def check_token(token: Secret | None, membership: Membership | None) -> JoinToken | None:
-    """Return the token to join with, or None if the membership has used or tried it. Raise for another runtime's."""
+    """Return the join token to try, or None if it was used or rejected before. Raise if it is for another runtime."""
     if membership is None and token is None:
         message = "this agent has not joined a server yet; pass a token of `governor token join` by --join-token-file"
         raise GovernorError(Kind.PRECONDITION, "not-joined", message)

@@ -49,7 +49,7 @@ class Inbox:
         self._conflict = ""
 
     def watch_opened(self, session: WatchSession) -> None:
-        """Note the session of a watch that the server accepted; there is no identity conflict then."""
+        """Record the session of an accepted watch and clear the identity conflict."""
         self._conflict = ""
         self._on_session(session)
 

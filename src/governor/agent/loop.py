@@ -17,7 +17,7 @@ from governor.agent.outbox import Outbox
 from governor.agent.platforms.local.platform import LocalPlatform
 from governor.agent.repairs import Repairs
 from governor.agent.verification import findings
-from governor.agent.verification.findings import AGENT, FILE, Drifted, Findings
+from governor.agent.verification.findings import AGENT, FILE, DriftFindings, Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import Drift, Preflight, Retry
 from governor.domain.reports import STALLED, Cause, Evidence, State
@@ -101,7 +101,7 @@ class Loop:
             found = await self._converge(delivery, received, is_repair=drift is not None)
             on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
             if on_trial and found.failed and await self._platform.find_drift(delivery):
-                # What failed is not what was delivered: repair it first.
+                # A file was changed meanwhile, so the failure is not the delivery's: repair the file first.
                 return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
@@ -112,9 +112,9 @@ class Loop:
         self._found = delivery, found
         return await self._conclude(delivery, found)
 
-    def _report_drift(self, delivery: Delivery, drift: Drifted, received: Evidence) -> Outcome | None:
+    def _report_drift(self, delivery: Delivery, drift: DriftFindings, received: Evidence) -> Outcome | None:
         """Revoke what was verified and is no longer true; return an outcome if nothing is repaired now."""
-        wait = self._repair_outcome(delivery, drift)
+        wait = self._begin_repair(delivery, drift)
         note = self._repairs.note if isinstance(wait, Requeue) else ""
         found = findings.drifted(self._last_found(delivery, received), drift, FILE, self._clock.now(), note)
         if self._outbox.put(delivery, found):
@@ -126,8 +126,8 @@ class Loop:
             return self._found[1]
         return findings.uniform(State.RECEIVED, self._platform.refs(delivery), self._platform.workloads, received)
 
-    def _repair_outcome(self, delivery: Delivery, drift: Drifted) -> Outcome | None:
-        """Return None if drift is to be repaired now."""
+    def _begin_repair(self, delivery: Delivery, drift: DriftFindings) -> Outcome | None:
+        """Count a repair and return None, or return the outcome that postpones it."""
         if delivery.apply.drift is not Drift.ENFORCE:
             self._platform.start()
             return Stalled(str(drift))
@@ -161,9 +161,10 @@ class Loop:
 
     async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
-        if found.rejects_change and on_trial and self._may_retry(delivery, found):
-            return self._repeat_preflight(delivery, found)
         if found.rejects_change and on_trial:
+            retries = self._preflight_retry(delivery, found)
+            if retries is not None:
+                return self._defer_preflight(delivery, found, retries.next_delay_s())
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._ledger.record_failed(delivery, found)
             return await self._roll_back(delivery)
@@ -177,20 +178,18 @@ class Loop:
             await self._ledger.record_unproven(delivery, found)
         return Waiting(_reason(found), _RECHECK_S) if found.failed else Stalled(_reason(found))
 
-    def _may_retry(self, delivery: Delivery, found: Findings) -> bool:
-        """Return whether to repeat a preflight that failed because a dependency was not reachable."""
+    def _preflight_retry(self, delivery: Delivery, found: Findings) -> Retries | None:
+        """Return the retries of a preflight that failed because a dependency was not reachable, or None."""
         policy = delivery.apply.retry
         allowed = policy is Retry.ALWAYS or (policy is Retry.FIRST and self._ledger.fallback(delivery) is None)
         if not (found.unreachable and allowed):
-            return False
+            return None
         if self._repeated is None or self._repeated.delivery is not delivery:
             end = self._clock.monotonic() + delivery.apply.verify_window_seconds
             self._repeated = _RepeatedPreflight(delivery, end, Retries(_PREFLIGHT_BACKOFF, self._rng))
-        return self._clock.monotonic() < self._repeated.end
+        return self._repeated.retries if self._clock.monotonic() < self._repeated.end else None
 
-    def _repeat_preflight(self, delivery: Delivery, found: Findings) -> Outcome:
-        assert self._repeated is not None  # noqa: S101 - ``_may_retry`` sets it
-        delay_s = self._repeated.retries.next_delay_s()
+    def _defer_preflight(self, delivery: Delivery, found: Findings, delay_s: float) -> Outcome:
         text = f"a dependency is not reachable: the preflight is repeated in {delay_s:.1f} s"
         _log.warning("preflight will be repeated", sequence=delivery.sequence, reason=_reason(found))
         self._outbox.put(delivery, findings.deferred(found, self._clock.now(), text))
@@ -224,7 +223,7 @@ class Loop:
         target = _without_preflight(fallback or _empty(delivery))
         try:
             drift = await self._platform.find_drift(target)
-            wait = self._repair_outcome(target, drift) if drift else None
+            wait = self._begin_repair(target, drift) if drift else None
             if wait is not None:
                 report(f"failed: {drift}")
                 return wait
@@ -269,7 +268,7 @@ def _without_preflight(delivery: Delivery) -> Delivery:
 
 
 class Resync:
-    """Runs the loop again and again, because a sidecar that hangs causes no event."""
+    """Wakes the loop at jittered intervals, because a hanging sidecar causes no event."""
 
     def __init__(self, interval_s: float, wake: Callable[[], None], clock: Clock) -> None:
         self._interval_s = interval_s

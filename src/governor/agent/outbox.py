@@ -22,8 +22,6 @@ from governor.wire.reports import Report1, to_format_1
 
 _PERMANENT: Final = frozenset({Kind.INVALID, Kind.NOT_FOUND, Kind.EXISTS, Kind.CONFLICT, Kind.PRECONDITION})
 """Errors on which the same report is not sent again."""
-_UNKNOWN: Final = frozenset({Kind.NOT_FOUND, Kind.UNIMPLEMENTED})
-"""Errors of a server that has no checks."""
 
 _log = logging.get_logger(__name__)
 
@@ -58,7 +56,7 @@ class Outbox:
         self._has_session.set()
 
     def put(self, delivery: Delivery, found: Findings) -> bool:
-        """Replace the report to send, and return True, unless it says the same; then only note the check."""
+        """Queue a report and return True; if the findings are unchanged, queue a check and return False."""
         old = self.newest
         if old and self.reported_state(delivery) and found.equals(Findings(old.resources, old.workloads)):
             self._checked.set()
@@ -105,10 +103,6 @@ class Outbox:
             if self._takes_checks and report is not None and self.newest is not None and report.n == self.newest.n:
                 return report.runtime, report.check
 
-    def stop_checks(self) -> None:
-        """Send no more checks in this session: the server does not know them."""
-        self._takes_checks = False
-
     def reported_state(self, delivery: Delivery) -> State | None:
         """Return the state last reported for a delivery, or None."""
         newest = self.newest
@@ -141,6 +135,4 @@ async def send_checks(outbox: Outbox, client: Client) -> None:
         try:
             await client.check(runtime, check)
         except GovernorError as error:
-            if error.kind in _UNKNOWN:
-                outbox.stop_checks()
             _log.info("cannot send check", error=str(error), sequence=check.sequence)

@@ -6,7 +6,7 @@ from governor.process.flowcontrol.backoff import Backoff
 
 _BACKOFF: Final = Backoff(initial_s=1.0, max_s=300.0)
 _CALM_S: Final = 900.0
-"""After this time without a repair the next one is the first again."""
+"""Reset the count after this time without a repair."""
 
 
 class Repairs:
@@ -25,8 +25,8 @@ class Repairs:
     def note(self) -> str:
         """What a report says while the next repair waits."""
         return (
-            f"; repairs so far: {self.count}, the next one follows within {self.delay_s:.0f} s: "
-            "find out which other program writes this file"
+            f"; repaired {self.count} times, next repair within {self.delay_s:.0f} s. "
+            "Find the other program that writes this file, or set `apply.drift: warn`"
         )
 
     def wait_s(self, now_s: float) -> float:

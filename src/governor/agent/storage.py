@@ -88,7 +88,7 @@ class Journal(msgspec.Struct, frozen=True):
         return self.intent is None and self.digest == digest
 
     def with_drift(self, keys: Iterable[str], now: str) -> "Journal":
-        """Return the journal to store when files are found changed; a process of before may have loaded anything."""
+        """Return the journal with changed files; processes running now may have loaded other content."""
         return msgspec.structs.replace(self, drifted=self.drifted.union(keys), written=now)
 
 
@@ -158,7 +158,7 @@ class _StoredFindings(msgspec.Struct, frozen=True):
 
 
 class _StoredTrial(msgspec.Struct, frozen=True):
-    """A trial as any version of the agent may have stored it: version 0.1 named a workload by one word."""
+    """A trial as any version of the agent may have stored it: version 0.1 named a workload by its name only."""
 
     sequence: int
     attempt: int

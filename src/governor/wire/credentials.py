@@ -18,7 +18,7 @@ from governor.values.secret import MASK, Secret
 
 AUDIENCE: Final = "runtime-governor"
 LIFETIME_S: Final = 300
-REJECTED: Final = "token-refused"
+TOKEN_REJECTED: Final = "token-refused"  # noqa: S105 - an error code
 """Error code of every token that is wrong, used, expired or revoked."""
 _LEEWAY_S: Final = 60
 _JOIN_PREFIX: Final = "rgj1."
@@ -123,4 +123,4 @@ def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) ->
 
 
 def _rejection(message: str) -> GovernorError:
-    return GovernorError(Kind.UNAUTHENTICATED, REJECTED, message)
+    return GovernorError(Kind.UNAUTHENTICATED, TOKEN_REJECTED, message)

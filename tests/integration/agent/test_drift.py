@@ -177,7 +177,7 @@ async def test_repairs_of_a_file_that_another_program_keeps_writing_back_off(
         await bed.deliver(labelled)
         reports, file = Reports(bed), file_of(bed, "one")
         delivered, edits = file.read_bytes(), 0
-        while edits < 3 or not reports.failed(f"repairs so far: {edits - 1}"):
+        while edits < 3 or not reports.failed(f"repaired {edits - 1} times"):
             if file.read_bytes() == delivered:
                 edits += 1
                 edit(file, "blue", "green")
@@ -220,9 +220,7 @@ async def test_a_deleted_directory_is_restored_and_watched_again(tmp_path: Path,
         assert await until(is_restored)
 
 
-async def test_drift_within_the_window_is_repaired_and_the_change_is_not_blamed(
-    tmp_path: Path, daprd_binary: Path
-) -> None:
+async def test_drift_within_the_window_is_repaired_and_not_quarantined(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary) as bed:
         first = await bed.deliver(ONE)
         # daprd exits when it loads this.

@@ -48,15 +48,12 @@ class Bed:
     def __init__(self, server: Server, report_format: int = 2) -> None:
         self.clock = VirtualClock()
         self.outbox = Outbox(self.clock)
-        self.open(7, report_format)
+        self.outbox.watch_opened(WatchSession(7, report_format))
         client, retries = cast("Client", server), Retries(Backoff(1, 8), random.Random(1))
         self._tasks = [
             asyncio.create_task(send_reports(self.outbox, client, retries, self.clock)),
             asyncio.create_task(send_checks(self.outbox, client)),
         ]
-
-    def open(self, session: int, report_format: int = 2) -> None:
-        self.outbox.watch_opened(WatchSession(session, report_format))
 
     async def put(self, *each: Findings) -> None:
         for one in each:
@@ -78,17 +75,7 @@ async def test_other_evidence_is_a_new_report() -> None:
     assert (server.reports, server.checks) == ([1, 2], [])
 
 
-async def test_a_server_without_checks_gets_no_more_of_them_in_the_session() -> None:
-    server = Server(Kind.NOT_FOUND)
-    bed = Bed(server)
-    await bed.put(*[found(State.VERIFIED)] * 4)
-    assert len(server.checks) == 1
-    bed.open(8)
-    await bed.put(found(State.VERIFIED))
-    assert len(server.checks) == 2
-
-
-async def test_a_check_that_failed_otherwise_is_replaced_by_the_next() -> None:
+async def test_a_check_that_failed_is_replaced_by_the_next() -> None:
     server = Server(Kind.UNAVAILABLE)
     await Bed(server).put(*[found(State.VERIFIED)] * 4)
     assert len(server.checks) == 3

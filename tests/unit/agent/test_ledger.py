@@ -168,7 +168,7 @@ def seen(ledger: Ledger) -> list[object]:
     return [(ledger.phase(each), ledger.fallback(each), ledger.trial(each)) for each in (ONE, TWO, THREE)]
 
 
-async def test_a_store_that_forgot_attempts_can_have_a_change_tried_again(storage: Storage) -> None:
+async def test_a_new_incarnation_ends_the_quarantine(storage: Storage) -> None:
     ledger = reopened(storage)
     await ledger.record_failed(delivery(7, "two", attempt=3), NOTHING)
     again = msgspec.structs.replace(delivery(9, "two", attempt=1), incarnation="restored")

@@ -89,7 +89,7 @@ async def test_a_report_waits_for_a_session_and_is_sent_again_in_the_next_one() 
     assert [(each.session, each.n) for each in server.reports if isinstance(each, Report)] == [(7, 1), (9, 1)]
 
 
-async def test_a_server_that_reads_only_format_1_gets_it() -> None:
+async def test_a_server_that_reads_only_format_1_receives_format_1() -> None:
     clock, server, outbox = VirtualClock(), Server(), Outbox(VirtualClock())
     sending = asyncio.create_task(
         send_reports(outbox, cast("Client", server), Retries(Backoff(1, 8), random.Random(1)), clock)

@@ -74,7 +74,7 @@ class Findings(msgspec.Struct, frozen=True):
         )
 
     def equals(self, other: "Findings") -> bool:
-        """Return whether two findings say the same, at whatever time it was observed."""
+        """Return whether both are equal, ignoring the times of the evidence."""
         return _undated(self) == _undated(other)
 
     @property
@@ -83,7 +83,7 @@ class Findings(msgspec.Struct, frozen=True):
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
-class Drifted(msgspec.Struct, frozen=True):
+class DriftFindings(msgspec.Struct, frozen=True):
     """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it."""
 
     texts: Mapping[ResourceRef, str]
@@ -161,8 +161,8 @@ def combine(
     return Findings(tuple(resources), tuple(workloads), applied=True)
 
 
-def drifted(found: Findings, drift: Drifted, source: str, when: datetime, note: str = "") -> Findings:
-    """Return the findings without what drift has made untrue."""
+def drifted(found: Findings, drift: DriftFindings, source: str, when: datetime, note: str = "") -> Findings:
+    """Return the findings with drifted resources FAILED and the workloads that load them UNPROVEN."""
 
     def resource(each: ResourceReport) -> ResourceReport:
         if each.resource not in drift.texts:

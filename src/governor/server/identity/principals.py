@@ -246,4 +246,4 @@ def _hash(secret: str) -> str:
 
 
 def _rejected(message: str) -> GovernorError:
-    return GovernorError(Kind.UNAUTHENTICATED, credentials.REJECTED, message)
+    return GovernorError(Kind.UNAUTHENTICATED, credentials.TOKEN_REJECTED, message)

@@ -34,7 +34,7 @@ class ResourceDirectory:
         self._storage = storage
         self._roots = {RESOURCES: resources, CONFIG: storage.config_directory}
         self._lock = threading.Lock()
-        self._seen: dict[str, str] | None = None
+        self._last_digests: dict[str, str] | None = None
         """The digests of all files, as last read or written here; under the lock."""
 
     def prepare(self) -> None:
@@ -71,7 +71,7 @@ class ResourceDirectory:
         try:
             with self._lock:
                 contents = self._contents()
-                self._seen = {key: content_digest(content) for key, content in contents.items()}
+                self._last_digests = {key: content_digest(content) for key, content in contents.items()}
         except OSError as error:
             message = (
                 f"cannot read {error.filename}: {error.strerror}; check its permissions: sidecars must read it too"
@@ -83,7 +83,7 @@ class ResourceDirectory:
         """Return whether a file differs from what was last read or written here."""
         with self._lock:
             try:
-                return {key: content_digest(content) for key, content in self._contents().items()} != self._seen
+                return {key: content_digest(content) for key, content in self._contents().items()} != self._last_digests
             except OSError:
                 # The next reading reports the error.
                 return True
@@ -126,8 +126,8 @@ class ResourceDirectory:
         self._storage.save_journal(begun.complete(child.start_time_now()))
 
     def _commit(self, plan: Plan, staged: Sequence[files.Staged]) -> None:
-        seen = {**(self._seen or {}), **{each.key: each.digest for each in plan.writes}}
-        self._seen = {key: digest for key, digest in seen.items() if key not in plan.removals}
+        seen = {**(self._last_digests or {}), **{each.key: each.digest for each in plan.writes}}
+        self._last_digests = {key: digest for key, digest in seen.items() if key not in plan.removals}
         for each in staged:
             each.commit()
         for key in plan.removals:

@@ -25,11 +25,11 @@ _TYPE: Final = ("spec", "type")
 
 
 class DriftedFile(msgspec.Struct, frozen=True):
-    """A file that differs from the delivery. ``loadable`` if a sidecar could have loaded other content from it."""
+    """A file that differs from the delivery. ``changes_content`` if a sidecar would load other content."""
 
     ref: ResourceRef
     text: str
-    loadable: bool
+    changes_content: bool
     manifests: tuple[Manifest, ...]
     """The delivered resource, and what the file has now."""
 
@@ -62,7 +62,10 @@ def _drifted(delivered: ResourceFile, found: ObservedFile | None) -> DriftedFile
     written = marked(delivered.manifest)
     is_same = len(manifests) == 1 and loaded_digest(manifests[0]) == loaded_digest(written)
     return DriftedFile(
-        delivered.ref, _describe(written, found), loadable=not is_same, manifests=(delivered.manifest, *manifests)
+        delivered.ref,
+        _describe(written, found),
+        changes_content=not is_same,
+        manifests=(delivered.manifest, *manifests),
     )
 
 

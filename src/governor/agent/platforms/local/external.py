@@ -62,10 +62,7 @@ class ExternalSidecar:
 
     async def drop_proofs(self, refs: Collection[ResourceRef]) -> None:
         """Drop the proofs of resources of which the current process may have loaded other content."""
-        proofs = self._probe.proofs(self.process)
-        kept = {ref: proof for ref, proof in proofs.items() if ref not in refs}
-        if kept != proofs:
-            self._probe.set_proofs(self.process, kept)
+        self._probe.drop_proofs(self.process, refs)
 
     async def run(self) -> None:
         """Call ``on_change`` whenever a new process is healthy, until cancelled."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,15 +29,20 @@ class DirectoryWatch:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
-        self.arm()
+            raise _last_error()
+        try:
+            self.arm()
+        except OSError:
+            self.close()
+            raise
 
     def arm(self) -> None:
-        """Watch every directory that exists; needed again for one that was re-created. Blocking."""
+        """Watch every directory that exists; needed again for one that was re-created. Blocking. Raise OSError."""
         for each in self._directories:
             # A missing directory is not an error: its removal was a change.
-            self._libc.inotify_add_watch(self._descriptor, os.fsencode(each), _CHANGES)
+            added = self._libc.inotify_add_watch(self._descriptor, os.fsencode(each), _CHANGES)
+            if added < 0 and ctypes.get_errno() != errno.ENOENT:
+                raise _last_error()
 
     async def wait(self) -> None:
         """Wait for a change since the last call."""
@@ -53,3 +59,8 @@ class DirectoryWatch:
     def close(self) -> None:
         """Stop watching."""
         os.close(self._descriptor)
+
+
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

@@ -29,7 +29,7 @@ from governor.agent.platforms.local.sidecar import Sidecar
 from governor.agent.platforms.local.verifier import AnySidecar, SidecarFindings, SidecarVerifier, Superseded
 from governor.agent.redaction import Redactor
 from governor.agent.verification import findings
-from governor.agent.verification.findings import Drifted, Findings
+from governor.agent.verification.findings import DriftFindings, Findings
 from governor.agent.verification.verdicts import Process, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, Drift, ResourceRef, resource_ref
@@ -113,8 +113,7 @@ class LocalPlatform:
         try:
             self._watch = DirectoryWatch(self._directory.roots)
         except OSError as error:
-            advice = "changes of files are found by the resync only; raise fs.inotify.max_user_instances"
-            _log.warning("cannot watch the resources directory", error=error.strerror, advice=advice)
+            _log_unwatched(error)
             return
         try:
             while True:
@@ -162,7 +161,7 @@ class LocalPlatform:
         found = {self._workload(app_id): each for app_id, each in verified.items()}
         return result.prepend_to(findings.combine(refs, found, written.time, received, written))
 
-    async def find_drift(self, delivery: Delivery) -> Drifted | None:
+    async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
         """Return how the agent's files differ from a delivery that it has written, or None; store what it finds."""
         if delivery.apply.drift is Drift.OFF:
             return None
@@ -171,20 +170,20 @@ class LocalPlatform:
             return None
         self._redactor.add(delivery.resources)
         found = find_drift(delivery, self._namespace, await self._read_files())
-        lost = {key: each.ref for key, each in found.items() if each.loadable}
-        if not lost.keys() <= journal.drifted:
-            await self._record_drift(lost)
+        changed = {key: each.ref for key, each in found.items() if each.changes_content}
+        if not changed.keys() <= journal.drifted:
+            await self._record_drift(changed)
         texts = {
             each.ref: self._redactor.redact(f"{self._directory.path(key)} {each.text}") for key, each in found.items()
         }
         concerned = [app_id for app_id in self._sidecars if any(each.concerns(app_id) for each in found.values())]
-        return Drifted(texts, tuple(map(self._workload, concerned))) if found else None
+        return DriftFindings(texts, tuple(map(self._workload, concerned))) if found else None
 
-    async def _record_drift(self, lost: Mapping[str, ResourceRef]) -> None:
-        """Forget the proofs of resources whose files have other content, first in the sidecars' records."""
-        refs = frozenset(lost.values())
+    async def _record_drift(self, changed: Mapping[str, ResourceRef]) -> None:
+        """Drop the sidecars' proofs of these resources, then record the drift in the journal."""
+        refs = frozenset(changed.values())
         await asyncio.gather(*(each.drop_proofs(refs) for each in self._sidecars.values()))
-        await asyncio.to_thread(self._directory.record_drift, lost.keys())
+        await asyncio.to_thread(self._directory.record_drift, changed.keys())
         self._written_at = {each.app_id: each.starts for each in self._managed.values()}
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
@@ -204,7 +203,10 @@ class LocalPlatform:
         if self._watch is not None:
             # Before the files are read, so that a change of a re-created directory is not missed.
             await asyncio.to_thread(self._directory.prepare)
-            self._watch.arm()
+            try:
+                self._watch.arm()
+            except OSError as error:
+                _log_unwatched(error)
         return await asyncio.to_thread(self._directory.read_files)
 
     async def _observe_sidecar(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
@@ -280,6 +282,11 @@ class LocalPlatform:
         reason = f"the change is not verified in {unverified}" if unverified else "a newer delivery has arrived"
         evidence = Evidence(f"sidecar {planned.app_id}", self._clock.now(), f"not restarted: {reason}")
         return {each.ref: Finding(state=State.UNPROVEN, evidence=(evidence,)) for each in planned.expected}
+
+
+def _log_unwatched(error: OSError) -> None:
+    advice = "changes of files are found by the resync only; raise fs.inotify.max_user_instances or max_user_watches"
+    _log.warning("cannot watch the resources directory", error=error.strerror, advice=advice)
 
 
 def _all_verified(found: SidecarFindings) -> bool:

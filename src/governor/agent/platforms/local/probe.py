@@ -4,7 +4,7 @@ Excluded: starting, stopping and judging sidecars.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,14 @@ class Probe:
     def set_proofs(self, process: Process | None, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Set the proofs of a process."""
         self._proofs, self._proofs_of = dict(proofs), process
+
+    def drop_proofs(self, process: Process | None, refs: Collection[ResourceRef]) -> bool:
+        """Drop a process's proofs of these resources; return whether it had any."""
+        proofs = self.proofs(process)
+        kept = {ref: proof for ref, proof in proofs.items() if ref not in refs}
+        if kept != proofs:
+            self.set_proofs(process, kept)
+        return kept != proofs
 
     async def get_status(self) -> SidecarStatus | None:
         """Return the sidecar's status, whichever process responds."""

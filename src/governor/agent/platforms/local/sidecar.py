@@ -108,10 +108,7 @@ class Sidecar:
 
     async def drop_proofs(self, refs: Collection[ResourceRef]) -> None:
         """Drop the proofs of resources of which the current process may have loaded other content."""
-        proofs = self._probe.proofs(self.process)
-        kept = {ref: proof for ref, proof in proofs.items() if ref not in refs}
-        if kept != proofs:
-            self._probe.set_proofs(self.process, kept)
+        if self._probe.drop_proofs(self.process, refs):
             await self._save_record()
 
     async def adopt(self, config: Path | None) -> None:

@@ -67,7 +67,7 @@ def test_a_deleted_directory_is_a_change(bed: Bed) -> None:
     assert bed.directory.has_changed()
 
 
-def test_the_journal_of_an_older_agent_learns_which_bundle_is_written(bed: Bed) -> None:
+def test_the_bundle_digest_is_added_to_an_older_journal(bed: Bed) -> None:
     current = bed.storage.journal()
     bed.storage.save_journal(Journal(current.owned, written=current.written))
     assert not bed.storage.journal().holds("sha256:0")

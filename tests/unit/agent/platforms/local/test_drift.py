@@ -56,7 +56,7 @@ def test_the_text_names_the_fields(found: list[Manifest], expected: str) -> None
 
 def test_a_missing_file_is_drift() -> None:
     [drift] = find_drift(delivery(store()), "default", {}).values()
-    assert (drift.text, drift.loadable) == ("is missing", True)
+    assert (drift.text, drift.changes_content) == ("is missing", True)
 
 
 def test_many_fields_are_counted() -> None:
@@ -86,8 +86,10 @@ def test_a_changed_label_could_not_be_loaded_and_a_changed_field_could() -> None
     labelled = {**store(), "metadata": {**store()["metadata"], "labels": {"team": "blue"}}}
     key = resource_file(store(), "default").key
     files = {"labelled": on_disk(labelled), "edited": on_disk(store("b:2"))}
-    loadable = {name: find_drift(delivery(store()), "default", found)[key].loadable for name, found in files.items()}
-    assert loadable == {"labelled": False, "edited": True}
+    changes_content = {
+        name: find_drift(delivery(store()), "default", found)[key].changes_content for name, found in files.items()
+    }
+    assert changes_content == {"labelled": False, "edited": True}
 
 
 def test_an_edited_configuration_names_its_field_and_not_its_marker() -> None:

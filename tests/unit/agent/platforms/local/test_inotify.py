@@ -46,6 +46,13 @@ async def test_reading_a_file_is_no_change(watch: DirectoryWatch, tmp_path: Path
     waiting.cancel()
 
 
+def test_a_missing_directory_is_ignored_and_one_that_cannot_be_watched_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a")
+    DirectoryWatch((tmp_path / "missing",)).close()
+    with pytest.raises(NotADirectoryError):
+        DirectoryWatch((tmp_path / "file" / "below",))
+
+
 async def test_a_re_created_directory_is_watched_after_arming(watch: DirectoryWatch, tmp_path: Path) -> None:
     (tmp_path / "one").rmdir()
     await asyncio.wait_for(watch.wait(), WITHIN_S)

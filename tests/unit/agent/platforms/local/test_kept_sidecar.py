@@ -79,7 +79,9 @@ async def test_a_sidecar_that_responds_and_lists_everything_keeps_its_evidence()
         (SidecarStatus(healthy=True, metadata=Metadata("app"), counters=None), "the sidecar does not list it"),
     ],
 )
-async def test_a_sidecar_that_does_not_has_failed_and_is_not_restarted(status: SidecarStatus | None, text: str) -> None:
+async def test_an_unresponsive_or_incomplete_sidecar_fails_and_is_not_restarted(
+    status: SidecarStatus | None, text: str
+) -> None:
     now = msgspec.structs.replace(RUNNING, status=status)
     found, stub = await check(now, now)
     assert (found.state, found.cause, found.evidence[-1].text) == (State.FAILED, Cause.RUNTIME, text)
