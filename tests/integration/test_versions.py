@@ -118,7 +118,7 @@ async def shown_by_old(server: OldServer, sequence: int, reason: str = "Verified
     return seen
 
 
-def test_the_wheel_is_the_version_that_it_says(old_version: Path) -> None:
+def test_the_old_wheel_has_version_0_1_0(old_version: Path) -> None:
     assert '__version__ = "0.1.0"' in (old_version / "governor" / "__init__.py").read_text()
     assert not (old_version / "governor" / "wire" / "formats.py").exists()
 

@@ -49,7 +49,7 @@ _FORMATS: Final = {DELIVERY_FORMATS: announce(deliveries.FORMATS), REPORT_FORMAT
 
 
 class WatchSession(msgspec.Struct, frozen=True):
-    """What a server says when it accepts a watch: the session to report in, 0 if unknown, and the report format."""
+    """An accepted watch: the session number for reports (0 from version 0.1) and the report format."""
 
     number: int
     report_format: int

@@ -54,7 +54,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryPosition(msgspec.Struct, frozen=True):
-    """Which delivery an agent holds, as a watch is resumed; sequence 0 is none."""
+    """The delivery that an agent holds, sent as Last-Event-ID to resume a watch. Sequence 0: none."""
 
     incarnation: str = ""
     sequence: int = 0

@@ -78,29 +78,30 @@ _REASONS: dict[State, tuple[Status, str, Actor, str]] = {
     State.FAILED: (Status.FALSE, "Failed", Actor.EDITOR, "the runtime could not apply the change"),
     State.UNPROVEN: (Status.UNKNOWN, "Unproven", Actor.OPERATOR, "applied, but nothing proves that it is in use"),
 }
-_FAILURES: dict[Cause | None, tuple[Status, str, Actor, str]] = {
+_FAILURES: dict[Cause, tuple[Status, str, Actor, str]] = {
     Cause.AGENT: (Status.FALSE, "AgentFailed", Actor.OPERATOR, "the agent could not apply the change and retries"),
     Cause.RUNTIME: (Status.FALSE, "Unhealthy", Actor.OPERATOR, "the runtime no longer uses what was verified"),
 }
 """Failures that are not due to the change."""
 STALLED_REASONS: Final = frozenset({"Failed", "Unproven", "Unhealthy"})
-"""Reasons of the condition ``Verified`` that only a user or a new change can resolve."""
+"""Reasons of ``Verified`` on which ``apply`` stops waiting and exits with 1."""
 PROBLEM_REASONS: Final = STALLED_REASONS | {"AgentFailed"}
-"""Reasons of the condition ``Verified`` that a user should know of."""
+"""Reasons of ``Verified`` that ``doctor`` reports as problems."""
 
 
 def verified(
-    progress: Progress | None, report: Report | None, holds: int | None = None, checked: datetime | None = None
+    progress: Progress | None, report: Report | None, held_sequence: int | None = None, checked: datetime | None = None
 ) -> Condition:
     """Return the condition ``Verified``: whether the runtime's newest delivery is proven to be in use.
 
-    ``holds`` is the sequence that a connected agent has: what it does not hold is not verified, whatever was reported.
+    ``held_sequence`` is that of the delivery that a connected agent holds: another one is not verified, whatever was
+    reported.
     ``checked`` is when the agent last found the report to be still true.
     """
     if progress is None:
         return Condition("Verified", Status.TRUE, "NothingToVerify", "there is no configuration for this runtime")
     is_reported = report is not None and (report.sequence, report.digest) == (progress.sequence, progress.digest)
-    if report is None or not is_reported or holds not in (None, progress.sequence):
+    if report is None or not is_reported or held_sequence not in (None, progress.sequence):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
         return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
     if not report.findings:
@@ -124,7 +125,7 @@ def connected(*, enrolled: bool, watching: bool, since: datetime | None, revoked
         text = "the agent is not watching; check that it is running (the runtime keeps its last verified bundle)"
         return Condition("Connected", Status.FALSE, "NotWatching", text, Actor.OPERATOR, since=since)
     if revoked is not None:
-        text = "the agent's key is revoked; create a join token and enrol an agent again"
+        text = "the agent's key is revoked; create a join token and restart the agent with it"
         return Condition("Connected", Status.FALSE, "Revoked", text, Actor.OPERATOR, since=revoked)
     text = "no agent has enrolled; create a join token and start an agent with it"
     return Condition("Connected", Status.FALSE, "NotEnrolled", text, Actor.OPERATOR)

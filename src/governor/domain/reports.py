@@ -33,7 +33,7 @@ WORST_FIRST: Final = (
     State.VERIFIED,
 )
 STALLED: Final = frozenset({State.FAILED, State.UNPROVEN})
-"""States that only a user or a new change can leave: the agent has stopped without verifying."""
+"""States that are not progress towards VERIFIED."""
 
 
 class Cause(enum.StrEnum):

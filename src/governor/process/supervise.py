@@ -70,12 +70,12 @@ async def run_program(
     *,
     grace_s: float,
     lifecycle: Lifecycle | None = None,
-    leave: Callable[[int], NoReturn] = exit_at_once,
+    exit_process: Callable[[int], NoReturn] = exit_at_once,
 ) -> int:
     """Run ``components`` until a signal arrives or one of them ends, then stop them in reverse order.
 
     Return 0 if a signal stopped the program and all components stopped cleanly, otherwise 1; the reason is logged. If
-    components ignore their cancellation for longer than ``grace_s``, ``leave`` ends the process.
+    components ignore their cancellation for longer than ``grace_s``, ``exit_process`` ends the process.
     """
     run = _Run(lifecycle or Lifecycle())
     with _signals(run):
@@ -87,7 +87,7 @@ async def run_program(
             stuck = await _stop(tasks, run, grace_s)
             if stuck:
                 run.log_stuck(stuck, grace_s)
-                leave(EXIT_FAILED)
+                exit_process(EXIT_FAILED)
     _log.info("stopped", exit_code=run.exit_code)
     return run.exit_code
 

@@ -83,7 +83,7 @@ async def open_services(
         checks.alive("store", store.not_alive)
         hub = Hub(clock, await store.write(count_start))
         metrics.observe_watches(hub.open_watches)
-        worker = Worker("worker", threads=WORKER_THREADS, max_bytes=MAX_WORKER_BYTES)
+        worker = Worker("decoder", threads=WORKER_THREADS, max_bytes=MAX_WORKER_BYTES)
         stack.callback(worker.close)
         sealing_key = settings.sealing_key
         keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), sealing_key))

@@ -16,7 +16,8 @@ from governor.server.api.streams import ABORT
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
 LINGER_S: Final = 10.0
-"""How long the rest of a body is discarded after the response, so that a client that is still sending can read it."""
+"""After the response, the rest of a request body is discarded for this long, so that a client that is still sending
+can read the response."""
 _SHUTDOWN_TIMEOUT_S: Final = 5
 
 

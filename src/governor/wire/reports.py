@@ -1,7 +1,7 @@
 """Reports on the wire: format 2 is the domain's ``Report``; format 1 is converted from and to it. Pure.
 
-Format 1 names a workload by one word, has no causes, and orders the processes of an agent by ``boot`` instead of the
-server's session.
+Format 1 names a workload by its name only, has no causes, and orders the processes of an agent by ``boot`` instead of
+the server's session.
 """
 
 from typing import Final

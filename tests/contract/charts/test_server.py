@@ -137,7 +137,7 @@ def test_helm_lint_reports_nothing(helm: Helm) -> None:
     assert "WARNING" not in outcome.stdout
 
 
-def test_the_versions_of_the_chart_are_the_products() -> None:
+def test_the_chart_has_the_version_of_the_product() -> None:
     """The chart's own version must be a semantic version, which writes a pre-release with a hyphen."""
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
 

@@ -76,7 +76,7 @@ async def test_a_failed_runtime_exits_with_one_and_names_the_next_command(govern
         (Cause.AGENT, "AgentFailed", EXIT_CODE[Kind.DEADLINE]),
     ],
 )
-async def test_apply_waits_for_an_agent_that_has_trouble_of_its_own_and_for_no_other_failure(
+async def test_apply_waits_while_the_agent_retries_and_stops_on_other_failures(
     governor: CommandLine, cause: Cause, reason: str, code: int
 ) -> None:
     agent = await governed(governor, f"r-{cause}")

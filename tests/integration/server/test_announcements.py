@@ -95,7 +95,7 @@ async def test_a_retry_wakes_its_runtime(bed: ServerBed, commits: Commits) -> No
         assert await is_woken(watch)
 
 
-async def test_a_report_wakes_those_who_follow_its_revision(bed: ServerBed, commits: Commits) -> None:
+async def test_a_report_wakes_progress_streams_of_its_revision(bed: ServerBed, commits: Commits) -> None:
     agent = await configured(bed, "report")
     delivery = await agent.newest()
     body = report_on(delivery, State.APPLIED, session=agent.session)
@@ -112,7 +112,7 @@ async def test_a_revoked_token_closes_its_streams(bed: ServerBed, commits: Commi
     assert stream.closed
 
 
-async def test_a_revoked_runtime_closes_its_watch_and_wakes_those_who_follow(bed: ServerBed, commits: Commits) -> None:
+async def test_a_revoked_runtime_closes_its_watch_and_wakes_progress_streams(bed: ServerBed, commits: Commits) -> None:
     agent = await configured(bed, "revoke")
     hub, key = bed.services.hub, credentials.key_id(agent.key.public_key())
     with hub.open("revoke", key) as watch, hub.open(PROGRESS, "test") as progress:

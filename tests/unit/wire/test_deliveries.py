@@ -97,7 +97,7 @@ FIELDS = [
 ]
 
 
-def test_every_field_is_tampered_with() -> None:
+def test_the_tampering_table_covers_every_field() -> None:
     assert {field for _, _, field in FIELDS} == set(TAMPERED)
 
 

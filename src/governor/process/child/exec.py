@@ -18,7 +18,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def exec_module(module: str, settings: msgspec.Struct) -> NoReturn:
     """Replace this process by ``python -m module``, which reads its settings with ``settings_from``."""
-    # execv skips the exit handlers, which would write these.
+    # execv skips the exit handlers, which flush the logs.
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -26,6 +26,8 @@ class Worker:
     async def run(self, function: Callable[[], T], size: int = 0) -> T:
         """Run a function that processes ``size`` bytes; raise if that would exceed the limit.
 
+        A size of 0 is not limited: the checks of a change, whose request was admitted when it was decoded.
+
         A cancelled caller frees its bytes at once if the function has not started, otherwise when it returns.
         """
         self._acquire(size)

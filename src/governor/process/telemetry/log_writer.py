@@ -24,7 +24,7 @@ _RETRY_S: Final = 1.0
 
 
 class Priority(enum.IntEnum):
-    """Priority of a line; the value is how many bytes may wait for a line of this priority to be accepted."""
+    """Priority of a line. The value is the buffer size in bytes above which such a line is dropped."""
 
     OTHER = 512 * 1024
     ERROR = 576 * 1024
@@ -50,7 +50,7 @@ class Writer(Protocol):
         """Wait until all lines are written, at most ``within_s``."""
 
     def close(self) -> None:
-        """Stop waiting for anything: the process is about to end."""
+        """Stop the writer; the process is about to exit."""
 
 
 class DirectWriter:

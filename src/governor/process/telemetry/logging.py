@@ -50,7 +50,7 @@ _FLUSH_S: Final = 1.0
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
     """Write all logs of this process to ``stream``, by default stderr. Call it once, before components start.
 
-    By default, ``sys.stderr`` is replaced too: what is printed to it takes the same way as the logs.
+    By default, ``sys.stderr`` is replaced too: what is printed to it is written through the same buffer.
     """
     to = stream or sys.stderr
     describe, rendering = _describe(program), _rendering(in_json=not to.isatty())
@@ -140,7 +140,7 @@ class _Handler(logging.Handler):
 
 
 def _writer(stream: TextIO, processors: Sequence[structlog.typing.Processor]) -> Writer:
-    """Return a thread's writer if the stream has a file descriptor; others, such as those of tests, cannot block."""
+    """Return a ThreadWriter, or a DirectWriter for a stream without a file descriptor, as in tests."""
     try:
         stream.fileno()
     except OSError:

@@ -114,8 +114,8 @@ async def watch(call: Call) -> Events:
     report_format = negotiate(call.headers, REPORT_FORMATS, reports.FORMATS)
     is_known = await call.services.store.read(lambda connection: was_issued(connection, runtime, held))
     # What this store did not issue does not count as held, whatever its sequence is.
-    holds = held.sequence if is_known else 0
-    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"), holds)
+    held_sequence = held.sequence if is_known else 0
+    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"), held_sequence)
     feed = _DeliveryFeed(call.services, runtime, held, delivery_format, is_known=is_known)
     headers = ((REPORT_FORMAT, str(report_format)),)
     return Events(runtime, feed.produce, watcher=watcher, headers=headers)
@@ -212,7 +212,7 @@ async def check(call: Call) -> Response:
 def _in_session(services: Services, report: Report | Report1) -> Report:
     """Return a report in its session; raise if this server has not accepted a watch of the process that sent it.
 
-    Sessions order reports, so one that another state of the store gave out must not be stored.
+    Sessions order reports, so a session that was assigned before a restore must not be stored.
     """
     if isinstance(report, Report1):
         session = services.hub.session_of(report.runtime, report.boot)

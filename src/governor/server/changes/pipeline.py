@@ -106,9 +106,9 @@ class Changes:
     async def retry(self, runtime: str, author: str) -> Delivery:
         """Deliver a runtime's newest delivery again under the next attempt; no document changes."""
         presence = self._hub.presence(runtime)
-        holds = presence.holds if presence.watching else None
+        held_sequence = presence.held_sequence if presence.watching else None
         return await self._store.write(
-            lambda connection: _retry(connection, runtime, holds, self._clock.now()),
+            lambda connection: _retry(connection, runtime, held_sequence, self._clock.now()),
             lambda delivery: self._announce_retry(delivery, author),
         )
 
@@ -121,7 +121,7 @@ class Changes:
             return
         await self._store.write(
             lambda connection: _reissue(connection, runtime, held, self._clock.now()),
-            lambda delivery: self._announce_reissue(delivery, held),
+            lambda reissued: self._announce_reissue(reissued, held),
         )
 
     def _process(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
@@ -184,9 +184,14 @@ class Changes:
             author=author,
         )
 
-    def _announce_reissue(self, delivery: Delivery | None, held: DeliveryPosition) -> None:
-        if delivery is None:
+    def _announce_reissue(self, reissued: tuple[Delivery, str] | None, held: DeliveryPosition) -> None:
+        if reissued is None:
             return
+        delivery, incarnation = reissued
+        if incarnation:
+            _log.warning(
+                "the store was restored from an older state", incarnation=incarnation, runtime=delivery.runtime
+            )
         self._hub.wake(delivery.runtime)
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc()
@@ -293,25 +298,29 @@ def _delete_identities(
                 yield key.key_id
 
 
-def _reissue(connection: sa.Connection, runtime: str, held: DeliveryPosition, time: datetime) -> Delivery | None:
-    """Issue the current state above ``held``, unless that was done before; renew the incarnation that forgot it."""
+def _reissue(
+    connection: sa.Connection, runtime: str, held: DeliveryPosition, time: datetime
+) -> tuple[Delivery, str] | None:
+    """Issue the current state above ``held``; renew the incarnation if the store is older than the one in ``held``.
+
+    Return the delivery and the new incarnation, ``""`` if it was not renewed; None if nothing had to be issued.
+    """
     if was_issued(connection, runtime, held):
         return None
     newest = find_delivery(connection, runtime) or _first_delivery(connection, runtime)
     if newest is None or (newest.sequence > held.sequence and newest.incarnation != held.incarnation):
         return None
-    if _is_forgotten(connection, runtime, held.incarnation):
-        incarnation = renew_incarnation(connection)
-        _log.warning("the store was restored from an older state", incarnation=incarnation, runtime=runtime)
+    is_older = _is_older_than(connection, runtime, held.incarnation)
+    incarnation = renew_incarnation(connection) if is_older else ""
     delivery = reissued_delivery(newest, held.sequence)
     insert_deliveries(connection, (delivery,), time)
-    return delivery
+    return delivery, incarnation
 
 
-def _is_forgotten(connection: sa.Connection, runtime: str, incarnation: str) -> bool:
-    """Return whether the store may be older than an incarnation: it is the current one, or one that it does not know.
+def _is_older_than(connection: sa.Connection, runtime: str, incarnation: str) -> bool:
+    """Return whether the store lost deliveries of this incarnation: it is the current one or unknown.
 
-    Version 0.1 had none, which says nothing.
+    Version 0.1 sends none.
     """
     past = issued_incarnations(connection, runtime) - {current_incarnation(connection)}
     return bool(incarnation) and incarnation not in past
@@ -328,7 +337,7 @@ def _first_delivery(connection: sa.Connection, runtime: str) -> Delivery | None:
     return next_delivery(runtime, bundle, History(), newest_revision(connection) or 0, contained)
 
 
-def _retry(connection: sa.Connection, runtime: str, holds: int | None, time: datetime) -> Delivery:
+def _retry(connection: sa.Connection, runtime: str, held_sequence: int | None, time: datetime) -> Delivery:
     version = document_version(connection, DocumentRef("Runtime", runtime))
     if version is None or version.tree is None:
         raise GovernorError(Kind.NOT_FOUND, "not-found", f"there is no runtime {runtime!r}")
@@ -337,7 +346,7 @@ def _retry(connection: sa.Connection, runtime: str, holds: int | None, time: dat
         message = f"runtime {runtime!r} has no delivery yet, so there is nothing to retry; apply a profile for it"
         raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
     stored = find_report(connection, runtime, newest.sequence)
-    if stored is not None and stored.acknowledged and holds in (None, newest.sequence):
+    if stored is not None and stored.acknowledged and held_sequence in (None, newest.sequence):
         message = f"delivery {newest.sequence} of runtime {runtime!r} is verified, so there is nothing to retry"
         raise GovernorError(Kind.PRECONDITION, "nothing-to-retry", message)
     delivery = retry_delivery(newest, _history(connection, runtime, newest.digest, newest))

@@ -2,6 +2,8 @@
 
 The hub stores no events. A woken stream reads the store and sends only the newest state, so a slow client costs no
 memory. Writing events to connections belongs to the API.
+
+It also records, in memory, each runtime's watch session, the delivery that its agent holds and its last check.
 """
 
 import asyncio
@@ -23,14 +25,15 @@ PROGRESS: Final = ""
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Whether a runtime has an open watch, and since when, if known; ``holds`` is the sequence that its agent has.
+    """Whether a runtime has an open watch, and since when, if known.
 
-    ``check`` is the last check by its agent, received at ``checked``.
+    ``held_sequence`` is that of the delivery that its agent holds, 0 if none. ``check`` is the last check by its agent,
+    received at ``checked``.
     """
 
     watching: bool
     since: datetime | None
-    holds: int = 0
+    held_sequence: int = 0
     check: Check | None = None
     checked: datetime | None = None
 
@@ -38,12 +41,12 @@ class Presence(msgspec.Struct, frozen=True):
 class Watcher(msgspec.Struct, frozen=True):
     """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users.
 
-    ``holds`` is the sequence of the delivery that it has.
+    ``held_sequence`` is that of the delivery that it holds, 0 if none.
     """
 
     boot: str
     host: str = ""
-    holds: int = 0
+    held_sequence: int = 0
 
 
 class Stream:
@@ -109,7 +112,7 @@ class Hub:
         self._add(topic, stream)
         if watcher is not None:
             self._sessions[topic] = watcher.boot, stream.session
-            self._held[topic] = watcher.holds
+            self._held[topic] = watcher.held_sequence
         try:
             yield stream
         finally:
@@ -154,7 +157,7 @@ class Hub:
             self._held[runtime] = sequence
 
     def is_session(self, runtime: str, session: int) -> bool:
-        """Return whether a session is not newer than the runtime's newest one since this server started."""
+        """Return whether this server has accepted a watch of the runtime and the session is not newer than it."""
         return 0 < session <= self._sessions.get(runtime, ("", 0))[1]
 
     def session_of(self, runtime: str, boot: str) -> int | None:

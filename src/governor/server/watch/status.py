@@ -149,9 +149,9 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     progress = Progress(head.sequence, head.digest, head.time) if head else None
     presence = presence_of(runtime)
-    holds = presence.holds if presence.watching and head == record.newest else None
+    held_sequence = presence.held_sequence if presence.watching and head == record.newest else None
     checked = presence.checked if report and presence.check == report.report.check else None
     return (
-        verified(progress, report.report if report else None, holds, checked),
+        verified(progress, report.report if report else None, held_sequence, checked),
         connected(enrolled=record.enrolled, watching=presence.watching, since=presence.since, revoked=record.revoked),
     )

@@ -93,11 +93,11 @@ async def test_only_sessions_since_this_start_are_known(hub: Hub) -> None:
     assert (hub.session_of("r1", "boot"), hub.session_of("r1", "other")) == (second.session, None)
 
 
-async def test_only_a_report_of_the_newest_session_shows_what_the_agent_holds(hub: Hub) -> None:
-    with hub.open("r1", "a", Watcher("old", holds=8)) as old:
-        assert hub.presence("r1").holds == 8
-    with hub.open("r1", "a", Watcher("new", holds=5)) as new:
+async def test_only_a_report_of_the_newest_session_shows_what_the_agent_held_sequence(hub: Hub) -> None:
+    with hub.open("r1", "a", Watcher("old", held_sequence=8)) as old:
+        assert hub.presence("r1").held_sequence == 8
+    with hub.open("r1", "a", Watcher("new", held_sequence=5)) as new:
         hub.note_held("r1", old.session, 8)
-        assert hub.presence("r1").holds == 5
+        assert hub.presence("r1").held_sequence == 5
         hub.note_held("r1", new.session, 6)
-        assert hub.presence("r1").holds == 6
+        assert hub.presence("r1").held_sequence == 6

@@ -39,7 +39,7 @@ def not_watching(_: str) -> Presence:
 
 
 def watching(_: str) -> Presence:
-    return Presence(watching=True, since=START, holds=1)
+    return Presence(watching=True, since=START, held_sequence=1)
 
 
 def test_a_runtime_without_deliveries_has_nothing_to_verify() -> None:
@@ -59,14 +59,14 @@ def test_a_verified_runtime_without_a_watch_is_shown_as_not_watching() -> None:
     assert runtime_view(record, not_watching).summary.state == "Verified,NotWatching"
 
 
-@pytest.mark.parametrize("holds", [0, 2])
-def test_what_a_watching_agent_does_not_hold_is_not_verified(holds: int) -> None:
+@pytest.mark.parametrize("held_sequence", [0, 2])
+def test_what_a_watching_agent_does_not_hold_is_not_verified(held_sequence: int) -> None:
     record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
-    view = runtime_view(record, lambda _: Presence(watching=True, since=START, holds=holds))
+    view = runtime_view(record, lambda _: Presence(watching=True, since=START, held_sequence=held_sequence))
     assert view.summary.state == "Pending"
 
 
-def test_progress_lasts_from_acceptance_to_the_verifying_report() -> None:
+def test_progress_is_measured_from_acceptance_to_the_verifying_report() -> None:
     verified = stored(1, State.VERIFIED, at(9), verified=at(2.5))
     record = ProgressRecord(head(), True, head(), verified, (head(), verified))
     progress = revision_progress(1, [record], watching, now=at(100))
@@ -74,7 +74,7 @@ def test_progress_lasts_from_acceptance_to_the_verifying_report() -> None:
     assert progress.runtimes[0].seconds == 2.5
 
 
-def test_progress_of_a_retried_delivery_lasts_from_the_retry() -> None:
+def test_progress_of_a_retried_delivery_is_measured_from_the_retry() -> None:
     retried = msgspec.structs.replace(head(2, at(60)), attempt=2, revision=1)
     waiting = ProgressRecord(head(), True, retried, stored(1, State.FAILED, at(5)), None)
     verified = stored(2, State.VERIFIED, at(63), verified=at(63))
@@ -83,7 +83,7 @@ def test_progress_of_a_retried_delivery_lasts_from_the_retry() -> None:
     assert [each.seconds for each in progress.runtimes] == [1, 3]
 
 
-def test_progress_of_an_older_revision_lasts_from_its_acceptance() -> None:
+def test_progress_of_an_older_revision_is_measured_from_its_acceptance() -> None:
     newer = head(2, at(60))
     progress = revision_progress(1, [ProgressRecord(head(), True, newer, None, None)], watching, now=at(61))
     assert progress.runtimes[0].seconds == 61
