@@ -18,6 +18,7 @@ from governor.domain.bundles import Delivery
 from governor.errors import GovernorError, Kind
 from governor.process import files
 from governor.process.clock import Clock
+from governor.process.telemetry import logging
 from governor.values.secret import Secret
 from governor.wire.credentials import (
     JoinToken,
@@ -29,6 +30,8 @@ from governor.wire.credentials import (
 )
 from governor.wire.deliveries import SignedDelivery, open_delivery
 from governor.wire.rest import Enrolment, EnrolRequest
+
+_log = logging.get_logger(__name__)
 
 
 def load_or_create_key(path: Path) -> Ed25519PrivateKey:
@@ -88,8 +91,16 @@ async def join(token: JoinToken, old: Membership | None, storage: Storage) -> Me
     membership = Membership(token.server, token.ca, enrolment, name, _token_id(token), former_keys)
     await asyncio.to_thread(storage.save_membership, membership)
     if old is not None:
-        await asyncio.to_thread(storage.remove_key, old.key)
+        await _remove_key(storage, old.key)
     return membership
+
+
+async def _remove_key(storage: Storage, name: str) -> None:
+    """Remove a key that is no longer used; if that fails, the membership is valid all the same."""
+    try:
+        await asyncio.to_thread(storage.remove_key, name)
+    except GovernorError as error:
+        _log.warning("cannot remove an unused key", file=name, error=str(error))
 
 
 async def discard(token: JoinToken, membership: Membership, storage: Storage) -> None:

@@ -51,6 +51,10 @@ class Inbox:
     def watch_opened(self, session: WatchSession) -> None:
         """Record the session of an accepted watch and clear the identity conflict."""
         self._conflict = ""
+        # What could not be stored is sent again, unless the server has forgotten it.
+        if self.unstored is not None:
+            self.unstored = None
+            self._on_delivery()
         self._on_session(session)
 
     def watch_failed(self, error: GovernorError) -> None:

@@ -76,10 +76,17 @@ class Loop:
         if delivery is None:
             return self._without_delivery()
         if self._left_s(delivery) <= 0:
-            await self._ledger.record_settled(delivery)
+            await self._settle(delivery)
         if self._ledger.phase(delivery) is DeliveryPhase.QUARANTINED:
             return await self._roll_back(delivery)
         return await self._apply(delivery)
+
+    async def _settle(self, delivery: Delivery) -> None:
+        """Record that the window is over; a full disk must not keep the runtime from being checked."""
+        try:
+            await self._ledger.record_settled(delivery)
+        except GovernorError as error:
+            _log.warning("cannot store that the window is over", sequence=delivery.sequence, error=str(error))
 
     def _without_delivery(self) -> Outcome:
         left_s = self._began + FIRST_DELIVERY_S - self._clock.monotonic()
@@ -100,8 +107,9 @@ class Loop:
                 return wait
             found = await self._converge(delivery, received, is_repair=drift is not None)
             on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
-            if on_trial and found.failed and await self._platform.find_drift(delivery):
-                # A file was changed meanwhile, so the failure is not the delivery's: repair the file first.
+            is_result = found.verified or (on_trial and found.failed)
+            if is_result and await self._platform.find_drift(delivery):
+                # A file was changed meanwhile, so the result is not the delivery's: repair the file first.
                 return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
@@ -166,7 +174,7 @@ class Loop:
             if retries is not None:
                 return self._defer_preflight(delivery, found, retries.next_delay_s())
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
-            await self._ledger.record_failed(delivery, found)
+            await self._quarantine(delivery, found)
             return await self._roll_back(delivery)
         is_new = self._outbox.put(delivery, found)
         if found.verified:
@@ -195,6 +203,14 @@ class Loop:
         self._outbox.put(delivery, findings.deferred(found, self._clock.now(), text))
         return Requeue(delay_s)
 
+    async def _quarantine(self, delivery: Delivery, found: Findings) -> None:
+        """Record the failure of a delivery; if a full disk prevents that, report it all the same."""
+        try:
+            await self._ledger.record_failed(delivery, found)
+        except GovernorError:
+            self._outbox.put(delivery, found)
+            raise
+
     async def _verified(self, delivery: Delivery, *, is_new: bool) -> Outcome:
         assert self._inbox.signed is not None  # noqa: S101 - set together with ``newest``
         await self._ledger.record_verified(delivery, self._inbox.signed)
@@ -203,7 +219,11 @@ class Loop:
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
             return Done()
         self._open_window(delivery)
-        return Requeue(max(0.0, self._left_s(delivery)))
+        left_s = self._left_s(delivery)
+        if left_s > 0:
+            return Requeue(left_s)
+        await self._settle(delivery)
+        return Done() if self._ledger.phase(delivery) is DeliveryPhase.SETTLED else Requeue(_RECHECK_S)
 
     async def _roll_back(self, delivery: Delivery) -> Outcome:
         """Keep or restore the fallback of a failed delivery, and report both the failure and the rollback."""

@@ -28,7 +28,7 @@ _CONTEXT: Final = b"runtime-governor delivery 2\0"
 """Signed before the root, so that the signature is valid for nothing else."""
 _LEAF: Final = b"\0"
 _NODE: Final = b"\1"
-_POSITION: Final = re.compile(r"([0-9]{1,15})|([^.]*)\.([0-9]{1,15})\.([^.]*)")
+_POSITION: Final = re.compile(r"([0-9]{1,18})|([^.]*)\.([0-9]{1,18})\.([^.]*)")
 _FORMAT_1_POLICY: Final = ("preflight", "strategy", "unproven", "verifyWindowSeconds")
 """The fields of the apply policy in format 1, whose readers reject others."""
 

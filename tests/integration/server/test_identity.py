@@ -241,6 +241,25 @@ async def test_an_invalid_key_does_not_consume_the_join_token(tmp_path: Path) ->
     assert error.code == "public-key-unreadable"
 
 
+async def test_an_interrupted_enrolment_can_be_repeated_after_the_token_has_expired(tmp_path: Path) -> None:
+    """The first enrolment has replaced the old key already, so the agent would have none."""
+    key, clock = Ed25519PrivateKey.generate(), VirtualClock(datetime.now(UTC))
+    async with running(tmp_path, clock=clock) as bed:
+        await bed.apply(runtime("r1"))
+        join = await join_token(bed, "r1")
+        await enrol(bed, "r1", join.secret, key)
+        await clock.advance(7 * 24 * 3600)
+        await enrol(bed, "r1", join.secret, key)
+        other_key = await rejection(enrol(bed, "r1", join.secret))
+    assert other_key.kind is Kind.UNAUTHENTICATED
+
+
+async def test_an_enrolment_is_small(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        large = await rejection(enrol(bed, "r1", "x" * 100_000))
+    assert large.code == "body-large"
+
+
 async def test_a_new_enrolment_replaces_the_key_and_closes_its_watch(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a")))

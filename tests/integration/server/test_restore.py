@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from governor.domain.bundles import Delivery
+from governor.domain.bundles import Delivery, DeliveryPosition
 from governor.domain.conditions import Status
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
@@ -195,6 +195,22 @@ async def test_a_store_that_is_older_than_the_last_restore_gets_another_incarnat
 # -- backup --------------------------------------------------------------------------------------------------------
 
 
+async def test_an_agent_cannot_exhaust_sequences_or_the_disk_by_what_it_claims_to_hold(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a")))
+        agent = await bed.enrol("r1")
+        first = await agent.newest()
+        for held in (DeliveryPosition("", 10**15), DeliveryPosition("x", 10**17, "y")):
+            with pytest.raises(GovernorError):
+                await agent.newest(held=held)
+        reissued = await agent.newest(held=DeliveryPosition("x", 5, "y"))
+        for number in range(6, 12):
+            with pytest.raises(GovernorError):
+                await agent.newest(held=DeliveryPosition("x", number, "y"))
+        assert (first.sequence, reissued.sequence) == (1, 6)
+        assert (await agent.newest()).sequence == 6
+
+
 async def test_a_backup_during_writes_is_a_consistent_state_without_keys_and_secrets(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "backup.db"
     async with running(data) as bed:
@@ -227,7 +243,9 @@ async def test_a_stopped_server_is_backed_up_too_and_a_missing_one_is_named(tmp_
     async with running(tmp_path / "data") as bed:
         await bed.apply(runtime("r1"))
     backup(tmp_path / "data" / DATABASE, tmp_path / "one.db")
-    restore(tmp_path / "one.db", tmp_path / "data" / DATABASE)
+    for _ in range(2):
+        restore(tmp_path / "one.db", tmp_path / "data" / DATABASE)
+    assert len(list((tmp_path / "data").glob(f"{DATABASE}{REPLACED}-*"))) == 2
     async with running(tmp_path / "data") as bed, bed.client() as admin:
         assert [each.name for each in await admin.runtimes()] == ["r1"]
     with pytest.raises(GovernorError, match="--data-dir"):
@@ -240,7 +258,7 @@ async def test_only_a_restore_that_replaces_a_database_names_the_replaced_one(tm
     backup(tmp_path / "data" / DATABASE, tmp_path / "one.db")
     new = tmp_path / DATABASE
     restored = [restore(tmp_path / "one.db", new) for _ in range(2)]
-    assert [each.replaced for each in restored] == [None, tmp_path / f"{DATABASE}{REPLACED}"]
+    assert [each.replaced for each in restored] == [None, *tmp_path.glob(f"{DATABASE}{REPLACED}-*")]
 
 
 def test_errors_name_the_backup_as_the_command_shows_it(tmp_path: Path) -> None:
@@ -293,8 +311,8 @@ async def test_a_restore_needs_a_stopped_server(tmp_path: Path) -> None:
     assert "another server uses the data directory" in refused.err
     assert (done.code, "as incarnation" in done.out) == (SUCCESS, True)
     assert "revoked after the backup are valid again" in done.err
-    assert f"the replaced database is {data / DATABASE}{REPLACED}" in done.err
-    assert (data / f"{DATABASE}{REPLACED}").exists()
+    [kept] = data.glob(f"{DATABASE}{REPLACED}-*")
+    assert f"the replaced database is {kept}" in done.err
 
 
 def damaged(file: Path) -> None:

@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery, verify_stored
 from governor.agent.inbox import Inbox
 from governor.agent.storage import Membership, Storage
+from governor.client import WatchSession
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
-from governor.errors import GovernorError
+from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.wire.credentials import JoinToken, encode_public_key, key_id
 from governor.wire.deliveries import SignedDelivery, sign_delivery
@@ -137,3 +138,14 @@ async def test_a_tampered_stored_delivery_is_rejected_at_start(tmp_path: Path) -
     )
     with pytest.raises(GovernorError, match="not signed by the pinned key"):
         inbox(tmp_path, []).restore(membership())
+
+
+async def test_a_new_watch_forgets_a_delivery_that_could_not_be_stored(tmp_path: Path) -> None:
+    """The server sends it again, unless it was restored to a state before it."""
+    announced: list[int] = []
+    box = inbox(tmp_path, announced)
+    delivery = verify_delivery(signed(3), membership())
+    box.unstored = delivery, GovernorError(Kind.EXHAUSTED, "disk-full", "full")
+    box.watch_opened(WatchSession(1, 2))
+    assert announced == [1]
+    assert not box.unstored

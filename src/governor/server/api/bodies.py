@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.flowcontrol.worker import Worker
-from governor.server.api.endpoints import JSON, MAX_BODY_BYTES, YAML, Endpoint
+from governor.server.api.endpoints import JSON, YAML, Endpoint
 from governor.values import structs
 from governor.values.paths import render
 
@@ -28,7 +28,7 @@ async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, time
         raise invalid("content-type", f"the body must be {JSON}{f' or {YAML}' if endpoint.yaml else ''}")
     try:
         async with asyncio.timeout(timeout_s):
-            data = await _read(headers, receive)
+            data = await _read(headers, receive, endpoint.max_body_bytes)
     except TimeoutError as error:
         raise GovernorError(Kind.DEADLINE, "body-slow", f"the body did not arrive within {timeout_s:g} s") from error
     if media_type == YAML:
@@ -38,24 +38,24 @@ async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, time
     return _decode(data, endpoint.body)
 
 
-async def _read(headers: Headers, receive: Receive) -> bytes:
+async def _read(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
     length = headers.get("content-length", "0")
-    if length.isdigit() and int(length) > MAX_BODY_BYTES:
-        raise _too_large()
+    if length.isdigit() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
     data = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise GovernorError(Kind.UNAVAILABLE, "peer-left", "the connection was closed before the body was complete")
         data += message.get("body", b"")
-        if len(data) > MAX_BODY_BYTES:
-            raise _too_large()
+        if len(data) > max_bytes:
+            raise _too_large(max_bytes)
         if not message.get("more_body", False):
             return bytes(data)
 
 
-def _too_large() -> GovernorError:
-    return invalid("body-large", f"the body is larger than {MAX_BODY_BYTES} bytes; split the request")
+def _too_large(max_bytes: int) -> GovernorError:
+    return invalid("body-large", f"the body is larger than {max_bytes} bytes; split the request")
 
 
 def _decode(data: bytes, kind: Any) -> Any:

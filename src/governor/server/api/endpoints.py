@@ -130,6 +130,7 @@ class Endpoint(NamedTuple):
     yaml: bool = False
     status: int = 200
     prefix: str = PREFIX
+    max_body_bytes: int = MAX_BODY_BYTES
 
     @property
     def route(self) -> str:

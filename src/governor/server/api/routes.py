@@ -203,6 +203,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Enrol an agent's key as the identity of its runtime",
         body=EnrolRequest,
         response=Enrolment,
+        max_body_bytes=64 * 1024,
     ),
     Endpoint(
         "GET",

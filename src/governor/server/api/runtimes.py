@@ -1,6 +1,7 @@
 """Handlers for runtimes: status and explanation for users; watch, bundles and reports for agents."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -197,7 +198,9 @@ async def report(call: Call) -> Response:
         if error.code == FOREIGN_REPORT:
             # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.
             held = DeliveryPosition("", current.sequence, _OTHER_ID)
-            await services.changes.supersede_unknown(current.runtime, held)
+            # If this comes too soon after the last time, the agent's next report does it.
+            with suppress(GovernorError):
+                await services.changes.supersede_unknown(current.runtime, held)
         raise
     return Response(status=204)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Bundle, Delivery, DeliveryPosition
 from governor.domain.changes import Change, ChangeState, Revision
 from governor.domain.documents import DocumentRef
-from governor.errors import GovernorError, Kind
+from governor.errors import GovernorError, Kind, invalid
 from governor.process.clock import Clock
 from governor.process.flowcontrol.worker import Worker
 from governor.process.telemetry import logging
@@ -58,6 +59,9 @@ from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
 from governor.wire.rest import ChangeRequest, Rollback
 
+_MAX_UNKNOWN_SEQUENCE: Final = 10**15
+_REISSUE_INTERVAL_S: Final = 10.0
+
 _log = logging.get_logger(__name__)
 
 
@@ -90,6 +94,7 @@ class Changes:
         self._worker = worker
         self._clock = clock
         self._metrics = metrics
+        self._reissued: dict[str, float] = {}
 
     async def submit(self, request: ChangeRequest, author: str) -> Change:
         """Accept a change, or raise why it is rejected; a dry run returns the same result and stores nothing."""
@@ -117,8 +122,9 @@ class Changes:
 
         The store was restored from a backup, or its files were replaced by a copy or a snapshot.
         """
-        if await self._store.read(lambda connection: was_issued(connection, runtime, held)):
+        if await self._store.read(lambda connection: _is_superseded(connection, runtime, held)):
             return
+        self._check_reissue(runtime, held)
         await self._store.write(
             lambda connection: _reissue(connection, runtime, held, self._clock.now()),
             lambda reissued: self._announce_reissue(reissued, held),
@@ -183,6 +189,16 @@ class Changes:
             attempt=delivery.attempt,
             author=author,
         )
+
+    def _check_reissue(self, runtime: str, held: DeliveryPosition) -> None:
+        """Raise if an agent's claim would exhaust the sequences or, repeated, the disk."""
+        if held.sequence >= _MAX_UNKNOWN_SEQUENCE:
+            raise invalid("last-event-id", f"this server never issued a delivery {held.sequence}")
+        now_s = self._clock.monotonic()
+        if now_s < self._reissued.get(runtime, -_REISSUE_INTERVAL_S) + _REISSUE_INTERVAL_S:
+            message = "the current state was issued again a moment ago; reconnect later"
+            raise GovernorError(Kind.UNAVAILABLE, "reissued", message)
+        self._reissued[runtime] = now_s
 
     def _announce_reissue(self, reissued: tuple[Delivery, str] | None, held: DeliveryPosition) -> None:
         if reissued is None:
@@ -305,16 +321,21 @@ def _reissue(
 
     Return the delivery and the new incarnation, ``""`` if it was not renewed; None if nothing had to be issued.
     """
-    if was_issued(connection, runtime, held):
-        return None
     newest = find_delivery(connection, runtime) or _first_delivery(connection, runtime)
-    if newest is None or (newest.sequence > held.sequence and newest.incarnation != held.incarnation):
+    if newest is None or _is_superseded(connection, runtime, held):
         return None
     is_older = _is_older_than(connection, runtime, held.incarnation)
     incarnation = renew_incarnation(connection) if is_older else ""
     delivery = reissued_delivery(newest, held.sequence)
     insert_deliveries(connection, (delivery,), time)
     return delivery, incarnation
+
+
+def _is_superseded(connection: sa.Connection, runtime: str, held: DeliveryPosition) -> bool:
+    """Return whether this store issued what an agent holds, or has issued something above it since."""
+    newest = find_delivery(connection, runtime)
+    is_above = newest is not None and newest.sequence > held.sequence and newest.incarnation != held.incarnation
+    return is_above or was_issued(connection, runtime, held)
 
 
 def _is_older_than(connection: sa.Connection, runtime: str, incarnation: str) -> bool:

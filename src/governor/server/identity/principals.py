@@ -219,7 +219,7 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     found = find_token(connection, token_id)
     current = find_runtime_key(connection, request.runtime)
     if found is not None and found.used is not None and current is not None and current.key_id == key.key_id:
-        found = msgspec.structs.replace(found, used=None)
+        found = msgspec.structs.replace(found, used=None, expires=None)
     token = check_token(found, secret, key.enrolled)
     if token.runtime != request.runtime:
         raise _rejected("the join token is for another runtime")

@@ -7,6 +7,7 @@ key files of the data directory are kept apart.
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ from governor.server.store.schema import schema_version as version_table
 from governor.server.store.sqlite import writer_engine
 
 REPLACED: Final = ".replaced"
-"""Suffix of the database that a restore replaced."""
+"""Suffix of the database that a restore replaced, followed by the time."""
 _WAL_FILES: Final = ("-wal", "-shm")
 
 _log = logging.get_logger(__name__)
@@ -122,12 +123,12 @@ def _keep_replaced(database: Path) -> Path | None:
     if not database.exists():
         return None
     _checkpoint(database)
+    # Never overwritten: after two restores the first replaced database may be the one that is wanted.
+    kept = database.with_name(f"{database.name}{REPLACED}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     for suffix in _WAL_FILES:
         log = database.with_name(database.name + suffix)
         if log.exists():
-            log.replace(database.with_name(database.name + REPLACED + suffix))
-    kept = database.with_name(database.name + REPLACED)
-    kept.unlink(missing_ok=True)
+            log.replace(kept.with_name(kept.name + suffix))
     kept.hardlink_to(database)
     return kept
 

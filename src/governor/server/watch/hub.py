@@ -148,8 +148,12 @@ class Hub:
         return Presence(runtime in self._streams, self._since.get(runtime), held, *last_check)
 
     def note_check(self, runtime: str, check: Check) -> None:
-        """Record that a runtime's agent has checked what it reported last; not stored, a restart forgets it."""
-        self._checks[runtime] = check, self._clock.now()
+        """Record that a runtime's agent has checked what it reported last; not stored, a restart forgets it.
+
+        A check in another session than the newest is of an earlier process.
+        """
+        if self._sessions.get(runtime, ("", 0))[1] == check.session:
+            self._checks[runtime] = check, self._clock.now()
 
     def note_held(self, runtime: str, session: int, sequence: int) -> None:
         """Record that a runtime's agent reported about a delivery in its newest session, so it holds it."""

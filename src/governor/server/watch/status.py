@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from governor.domain.conditions import Condition, Progress, connected, summarise, verified
 from governor.domain.documents import DocumentRef, Runtime, read_document
+from governor.domain.reports import Check, Report
 from governor.server.store.deliveries import (
     DeliveryHead,
     StoredReport,
@@ -150,8 +151,13 @@ def _conditions(
     progress = Progress(head.sequence, head.digest, head.time) if head else None
     presence = presence_of(runtime)
     held_sequence = presence.held_sequence if presence.watching and head == record.newest else None
-    checked = presence.checked if report and presence.check == report.report.check else None
+    checked = presence.checked if report and _is_about(presence.check, report.report) else None
     return (
         verified(progress, report.report if report else None, held_sequence, checked),
         connected(enrolled=record.enrolled, watching=presence.watching, since=presence.since, revoked=record.revoked),
     )
+
+
+def _is_about(check: Check | None, report: Report) -> bool:
+    """Return whether a check is of this report, which may have been repeated in a later session."""
+    return check is not None and (check.sequence, check.attempt, check.n) == (report.sequence, report.attempt, report.n)

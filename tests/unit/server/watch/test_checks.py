@@ -10,7 +10,7 @@ from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State
 from governor.process.clock import VirtualClock
 from governor.server.store.deliveries import DeliveryHead, StoredReport
-from governor.server.watch.hub import Hub
+from governor.server.watch.hub import Hub, Watcher
 from governor.server.watch.status import RuntimeRecord, runtime_view
 from governor.wire.rest import RuntimeView
 
@@ -36,15 +36,18 @@ async def test_a_check_of_the_stored_report_is_shown_with_the_servers_time() -> 
     hub = Hub(clock)
     assert view(hub).conditions[0].checked is None
     await clock.advance(300)
-    hub.note_check("r1", REPORT.check)
-    await clock.advance(20)
+    with hub.open("r1", "key", Watcher("boot", held_sequence=1)) as stream:
+        # The report is repeated in the new session, and not stored again.
+        hub.note_check("r1", msgspec.structs.replace(REPORT.check, session=stream.session))
+        await clock.advance(20)
 
-    assert view(hub).conditions[0].checked == START + timedelta(seconds=300)
-    assert "Verified: True for 5m, checked 20s ago, Verified" in runtime_text(view(hub), clock.now())
+        assert view(hub).conditions[0].checked == START + timedelta(seconds=300)
+        assert "Verified: True for 5m, checked 20s ago, Verified" in runtime_text(view(hub), clock.now())
 
 
 @pytest.mark.parametrize("changes", [{"n": 5}, {"session": 8}, {"attempt": 2}, {"sequence": 2}])
-def test_a_check_of_another_report_is_not_shown(changes: dict[str, int]) -> None:
+def test_a_check_of_another_report_or_session_is_not_shown(changes: dict[str, int]) -> None:
     hub = Hub(VirtualClock(START))
-    hub.note_check("r1", msgspec.structs.replace(REPORT.check, **changes))
-    assert view(hub).conditions[0].checked is None
+    with hub.open("r1", "key", Watcher("boot", held_sequence=1)) as stream:
+        hub.note_check("r1", msgspec.structs.replace(REPORT.check, **{"session": stream.session, **changes}))
+        assert view(hub).conditions[0].checked is None

@@ -7,7 +7,7 @@ resumed by planning again, because the journal still names the agent's files.
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ from governor.values.trees import Manifest
 from governor.yamltext import load
 
 _DIRECTORY_MODE: Final = 0o700
+_MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 
 _log = logging.get_logger(__name__)
 
@@ -90,9 +91,7 @@ class ResourceDirectory:
 
     def _contents(self) -> dict[str, bytes]:
         paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
-        return {
-            key: path.read_bytes() for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()
-        }
+        return {key: _read(path) for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()}
 
     def record_drift(self, keys: Iterable[str]) -> None:
         """Record in the journal that another program has changed these files."""
@@ -134,6 +133,28 @@ class ResourceDirectory:
             files.remove_durable(self.path(key))
 
 
+class _ShapeMetadata(msgspec.Struct):
+    name: str
+    namespace: str | None = None
+
+
+class _Shape(msgspec.Struct):
+    """The fields of a manifest whose types matter here."""
+
+    kind: str
+    metadata: _ShapeMetadata
+    spec: dict[str, Any] | None = None
+    scopes: tuple[str, ...] | None = None
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a file; of one too large for a resource, only a comment that changes with it."""
+    found = path.stat()
+    if found.st_size <= _MAX_FILE_BYTES:
+        return path.read_bytes()
+    return f"# {found.st_size} bytes, not read: {found.st_ino} {found.st_mtime_ns}".encode()
+
+
 def _observed(path: Path, content: bytes) -> ObservedFile:
     return ObservedFile(content_digest(content), _manifests(path, content))
 
@@ -148,7 +169,9 @@ def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:
 
 
 def _is_manifest(value: object) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+    """Return whether a document has the shape that decisions rely on; daprd rejects others too."""
+    try:
+        manifest = msgspec.convert(value, _Shape)
+    except msgspec.ValidationError:
         return False
-    metadata = value.get("metadata")
-    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+    return manifest.kind != "Component" or isinstance((manifest.spec or {}).get("type"), str)

@@ -89,3 +89,28 @@ def test_drift_is_kept_in_the_journal_until_the_files_are_as_delivered(bed: Bed)
 
     after = bed.storage.journal()
     assert (after.drifted, after.owned, after.digest) == (frozenset(), before.owned, before.digest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kind: Component, metadata: {name: x}, spec: {type: state.redis}, scopes: 5}",
+        "{kind: Component, metadata: {name: x, namespace: {a: b}}, spec: {type: state.redis}}",
+        "{kind: Component, metadata: {name: x}, spec: null}",
+        "{kind: Component, metadata: {name: x}, spec: {type: [1]}}",
+        "{kind: Subscription, metadata: {name: x}, spec: 3}",
+    ],
+)
+def test_a_document_of_another_shape_is_not_a_resource(bed: Bed, text: str) -> None:
+    (bed.resources / "foreign.yaml").write_text(text)
+    assert bed.directory.read_files()["resources/foreign.yaml"].manifests == ()
+
+
+def test_a_file_too_large_for_a_resource_is_not_read_but_compared(bed: Bed) -> None:
+    large = bed.resources / "large.yaml"
+    for size in (2**40, 2**41):
+        with large.open("wb") as file:
+            file.truncate(size)
+        assert bed.directory.has_changed()
+        assert bed.directory.read_files()["resources/large.yaml"].manifests == ()
+        assert not bed.directory.has_changed()
