@@ -21,7 +21,7 @@ def install(step: str, options: Argv, steps: Steps) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return uv's environment: our own download cache, no other Pythons, and the index that pip is told to use."""
+    """Return uv's environment: our own download cache, no other Pythons, and pip's index."""
     index = os.environ.get("PIP_INDEX_URL")
     return {
         **({"UV_DEFAULT_INDEX": index} if index else {}),

@@ -1,7 +1,6 @@
 """Handlers for runtimes: status and explanation for users; watch, bundles and reports for agents."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +13,7 @@ from governor.domain.reports import Check, Report
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
+from governor.server.changes.pipeline import REISSUED
 from governor.server.changes.versions import existing
 from governor.server.services import Services
 from governor.server.store.deliveries import find_delivery, was_issued
@@ -197,12 +197,18 @@ async def report(call: Call) -> Response:
     except GovernorError as error:
         if error.code == FOREIGN_REPORT:
             # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.
-            held = DeliveryPosition("", current.sequence, _OTHER_ID)
-            # If this comes too soon after the last time, the agent's next report does it.
-            with suppress(GovernorError):
-                await services.changes.supersede_unknown(current.runtime, held)
+            await _supersede(services, current)
         raise
     return Response(status=204)
+
+
+async def _supersede(services: Services, report: Report) -> None:
+    """Re-issue the current state above what a report is about, unless that was done a moment ago."""
+    try:
+        await services.changes.supersede_unknown(report.runtime, DeliveryPosition("", report.sequence, _OTHER_ID))
+    except GovernorError as error:
+        if error.code != REISSUED:
+            raise
 
 
 async def check(call: Call) -> Response:

@@ -59,6 +59,9 @@ from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
 from governor.wire.rest import ChangeRequest, Rollback
 
+REISSUED: Final = "reissued"
+"""Code of the error for a re-issue too soon after the last one."""
+
 _MAX_UNKNOWN_SEQUENCE: Final = 10**15
 _REISSUE_INTERVAL_S: Final = 10.0
 
@@ -197,7 +200,7 @@ class Changes:
         now_s = self._clock.monotonic()
         if now_s < self._reissued.get(runtime, -_REISSUE_INTERVAL_S) + _REISSUE_INTERVAL_S:
             message = "the current state was issued again a moment ago; reconnect later"
-            raise GovernorError(Kind.UNAVAILABLE, "reissued", message)
+            raise GovernorError(Kind.UNAVAILABLE, REISSUED, message)
         self._reissued[runtime] = now_s
 
     def _announce_reissue(self, reissued: tuple[Delivery, str] | None, held: DeliveryPosition) -> None:
