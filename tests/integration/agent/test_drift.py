@@ -5,6 +5,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from governor.agent.platforms.local.platform import LocalPlatform
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.conditions import Condition, Progress, verified
@@ -256,3 +259,23 @@ async def test_the_server_shows_drift_with_file_and_field_and_the_age_of_verifie
         assert drifted is not None
         assert drifted.message == f'Component/default/one: {file} differs: {FIELD} is "edited" instead of "delivered"'
         assert "s3cret" not in drifted.message
+
+
+async def test_what_another_program_writes_during_the_proof_is_not_reported_as_verified(
+    tmp_path: Path, daprd_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converge = LocalPlatform.converge
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        reports = Reports(bed)
+
+        async def converge_and_edit(self: LocalPlatform, *args: Any) -> Findings:
+            found = await converge(self, *args)
+            file = bed.resources / "component.one.yaml"
+            file.write_text(file.read_text() + "# edited\n")
+            return found
+
+        monkeypatch.setattr(LocalPlatform, "converge", converge_and_edit)
+        signed = bed.sign([component("one", "state.in-memory")], drift=Drift.WARN)
+        await bed.inbox.accept(signed, bed.membership)
+        await bed.wait_for_report(lambda report: overall(report) is State.FAILED)
+    assert State.VERIFIED not in map(overall, reports.all)

@@ -143,3 +143,14 @@ async def is_longer(calls: list[Path], count: int) -> bool:
 
 async def is_settled(bed: AgentBed) -> bool:
     return bed.ledger.phase(newest(bed)) is DeliveryPhase.SETTLED and bed.storage.verified() is not None
+
+
+async def test_a_full_disk_at_the_end_of_the_window_does_not_hide_drift(tmp_path: Path, daprd_binary: Path) -> None:
+    with mounted(tmp_path / "state") as small:
+        async with running_agent(tmp_path, daprd_binary) as bed:
+            assert acknowledged(await bed.deliver(ONE))
+            fill(small)
+            bed.clock.advance(2 * WINDOW_S)
+            (bed.resources / "component.one.yaml").unlink()
+            revoked = await bed.wait_for_report(lambda it: not acknowledged(it))
+    assert overall(revoked) is State.FAILED
