@@ -9,7 +9,7 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +38,15 @@ class Staged:
 
     def commit(self) -> None:
         """Replace the file durably; needs no disk space."""
+        commit_all([self])
+
+    def replace(self) -> Path:
+        """Replace the file, and return the directory to sync."""
         try:
             self.temporary.replace(self._path)
-            _sync_directory(self._path.parent)
         except OSError as error:
             raise _file_error(error, "write", self._path) from error
+        return self._path.parent
 
     def discard(self) -> None:
         """Remove the temporary file if it was not committed."""
@@ -62,6 +66,16 @@ def stage(path: Path, data: bytes, mode: int = 0o600) -> Staged:
         staged.discard()
         raise _file_error(error, "write", path) from error
     return staged
+
+
+def commit_all(staged: Iterable[Staged]) -> None:
+    """Replace several files in this order, each atomically, then make all of it durable; needs no disk space."""
+    directories = [each.replace() for each in staged]
+    for directory in dict.fromkeys(directories):
+        try:
+            _sync_directory(directory)
+        except OSError as error:
+            raise _file_error(error, "write", directory) from error
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

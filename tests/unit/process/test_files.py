@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.process.files import exclusive_lock, remove_durable, remove_temporary_files, stage, write_atomic
+from governor.process.files import (
+    commit_all,
+    exclusive_lock,
+    remove_durable,
+    remove_temporary_files,
+    stage,
+    write_atomic,
+)
 
 IN_USE = GovernorError(Kind.CONFLICT, "in-use", "already in use")
 
@@ -61,6 +68,11 @@ def test_file_and_directory_are_synced_before_and_after_the_rename(
     monkeypatch.setattr(Path, "replace", recorded_replace)
     write_atomic(tmp_path / "state", b"x")
     assert steps == ["file", "rename", "directory"]
+
+    steps.clear()
+    commit_all([stage(tmp_path / name, b"y") for name in ("one", "state")])
+    assert steps == ["file", "file", "rename", "rename", "directory"]
+    assert [(tmp_path / name).read_bytes() for name in ("one", "state")] == [b"y", b"y"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -127,8 +127,7 @@ class ResourceDirectory:
     def _commit(self, plan: Plan, staged: Sequence[files.Staged]) -> None:
         seen = {**(self._last_digests or {}), **{each.key: each.digest for each in plan.writes}}
         self._last_digests = {key: digest for key, digest in seen.items() if key not in plan.removals}
-        for each in staged:
-            each.commit()
+        files.commit_all(staged)
         for key in plan.removals:
             files.remove_durable(self.path(key))
 
