@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 _WATCH: Final = re.compile(r"^inotify wd:\S+ ino:(?P<inode>[0-9a-f]+) sdev:(?P<device>[0-9a-f]+) ", re.MULTILINE)
+_SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 _MINOR_BITS: Final = 20
-_LISTENING: Final = "0A"
+_LISTENER: Final = r"^ *\d+: [0-9A-F]+:{port:04X} [0-9A-F:]+ 0A (?:\S+ +){{5}}(\d+) "
+"""A row of /proc/net/tcp in state LISTEN; the group is the inode."""
 
 
 def has_watch(pid: int, directory: Path) -> bool:
@@ -39,10 +41,16 @@ def listening_socket(pid: int, port: int) -> int:
         tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
     except OSError:
         return 0
-    open_files = _read_entries(Path(f"/proc/{pid}/fd"), lambda each: str(each.readlink()))
-    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
-    inodes = [row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port]
-    return next((int(inode) for inode in inodes if f"socket:[{inode}]" in open_files), 0)
+    row = re.compile(_LISTENER.format(port=port), re.MULTILINE)
+    inodes = [int(inode) for table in tables for inode in row.findall(table)]
+    sockets = open_sockets(pid) if inodes else set()
+    return next((inode for inode in inodes if inode in sockets), 0)
+
+
+def open_sockets(pid: int) -> set[int]:
+    """Return the inodes of the sockets that a process has open."""
+    links = _read_entries(Path(f"/proc/{pid}/fd"), lambda each: str(each.readlink()))
+    return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
 
 
 def listening_pid(port: int) -> int:

@@ -28,9 +28,9 @@ from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Cause, Evidence, Finding, State
 from governor.process.clock import Clock
 
-_FIRST_PAUSE_S: Final = 0.01
+_FIRST_PAUSE_S: Final = 0.004
 _LONGEST_PAUSE_S: Final = 0.25
-_PAUSE_GROWTH: Final = 1.3
+_PAUSE_GROWTH: Final = 1.1
 
 _CHECK_S: Final = 2.0
 """How long an unchanged sidecar that responds may take to be healthy and to list everything."""

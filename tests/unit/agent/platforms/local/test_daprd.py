@@ -76,7 +76,9 @@ def test_the_listening_socket_of_a_process_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
         before = procfs.listening_socket(os.getpid(), port)
+        assert before in procfs.open_sockets(os.getpid())
     assert before
+    assert before not in procfs.open_sockets(os.getpid())
     assert procfs.listening_socket(os.getpid(), port) == 0
     with socket.create_server(("127.0.0.1", port)):
         assert procfs.listening_socket(os.getpid(), port) not in (0, before)
