@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from governor import yamltext
 from governor.agent.platforms.local import procfs
 from governor.agent.platforms.local.daprd import RESOURCES_FLAG
 from governor.agent.platforms.local.files import resource_file
@@ -134,6 +135,7 @@ def recording_daprd(directory: Path, program: Path, before: str = "") -> tuple[P
         'for word in "$@"; do case "$word" in --resources-path=*) directory=$(dirname "${word#*=}");; esac; done\n'
         'echo "$NAMESPACE" > "$record.namespace"\n'
         'printf "%s\\n" "$@" > "$record.argv"\n'
+        'cat "$directory"/config/* > "$record.config"\n'
         'find "$directory" -printf "%m %P\\n" | sort > "$record.files"\n'
         f"{before}\n"
         ";; esac\n"
@@ -308,6 +310,8 @@ async def test_a_throw_away_sidecar_is_isolated_and_consumes_no_messages(
         argv = recorded(records, "argv")
         assert not any(word.startswith(("--app-port", "--placement", "--scheduler")) for word in argv)
         assert recorded(records, "namespace") == ["default"]
+        configuration: Any = yamltext.load("\n".join(recorded(records, "config")), "config")[0].value
+        assert {"name": "HotReload", "enabled": False} in configuration["spec"]["features"]
         assert await redis.execute("XLEN", "orders") == 1
         assert "preflight" not in repr(await redis.execute("XINFO", "GROUPS", "orders"))
 

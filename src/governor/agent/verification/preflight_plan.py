@@ -15,7 +15,7 @@ from governor.agent.verification.resources import listed
 from governor.agent.verification.sidecar_api import SidecarStatus
 from governor.agent.verification.verdicts import Verdict, Verdicts, mentions
 from governor.domain.dapr.kinds import is_secret_store
-from governor.domain.dapr.preflight import preflight_copy, preflight_rule
+from governor.domain.dapr.preflight import empty_configuration, preflight_copy, preflight_rule
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadRef
 from governor.values.trees import Manifest, Tree
@@ -43,8 +43,10 @@ class PreflightPlan(msgspec.Struct, frozen=True):
 
     @property
     def copies(self) -> tuple[Manifest, ...]:
-        """Every manifest that the sidecar loads."""
-        return (*self.tried.values(), *self.dependencies.values())
+        """Every manifest that the sidecar loads, always with a Configuration."""
+        copies = (*self.tried.values(), *self.dependencies.values())
+        has_configuration = any(each["kind"] == "Configuration" for each in copies)
+        return copies if has_configuration else (*copies, empty_configuration(self.app_id))
 
 
 class PreflightReading(msgspec.Struct, frozen=True):

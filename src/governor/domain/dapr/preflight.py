@@ -107,6 +107,8 @@ _IDENTITIES: Final[Mapping[str, frozenset[str]]] = {
 }
 """The fields that identify a client to a broker, in lower case, by type: elsewhere a client id is a credential."""
 
+_HOT_RELOAD: Final = "HotReload"
+
 
 class PreflightRule(msgspec.Struct, frozen=True):
     """How preflight treats one resource: it is skipped if ``skip`` gives a reason, loaded otherwise.
@@ -150,11 +152,27 @@ def preflight_copy(manifest: Manifest, app_id: str) -> Manifest:
         case "Configuration":
             # With nameResolution a sidecar registers itself, possibly under the application's name.
             spec = {key: value for key, value in (manifest.get("spec") or {}).items() if key != "nameResolution"}
-            return {**manifest, "spec": spec}
+            return {**manifest, "spec": _without_reload(spec)}
         case "Component":
             return {**manifest, "spec": _copied_spec(manifest, app_id), "scopes": [app_id]}
         case _:
             return {**manifest, "scopes": [app_id]}
+
+
+def empty_configuration(app_id: str) -> Manifest:
+    """Return what a throw-away sidecar loads if there is no Configuration to copy."""
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Configuration",
+        "metadata": {"name": app_id},
+        "spec": _without_reload({}),
+    }
+
+
+def _without_reload(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a Configuration's spec with hot reload off: nothing is reloaded, and closing the watch takes long."""
+    others = [each for each in spec.get("features") or () if each.get("name") != _HOT_RELOAD]
+    return {**spec, "features": [*others, {"name": _HOT_RELOAD, "enabled": False}]}
 
 
 def _copied_spec(manifest: Manifest, app_id: str) -> dict[str, Any]:

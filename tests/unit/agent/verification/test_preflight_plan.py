@@ -70,7 +70,16 @@ def test_referenced_secret_stores_are_dependencies_transitively() -> None:
     plan = plan_preflight([ref("new")], manifests, APP)
 
     assert set(plan.dependencies) == {ref("first"), ref("second")}
-    assert all(copy["scopes"] == [APP] for copy in plan.copies)
+    assert all(copy["scopes"] == [APP] for copy in (*plan.tried.values(), *plan.dependencies.values()))
+
+
+def test_a_sidecar_loads_the_copied_configuration_or_an_empty_one() -> None:
+    def configurations(plan: PreflightPlan) -> list[str]:
+        return [copy["metadata"]["name"] for copy in plan.copies if copy["kind"] == "Configuration"]
+
+    assert configurations(tried(component("new"), resource("calm", "Configuration", {}))) == ["calm"]
+    assert configurations(tried(component("new"))) == [APP]
+    assert configurations(PreflightPlan(APP)) == [APP]
 
 
 def test_a_secret_store_reference_is_found_anywhere_in_a_manifest() -> None:
@@ -109,7 +118,7 @@ def test_a_skipped_resource_has_a_reason_and_no_dependencies() -> None:
 
     plan = plan_preflight([ref("tick")], manifests, APP)
 
-    assert (plan.copies, list(plan.skipped)) == ((), [ref("tick")])
+    assert (plan.tried, plan.dependencies, list(plan.skipped)) == ({}, {}, [ref("tick")])
     verdict = judge(plan, PreflightReading(), "")[ref("tick")]
     assert (verdict.state, verdict.text) == (State.RECEIVED, "not tried: an input binding would consume messages")
 

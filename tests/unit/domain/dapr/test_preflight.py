@@ -6,10 +6,11 @@ import pytest
 
 from governor.domain.dapr import preflight
 from governor.domain.dapr.kinds import built_in_types
-from governor.domain.dapr.preflight import PreflightRule, preflight_copy, preflight_rule
+from governor.domain.dapr.preflight import PreflightRule, empty_configuration, preflight_copy, preflight_rule
 from governor.values.trees import Manifest
 
 APP = "app-preflight-1"
+RELOAD_OFF = {"name": "HotReload", "enabled": False}
 
 
 def component(kind: str, *items: dict[str, Any], **metadata: str) -> dict[str, Any]:
@@ -136,5 +137,13 @@ def test_a_copied_configuration_does_not_register_the_sidecar() -> None:
 
     copy = preflight_copy({"kind": "Configuration", "metadata": {"name": "one"}, "spec": spec}, APP)
 
-    assert copy["spec"] == {"features": [{"name": "A", "enabled": True}]}
+    assert copy["spec"] == {"features": [{"name": "A", "enabled": True}, RELOAD_OFF]}
     assert "scopes" not in copy
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"features": [{"name": "HotReload", "enabled": True}]}])
+def test_a_throw_away_sidecar_never_reloads(spec: dict[str, object] | None) -> None:
+    copy = preflight_copy({"kind": "Configuration", "metadata": {"name": "one"}, "spec": spec}, APP)
+
+    assert copy["spec"] == {"features": [RELOAD_OFF]}
+    assert empty_configuration(APP)["spec"] == copy["spec"]

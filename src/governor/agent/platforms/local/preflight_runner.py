@@ -8,8 +8,7 @@ import asyncio
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -42,8 +41,8 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, Preflight, ResourceRef, resource_ref
 from governor.domain.reports import Evidence, Finding, State
 from governor.errors import GovernorError, Kind
-from governor.process.child import child
-from governor.process.child.child import Child
+from governor.process.child import detached
+from governor.process.child.detached import Detached
 from governor.process.clock import Clock
 from governor.values.trees import Manifest
 
@@ -52,7 +51,9 @@ _SHARE: Final = 0.5
 _MIN_S: Final = 10.0
 _MAX_S: Final = 60.0
 _ATTEMPTS: Final = 2
-_POLL_S: Final = 0.015
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.05
+_PAUSE_GROWTH: Final = 1.05
 _SETTLE_S: Final = 0.5
 """How long a healthy sidecar may take to list everything, or to exit after all."""
 _STOP_GRACE_S: Final = 2.0
@@ -125,7 +126,9 @@ class PreflightRunner:
 
     async def _run(self, plan: PreflightPlan, deadline: float, superseded: Superseded) -> PreflightReading:
         """Run a sidecar with the plan's files until it can be judged, then stop it and remove its files."""
-        async with self._files(plan) as directory:
+        directory = await asyncio.to_thread(self._make_directory)
+        try:
+            await asyncio.to_thread(self._write, plan, directory)
             settings = SidecarSettings(plan.app_id)
             with ReservedPorts(settings) as reserved:
                 running = await self._start(settings, reserved.ports, directory)
@@ -133,18 +136,10 @@ class PreflightRunner:
                     reading = await self._poll(plan, running, reserved.ports, deadline, superseded)
                 finally:
                     await running.stop(_STOP_GRACE_S)
-            errors = await asyncio.to_thread(daprd.errors, directory / _LOG, 0)
-            warnings = await asyncio.to_thread(daprd.warnings, directory / _LOG, 0)
-        return msgspec.structs.replace(reading, errors=errors, warnings=warnings)
-
-    @asynccontextmanager
-    async def _files(self, plan: PreflightPlan) -> AsyncIterator[Path]:
-        directory = await asyncio.to_thread(self._make_directory)
-        try:
-            await asyncio.to_thread(self._write, plan, directory)
-            yield directory
+            errors, warnings = await asyncio.to_thread(_logged, directory / _LOG)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory)
+        return msgspec.structs.replace(reading, errors=errors, warnings=warnings)
 
     def _make_directory(self) -> Path:
         """Create a temporary directory, mode 0700."""
@@ -166,18 +161,19 @@ class PreflightRunner:
         except OSError as error:
             raise _unwritable(directory, error) from error
 
-    async def _start(self, settings: SidecarSettings, ports: Ports, directory: Path) -> Child:
+    async def _start(self, settings: SidecarSettings, ports: Ports, directory: Path) -> Detached:
         launch = msgspec.structs.replace(self._launch, resources=directory / RESOURCES)
-        config = next((directory / CONFIG).iterdir(), None)
+        config = next((directory / CONFIG).iterdir())
         argv = daprd.argv(launch, settings, ports, config)
-        return await child.start(argv, env=daprd.environment(launch), log_file=directory / _LOG)
+        return await detached.start(argv, env=daprd.throw_away_environment(launch), log_file=directory / _LOG)
 
     async def _poll(
-        self, plan: PreflightPlan, running: Child, ports: Ports, deadline: float, superseded: Superseded
+        self, plan: PreflightPlan, running: Detached, ports: Ports, deadline: float, superseded: Superseded
     ) -> PreflightReading:
         """Poll until the sidecar is healthy with everything loaded, has exited, or the deadline has passed."""
-        api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", f"http://127.0.0.1:{ports.metrics}")
+        api = SidecarApi(self._session, f"http://127.0.0.1:{ports.public}", metrics="")
         healthy_since: float | None = None
+        pause_s = _FIRST_PAUSE_S
         while True:
             reading = PreflightReading(await api.get_status())
             now = self._clock.monotonic()
@@ -191,7 +187,8 @@ class PreflightRunner:
             is_settled = healthy_since is not None and now - healthy_since > _SETTLE_S
             if passed(plan, reading) or is_settled or now > deadline or superseded():
                 return reading
-            await self._clock.sleep(_POLL_S)
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
 
 def _loadable(planned: Plan, observed: Observed) -> Mapping[ResourceRef, Manifest]:
@@ -205,6 +202,11 @@ def _loadable(planned: Plan, observed: Observed) -> Mapping[ResourceRef, Manifes
 def _is_loaded(ref: ResourceRef, manifest: Manifest, planned: Plan, observed: Observed) -> bool:
     is_component = ref.kind == "Component" and ref.namespace == observed.namespace
     return is_component and any(in_scope(manifest, one.app_id) for one in planned.sidecars)
+
+
+def _logged(log_file: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the errors and the warnings in a log. Blocking."""
+    return daprd.errors(log_file, 0), daprd.warnings(log_file, 0)
 
 
 def _finding(verdict: Verdict, source: str, now: datetime, redactor: Redactor) -> Finding:

@@ -52,6 +52,16 @@ def test_daprd_gets_a_namespace_and_none_of_the_agents_settings(monkeypatch: pyt
     assert "GOVERNOR_AGENT_JOIN_TOKEN" not in environment
 
 
+def test_a_throw_away_daprd_collects_garbage_only_at_a_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMEMLIMIT", raising=False)
+    monkeypatch.setenv("GOGC", "50")
+    environment = daprd.throw_away_environment(LAUNCH)
+    assert (environment["GOGC"], environment["GOMEMLIMIT"]) == ("off", "256MiB")
+    assert environment[daprd.OWNER_VARIABLE] == "/state"
+    monkeypatch.setenv("GOMEMLIMIT", "100MiB")
+    assert daprd.throw_away_environment(LAUNCH)["GOMEMLIMIT"] == "100MiB"
+
+
 def test_the_last_error_is_found_or_else_the_last_lines() -> None:
     tail = [line("info", "a"), line("error", "b"), line("fatal", "c"), line("info", "d")]
     assert daprd.last_error(tail) == "c"
