@@ -10,9 +10,11 @@ from governor.agent.platforms.local.external import ExternalSidecar
 from governor.agent.settings import SidecarSettings
 from governor.domain.documents import Strategy, Unproven
 from governor.domain.reports import Report, State, acknowledged, overall
+from governor.process.child.child import start_time_now, started_after
 from testbed.daprd import Daprd, Sidecar
 from testbed.pytest_plugin import StartDaprd
 from testbed.redis import Redis
+from testbed.waiting import until
 from tests.integration.agent.bed import AgentBed, component, resource, resource_report, running_agent
 from tests.integration.agent.test_rollback import rollback_evidence
 
@@ -134,6 +136,17 @@ async def test_a_rolling_change_stops_at_the_first_sidecar_that_fails(tmp_path: 
         ]
 
 
+async def start_later(sidecar: Daprd) -> None:
+    """Start a sidecar in a later tick than now: within one tick, a start is not known to be after a write."""
+    now = start_time_now()
+
+    async def is_later() -> bool:
+        return started_after(start_time_now(), now)
+
+    await until(is_later)
+    await sidecar.start()
+
+
 @pytest.fixture
 async def external(
     tmp_path: Path, daprd_binary: Path, start_daprd: StartDaprd
@@ -172,7 +185,7 @@ async def test_an_external_sidecar_is_never_restarted_and_verified_after_a_resta
     assert resource_report(report, "calm").all_evidence[-1].text.startswith("restart needed: ")
     assert theirs.pid == pid
     await theirs.stop()
-    await theirs.start()
+    await start_later(theirs)
     recovered = await bed.wait_for_report(acknowledged)
     assert f"process {theirs.pid} started after the write" in resource_report(recovered, "calm").all_evidence[-1].text
     assert isinstance(bed.sidecars[0], ExternalSidecar)
@@ -192,7 +205,7 @@ async def test_a_live_proof_is_given_up_when_the_owner_replaces_the_external_sid
     await bed.wait_for_report(lambda report: overall(report) is State.APPLIED)
     await theirs.kill()
     redis_server.resume()
-    await theirs.start()
+    await start_later(theirs)
 
     report = await bed.wait_for_report(lambda report: report.sequence == 2 and acknowledged(report))
 

@@ -158,10 +158,11 @@ def mentions(text: str, name: str) -> bool:
 
 
 def _live_obstacle(before: Reading, now: Reading) -> str:
+    if reason := _same_process_obstacle(before, now):
+        return reason
     if now.listener != before.listener:
         return "the sidecar restarted within its process"
-    reason = _same_process_obstacle(before, now)
-    return reason or ("" if now.watches else "the sidecar does not watch the resources directory")
+    return "" if now.watches else "the sidecar does not watch the resources directory"
 
 
 def _same_process_obstacle(before: Reading, now: Reading) -> str:
