@@ -165,6 +165,7 @@ class PreflightRunner:
         launch = msgspec.structs.replace(self._launch, resources=directory / RESOURCES)
         config = next((directory / CONFIG).iterdir())
         argv = daprd.argv(launch, settings, ports, config)
+        # Not a child: asyncio forks, which copies the agent's page tables.
         return await detached.start(argv, env=daprd.throw_away_environment(launch), log_file=directory / _LOG)
 
     async def _poll(
