@@ -114,9 +114,11 @@ async def watch(call: Call) -> Events:
     delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
     report_format = negotiate(call.headers, REPORT_FORMATS, reports.FORMATS)
     is_known = await call.services.store.read(lambda connection: was_issued(connection, runtime, held))
-    # What this store did not issue does not count as held, whatever its sequence is.
-    held_sequence = held.sequence if is_known else 0
-    watcher = Watcher(_watcher_text(call, "boot"), _watcher_text(call, "host"), held_sequence)
+    boot = _watcher_text(call, "boot")
+    # What this store did not issue does not count as held, whatever its sequence is. A sequence alone does not show
+    # which delivery it is: a replaced database may have issued the same one.
+    is_shown = is_known and (bool(held.id) or call.services.hub.is_confirmed(runtime, boot, held.sequence))
+    watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0)
     feed = _DeliveryFeed(call.services, runtime, held, delivery_format, is_known=is_known)
     headers = ((REPORT_FORMAT, str(report_format)),)
     return Events(runtime, feed.produce, watcher=watcher, headers=headers)
@@ -147,11 +149,17 @@ class _DeliveryFeed:
             # Only here, because by now the agent is accepted as the only one of its runtime.
             await self._services.changes.supersede_unknown(self._runtime, self._held)
             self._is_known = True
+        elif self._format == 1 and not self._is_empty_or_sent():
+            await self._services.changes.reissue_newest(self._runtime, self._held.sequence)
         delivery = await self._services.store.read(lambda connection: find_delivery(connection, self._runtime))
         if delivery is None or delivery.sequence == self._held.sequence:
             return Produced()
         self._held = delivery.position
+        self._services.hub.note_sent(self._runtime, delivery.sequence)
         return Produced(encode(self._event(delivery)))
+
+    def _is_empty_or_sent(self) -> bool:
+        return not self._held.sequence or self._services.hub.was_sent(self._runtime, self._held.sequence)
 
     def _event(self, delivery: Delivery) -> Event:
         signed = self._services.signer.sign(delivery, self._format)

@@ -129,8 +129,18 @@ class Changes:
             return
         self._check_reissue(runtime, held)
         await self._store.write(
-            lambda connection: _reissue(connection, runtime, held, self._clock.now()),
+            lambda connection: _reissue_lost(connection, runtime, held, self._clock.now()),
             lambda reissued: self._announce_reissue(reissued, held),
+        )
+
+    async def reissue_newest(self, runtime: str, sequence: int) -> None:
+        """Issue the newest delivery again, if it has this sequence, so that an agent of version 0.1 reports on it.
+
+        Such an agent cannot show which delivery it holds, and does not report on one that it already has.
+        """
+        await self._store.write(
+            lambda connection: _reissue_newest(connection, runtime, sequence, self._clock.now()),
+            self._announce_confirmation,
         )
 
     def _process(self, connection: sa.Connection, submission: Submission, author: str) -> Decision:
@@ -218,6 +228,18 @@ class Changes:
             "agent holds a delivery that this store never issued; the current state was issued again",
             runtime=delivery.runtime,
             held=str(held),
+            sequence=delivery.sequence,
+        )
+
+    def _announce_confirmation(self, delivery: Delivery | None) -> None:
+        if delivery is None:
+            return
+        self._hub.wake(delivery.runtime)
+        self._hub.wake(PROGRESS)
+        self._metrics.deliveries.inc()
+        _log.info(
+            "newest delivery issued again: an agent of version 0.1 must confirm it after a start of the server",
+            runtime=delivery.runtime,
             sequence=delivery.sequence,
         )
 
@@ -317,7 +339,7 @@ def _delete_identities(
                 yield key.key_id
 
 
-def _reissue(
+def _reissue_lost(
     connection: sa.Connection, runtime: str, held: DeliveryPosition, time: datetime
 ) -> tuple[Delivery, str] | None:
     """Issue the current state above ``held``; renew the incarnation if the store is older than the one in ``held``.
@@ -334,6 +356,15 @@ def _reissue(
     return delivery, incarnation
 
 
+def _reissue_newest(connection: sa.Connection, runtime: str, sequence: int, time: datetime) -> Delivery | None:
+    newest = find_delivery(connection, runtime)
+    if newest is None or newest.sequence != sequence:
+        return None
+    delivery = reissued_delivery(newest, sequence)
+    insert_deliveries(connection, (delivery,), time)
+    return delivery
+
+
 def _is_superseded(connection: sa.Connection, runtime: str, held: DeliveryPosition) -> bool:
     """Return whether this store issued what an agent holds, or has issued something above it since."""
     newest = find_delivery(connection, runtime)
@@ -344,10 +375,9 @@ def _is_superseded(connection: sa.Connection, runtime: str, held: DeliveryPositi
 def _is_older_than(connection: sa.Connection, runtime: str, incarnation: str) -> bool:
     """Return whether the store lost deliveries of this incarnation: it is the current one or unknown.
 
-    Version 0.1 sends none.
+    Version 0.1 sends none, so its delivery may have been of the current one.
     """
-    past = issued_incarnations(connection, runtime) - {current_incarnation(connection)}
-    return bool(incarnation) and incarnation not in past
+    return incarnation not in issued_incarnations(connection, runtime) - {"", current_incarnation(connection)}
 
 
 def _first_delivery(connection: sa.Connection, runtime: str) -> Delivery | None:

@@ -3,7 +3,8 @@
 The hub stores no events. A woken stream reads the store and sends only the newest state, so a slow client costs no
 memory. Writing events to connections belongs to the API.
 
-It also records, in memory, each runtime's watch session, the delivery that its agent holds and its last check.
+It also records, in memory, each runtime's watch session, the delivery that was sent to its agent, the one that its
+agent holds, and its last check.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class Presence(msgspec.Struct, frozen=True):
 class Watcher(msgspec.Struct, frozen=True):
     """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users.
 
-    ``held_sequence`` is that of the delivery that it holds, 0 if none.
+    ``held_sequence`` is that of the delivery that it holds, 0 if none or if it cannot show which one.
     """
 
     boot: str
@@ -89,6 +90,8 @@ class Hub:
         self._session = starts * _SESSIONS_PER_START
         self._sessions: dict[str, tuple[str, int]] = {}
         self._held: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
+        self._confirmed: dict[str, tuple[str, int]] = {}
         self._checks: dict[str, tuple[Check, datetime]] = {}
         self._streams: dict[str, set[Stream]] = {}
         self._since: dict[str, datetime] = {}
@@ -157,8 +160,22 @@ class Hub:
 
     def note_held(self, runtime: str, session: int, sequence: int) -> None:
         """Record that a runtime's agent reported about a delivery in its newest session, so it holds it."""
-        if self._sessions.get(runtime, ("", 0))[1] == session:
+        boot, newest = self._sessions.get(runtime, ("", 0))
+        if newest == session:
             self._held[runtime] = sequence
+            self._confirmed[runtime] = boot, sequence
+
+    def is_confirmed(self, runtime: str, boot: str, sequence: int) -> bool:
+        """Return whether the last delivery that this agent process reported about has the sequence."""
+        return self._confirmed.get(runtime) == (boot, sequence)
+
+    def note_sent(self, runtime: str, sequence: int) -> None:
+        """Record the newest delivery that was sent to a runtime's agent."""
+        self._sent[runtime] = sequence
+
+    def was_sent(self, runtime: str, sequence: int) -> bool:
+        """Return whether the last delivery that this server process sent to a runtime's agent has the sequence."""
+        return self._sent.get(runtime) == sequence
 
     def is_session(self, runtime: str, session: int) -> bool:
         """Return whether this server has accepted a watch of the runtime and the session is not newer than it."""

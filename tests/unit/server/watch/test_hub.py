@@ -101,3 +101,11 @@ async def test_only_a_report_of_the_newest_session_shows_what_the_agent_held_seq
         assert hub.presence("r1").held_sequence == 5
         hub.note_held("r1", new.session, 6)
         assert hub.presence("r1").held_sequence == 6
+
+
+async def test_what_an_agent_process_confirmed_stays_confirmed_on_its_next_watch(hub: Hub) -> None:
+    with hub.open("r1", "a", Watcher("one")) as stream:
+        hub.note_held("r1", stream.session, 5)
+    known = [hub.is_confirmed("r1", *each) for each in (("one", 5), ("one", 4), ("other", 5))]
+    assert known == [True, False, False]
+    assert not hub.is_confirmed("r2", "one", 5)
