@@ -4,6 +4,8 @@ The journal is stored before the first write and names what will be written and 
 resumed by planning again, because the journal still names the agent's files.
 """
 
+import contextlib
+import re
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from governor.agent.platforms.local.files import CONFIG, RESOURCES, YAML, content_digest
+from governor.agent.platforms.local.files import CONFIG, RESOURCES, content_digest, is_yaml
 from governor.agent.platforms.local.plan import ObservedFile, Plan
 from governor.agent.storage import Journal, Storage
 from governor.errors import GovernorError, Kind
@@ -19,10 +21,12 @@ from governor.process import files
 from governor.process.child import child
 from governor.process.telemetry import logging
 from governor.values.trees import Manifest
-from governor.yamltext import load
+from governor.yamltext import Parsed, load
 
 _DIRECTORY_MODE: Final = 0o700
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+_SEPARATOR: Final = re.compile(rb"\n---[^\n]*\n")
+"""Where daprd splits a file into documents, before it decodes each of them alone."""
 
 _log = logging.get_logger(__name__)
 
@@ -91,7 +95,7 @@ class ResourceDirectory:
 
     def _contents(self) -> dict[str, bytes]:
         paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
-        return {key: _read(path) for key, path in sorted(paths.items()) if path.name.endswith(YAML) and path.is_file()}
+        return {key: _read(path) for key, path in sorted(paths.items()) if is_yaml(path.name) and path.is_file()}
 
     def record_drift(self, keys: Iterable[str]) -> None:
         """Record in the journal that another program has changed these files."""
@@ -159,12 +163,21 @@ def _observed(path: Path, content: bytes) -> ObservedFile:
 
 
 def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:
+    values = [document.value for document in _documents(path, content)]
+    return tuple(value for value in values if _is_manifest(value))  # type: ignore[misc]
+
+
+def _documents(path: Path, content: bytes) -> Sequence[Parsed]:
+    """Return the documents of a file; if some cannot be parsed, the others."""
     try:
-        values = [document.value for document in load(content, str(path))]
+        return load(content, str(path))
     except GovernorError as error:
         _log.warning("cannot parse a file in the resources directory", file=str(path), error=str(error))
-        return ()
-    return tuple(value for value in values if _is_manifest(value))  # type: ignore[misc]
+    found: list[Parsed] = []
+    for part in _SEPARATOR.split(content):
+        with contextlib.suppress(GovernorError):
+            found.extend(load(part, str(path)))
+    return found
 
 
 def _is_manifest(value: object) -> bool:

@@ -16,7 +16,7 @@ from governor.yamltext import dump
 
 RESOURCES: Final = "resources"
 CONFIG: Final = "config"
-YAML: Final = (".yaml", ".yml")
+_YAML: Final = (".yaml", ".yml")
 
 
 class ResourceFile(msgspec.Struct, frozen=True):
@@ -43,6 +43,11 @@ def file_key(ref: ResourceRef) -> str:
     """Return the file key of a resource."""
     directory = CONFIG if ref.kind == "Configuration" else RESOURCES
     return f"{directory}/{ref.kind.lower()}.{ref.name}.yaml"
+
+
+def is_yaml(name: str) -> bool:
+    """Return whether daprd loads a file of this name; it ignores the case of the suffix."""
+    return name.lower().endswith(_YAML)
 
 
 def is_config(key: str) -> bool:

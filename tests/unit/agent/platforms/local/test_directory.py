@@ -8,6 +8,7 @@ from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.plan import Observed, Plan, plan
 from governor.agent.storage import Journal, Storage
 from governor.domain.bundles import Delivery
+from governor.yamltext import dump
 from tests.unit.agent.platforms.local.test_plan import component, delivery
 
 
@@ -58,6 +59,22 @@ def test_an_edited_a_deleted_and_a_foreign_file_are_changes_until_they_are_read(
 def test_files_that_no_sidecar_loads_are_no_change(bed: Bed) -> None:
     (bed.resources / ".component.one.yaml.0123abcd.tmp").write_text("staged")
     assert not bed.directory.has_changed()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_loaded"),
+    [("X.YAML", True), ("x.Yml", True), (".yaml", True), ("x.json", False), ("x.yaml.bak", False), ("yaml", False)],
+)
+def test_a_file_is_read_if_daprd_loads_it(bed: Bed, name: str, is_loaded: bool) -> None:
+    """daprd compares the suffix in lower case (``IsYaml`` in dapr/kit), and loads no JSON."""
+    (bed.resources / name).write_text(dump(component("foreign")))
+    assert bed.directory.has_changed() == is_loaded
+    assert (f"resources/{name}" in bed.directory.read_files()) == is_loaded
+
+
+def test_the_readable_documents_of_a_file_count_as_daprd_decodes_each_alone(bed: Bed) -> None:
+    (bed.resources / "x.yaml").write_text(f"a: [\n--- # next\n{dump(component('foreign'))}")
+    assert bed.directory.read_files()["resources/x.yaml"].manifests == (component("foreign"),)
 
 
 def test_a_deleted_directory_is_a_change(bed: Bed) -> None:
