@@ -107,9 +107,9 @@ class Loop:
                 return wait
             found = await self._converge(delivery, received, is_repair=drift is not None)
             on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
-            is_result = found.verified or (on_trial and found.failed)
+            is_result = found.verified or (on_trial and found.failed) or drift is not None
             if is_result and await self._platform.find_drift(delivery):
-                # A file was changed meanwhile, so the result is not the delivery's: repair the file first.
+                # A file was changed meanwhile or could not be repaired, so the result is not the delivery's.
                 return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
@@ -136,7 +136,7 @@ class Loop:
 
     def _begin_repair(self, delivery: Delivery, drift: DriftFindings) -> Outcome | None:
         """Count a repair and return None, or return the outcome that postpones it."""
-        if delivery.apply.drift is not Drift.ENFORCE:
+        if delivery.apply.drift is not Drift.ENFORCE or not drift.is_repairable:
             self._platform.start()
             return Stalled(str(drift))
         now_s = self._clock.monotonic()

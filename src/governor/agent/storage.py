@@ -3,7 +3,7 @@
 All calls block; use ``asyncio.to_thread`` on the event loop.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -45,12 +45,16 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A change of files in progress: what will be written and what removed; ``digest`` is that of the bundle."""
+    """A change of files in progress: what will be written and what removed; ``digest`` is that of the bundle.
+
+    ``removed`` has the digests of the files that are absent afterwards, as far as the agent removed them.
+    """
 
     sequence: int
     writes: tuple[str, ...]
     removals: tuple[str, ...]
     digest: str = ""
+    removed: Mapping[str, str] = {}
 
 
 class Journal(msgspec.Struct, frozen=True):
@@ -58,7 +62,8 @@ class Journal(msgspec.Struct, frozen=True):
 
     ``written`` is when the files last changed, in the form of a process's start time. ``digest`` is that of the bundle
     in the files, empty if an older agent wrote them. ``drifted`` are the files that another program has changed
-    since, so that a process may have loaded other content.
+    since, so that a process may have loaded other content. ``removed`` are the files that the agent removed for this
+    bundle, with the digests that they had.
     """
 
     owned: frozenset[str] = frozenset()
@@ -66,6 +71,7 @@ class Journal(msgspec.Struct, frozen=True):
     written: str = ""
     digest: str = ""
     drifted: frozenset[str] = frozenset()
+    removed: Mapping[str, str] = {}
 
     @property
     def files(self) -> frozenset[str]:
@@ -74,14 +80,19 @@ class Journal(msgspec.Struct, frozen=True):
 
     def begin(self, intent: Intent) -> "Journal":
         """Return the journal to store before the first write; the files of an interrupted change stay owned."""
-        return Journal(self.files, intent, self.written, drifted=self.drifted)
+        return Journal(self.files, intent, self.written, drifted=self.drifted, removed=self.removed)
 
     def complete(self, now: str) -> "Journal":
         """Return the journal to store after the last write."""
         if self.intent is None:
             return self
         owned = self.owned.difference(self.intent.removals).union(self.intent.writes)
-        return Journal(owned, written=now, digest=self.intent.digest)
+        return Journal(owned, written=now, digest=self.intent.digest, removed=self.intent.removed)
+
+    @property
+    def removed_digests(self) -> Mapping[str, str]:
+        """The digests of files that the agent removed or may have removed."""
+        return {**self.removed, **(self.intent.removed if self.intent else {})}
 
     def holds(self, digest: str) -> bool:
         """Return whether the agent has completely written this bundle, and nothing since."""
@@ -97,6 +108,7 @@ class _StoredIntent(msgspec.Struct, frozen=True):
     writes: _FileNames
     removals: tuple[str, ...]
     digest: str = ""
+    removed: Mapping[str, str] = {}
 
 
 class _StoredJournal(msgspec.Struct, frozen=True):
@@ -107,12 +119,17 @@ class _StoredJournal(msgspec.Struct, frozen=True):
     written: str = ""
     digest: str = ""
     drifted: frozenset[str] = frozenset()
+    removed: Mapping[str, str] = {}
 
     def journal(self) -> Journal:
         """Return the journal in its current form."""
         stored = self.intent
-        intent = Intent(stored.sequence, tuple(stored.writes), stored.removals, stored.digest) if stored else None
-        return Journal(frozenset(self.owned), intent, self.written, self.digest, self.drifted)
+        intent = (
+            Intent(stored.sequence, tuple(stored.writes), stored.removals, stored.digest, stored.removed)
+            if stored
+            else None
+        )
+        return Journal(frozenset(self.owned), intent, self.written, self.digest, self.drifted, self.removed)
 
 
 class VerifiedDeliveries(msgspec.Struct, frozen=True):

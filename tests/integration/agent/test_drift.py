@@ -101,6 +101,34 @@ async def test_edited_and_deleted_files_revoke_verified_and_are_repaired(tmp_pat
         assert (await bed.get("/v1.0/state/two/key"))[0] == 204
 
 
+async def test_a_removed_resource_that_is_back_revokes_verified_and_only_its_own_file_is_removed(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(ONE, TWO)
+        written = file_of(bed, "two").read_bytes()
+        removed = await bed.deliver(ONE)
+        assert acknowledged(removed)
+        reports, foreign = Reports(bed), bed.resources / "Foreign.YAML"
+
+        foreign.write_bytes(written)
+        back = await bed.wait_for_report(lambda report: not acknowledged(report))
+        assert f"{foreign} defines it again" in _message(back)
+        assert (resource_report(back, "two").state, resource_report(back, "one").state) == (
+            State.FAILED,
+            State.VERIFIED,
+        )
+        foreign.unlink()
+        clean = await bed.wait_for_report(is_verified_after(back.n))
+
+        file_of(bed, "two").write_bytes(written)
+        repaired = await bed.wait_for_report(is_verified_after(clean.n))
+        assert len(reports.failed("component.two.yaml is back")) == 1
+        assert not file_of(bed, "two").exists()
+        assert (await bed.get("/v1.0/state/two/key"))[0] == 400
+        assert (repaired.sequence, bed.storage.trials()) == (removed.sequence, {})
+
+
 async def test_a_hanging_sidecar_is_not_verified_until_it_responds_again(tmp_path: Path, daprd_binary: Path) -> None:
     async with running_agent(tmp_path, daprd_binary, resync_s=RESYNC_S) as bed:
         first = await bed.deliver(ONE)

@@ -24,10 +24,17 @@ def test_a_journal_still_owns_the_files_of_an_interrupted_change() -> None:
     assert again.complete("now").owned == {"a", "c"}
 
 
+def test_an_interrupted_removal_keeps_the_digest_of_what_it_removed() -> None:
+    begun = Journal(frozenset("a"), removed={"x": "sha256:2"}).begin(Intent(2, (), ("a",), removed={"a": "sha256:1"}))
+    assert begun.removed_digests == {"x": "sha256:2", "a": "sha256:1"}
+    assert begun.complete("now").removed == {"a": "sha256:1"}
+
+
 def test_a_stored_journal_is_read_back(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "state")
     storage.prepare()
-    journal = Journal(frozenset("ab"), Intent(2, ("b", "c"), ("a",)), "12")
+    intent = Intent(2, ("b", "c"), ("a",), "sha256:0", {"a": "sha256:1"})
+    journal = Journal(frozenset("ab"), intent, "12", drifted=frozenset("b"), removed={"x": "sha256:2"})
     storage.save_journal(journal)
     assert storage.journal() == journal
 

@@ -84,10 +84,14 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class DriftFindings(msgspec.Struct, frozen=True):
-    """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it."""
+    """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it.
+
+    ``is_repairable`` if the agent can repair a part of it.
+    """
 
     texts: Mapping[ResourceRef, str]
     workloads: tuple[WorkloadRef, ...]
+    is_repairable: bool = True
 
     def __str__(self) -> str:
         return "; ".join(self.texts.values())

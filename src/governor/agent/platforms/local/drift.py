@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.platforms.local.files import ResourceFile, marked, resource_file
-from governor.agent.platforms.local.plan import Observed, ObservedFile
+from governor.agent.platforms.local.files import ResourceFile, file_key, marked, resource_file
+from governor.agent.platforms.local.plan import Observed, ObservedFile, foreign_definitions, is_returned
+from governor.agent.storage import Journal
 from governor.agent.verification.resources import in_scope, loaded_digest
 from governor.domain.bundles import Delivery
 from governor.domain.dapr.kinds import kind_of
@@ -25,27 +26,48 @@ _TYPE: Final = ("spec", "type")
 
 
 class DriftedFile(msgspec.Struct, frozen=True):
-    """A file that differs from the delivery. ``changes_content`` if a sidecar would load other content."""
+    """A file that differs from the delivery. ``changes_content`` if a sidecar would load other content.
+
+    ``is_repairable`` if the agent may write or remove the file.
+    """
 
     ref: ResourceRef
     text: str
     changes_content: bool
     manifests: tuple[Manifest, ...]
     """The delivered resource, and what the file has now."""
+    is_repairable: bool = True
 
     def concerns(self, app_id: str) -> bool:
         """Return whether a sidecar loads it, as delivered or as it is now."""
         return any(in_scope(each, app_id) for each in self.manifests)
 
 
-def find_drift(delivery: Delivery, namespace: str, files: Mapping[str, ObservedFile]) -> dict[str, DriftedFile]:
-    """Return the files of a delivery that are missing or have other content, by key."""
+def find_drift(
+    delivery: Delivery, namespace: str, files: Mapping[str, ObservedFile], journal: Journal
+) -> dict[str, DriftedFile]:
+    """Return, by key, the files of a delivery that are missing or have other content, and those that define what the
+    delivery removes."""
     delivered = (resource_file(each, namespace) for each in delivery.resources)
-    return {
+    changed = {
         each.key: _drifted(each, files.get(each.key))
         for each in delivered
         if each.key not in files or files[each.key].digest != each.digest
     }
+    for ref in (each for each in delivery.removals if each.namespace == namespace):
+        keys = list(foreign_definitions(ref, namespace, files, journal))
+        # A file that the agent may not remove is named first: an operator must act.
+        key = min(keys, key=lambda each: is_returned(each, files, journal), default=None)
+        if key is not None:
+            changed[key] = _returned(ref, files[key], is_repairable=is_returned(key, files, journal))
+    return changed
+
+
+def _returned(ref: ResourceRef, found: ObservedFile, *, is_repairable: bool) -> DriftedFile:
+    text = "is back, although the delivery removes it"
+    if not is_repairable:
+        text = "defines it again, and this agent did not write that: remove it there, or add it to the profile"
+    return DriftedFile(ref, text, changes_content=True, manifests=found.manifests, is_repairable=is_repairable)
 
 
 def as_delivered(delivery: Delivery, observed: Observed) -> Observed:
@@ -54,7 +76,9 @@ def as_delivered(delivery: Delivery, observed: Observed) -> Observed:
         return observed
     delivered = (resource_file(each, observed.namespace) for each in delivery.resources)
     written = {each.key: ObservedFile(each.digest, (each.manifest,)) for each in delivered}
-    return msgspec.structs.replace(observed, files={**observed.files, **written})
+    returned = {key for key in map(file_key, delivery.removals) if is_returned(key, observed.files, observed.journal)}
+    present = {key: file for key, file in observed.files.items() if key not in returned}
+    return msgspec.structs.replace(observed, files={**present, **written})
 
 
 def _drifted(delivered: ResourceFile, found: ObservedFile | None) -> DriftedFile:

@@ -96,6 +96,7 @@ class Rejection(msgspec.Struct, frozen=True):
 
 def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
     """Return the steps from the observed state to the delivery, or why it is rejected."""
+    observed = _with_returned_files(delivery, observed)
     reasons = dict(_rejections(delivery, observed))
     if reasons:
         return Rejection(reasons)
@@ -104,14 +105,37 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
     writes = tuple(each for each in files if _digest_of(each.key, observed) != each.digest)
     # The delivery's removals need no extra step: the agent removes every file that it wrote and that is not delivered.
     removals = tuple(sorted(observed.journal.files - keys))
-    intent = Intent(delivery.sequence, tuple(each.key for each in files), removals, delivery.digest)
+    removed = _removed_digests(delivery, removals, observed)
+    intent = Intent(delivery.sequence, tuple(each.key for each in files), removals, delivery.digest, removed)
     config = next(filter(is_config, keys), None)
-    drifted = frozenset(each.ref for each in files if each.key in observed.journal.drifted)
+    refs = (*(each.ref for each in files), *delivery.removals)
+    drifted = frozenset(ref for ref in refs if file_key(ref) in observed.journal.drifted)
     sidecars = tuple(
         _sidecar_plan(each, _expected(each.app_id, files, delivery, observed), delivery.apply, drifted)
         for each in observed.sidecars
     )
     return Plan(writes, removals, intent, config, sidecars)
+
+
+def is_returned(key: str, files: Mapping[str, ObservedFile], journal: Journal) -> bool:
+    """Return whether a file that the agent removed is back with the same content: then it may be removed again."""
+    return key in files and key not in journal.files and files[key].digest == journal.removed_digests.get(key)
+
+
+def _with_returned_files(delivery: Delivery, observed: Observed) -> Observed:
+    """Return the observed state in which files that are back count as the agent's."""
+    files, journal = observed.files, observed.journal
+    returned = {key for key in map(file_key, delivery.removals) if is_returned(key, files, journal)}
+    owned = msgspec.structs.replace(journal, owned=journal.owned | returned)
+    return msgspec.structs.replace(observed, journal=owned) if returned else observed
+
+
+def _removed_digests(delivery: Delivery, removals: Sequence[str], observed: Observed) -> dict[str, str]:
+    """Return the last digests of the files that are absent after the plan."""
+    known = observed.journal.removed_digests
+    now = {key: observed.files[key].digest for key in removals if key in observed.files}
+    keys = {*removals, *map(file_key, delivery.removals)}
+    return {key: digest for key, digest in sorted({**known, **now}.items()) if key in keys}
 
 
 def _rejections(delivery: Delivery, observed: Observed) -> Iterator[tuple[ResourceRef, str]]:
@@ -139,23 +163,21 @@ def _rejection(ref: ResourceRef, manifest: Manifest, observed: Observed) -> str:
     key = file_key(ref)
     if key in observed.files and key not in observed.journal.files:
         return f"the file {key} already exists and was not written by this agent: move it elsewhere"
-    foreign = next(
-        (key for key in _foreign_files(observed) if _defines(observed.files[key], ref, observed.namespace)), None
-    )
+    foreign = next(foreign_definitions(ref, observed.namespace, observed.files, observed.journal), None)
     if foreign is None:
         return ""
     return f"it is already defined in {foreign}, which this agent did not write: remove it there or from the profile"
 
 
-def _foreign_files(observed: Observed) -> Iterator[str]:
-    for key in sorted(observed.files):
-        if key.startswith(f"{RESOURCES}/") and key not in observed.journal.files:
+def foreign_definitions(
+    ref: ResourceRef, namespace: str, files: Mapping[str, ObservedFile], journal: Journal
+) -> Iterator[str]:
+    """Yield the files in the resources directory that define a resource and that the agent did not write."""
+    for key in sorted(files):
+        is_foreign = key.startswith(f"{RESOURCES}/") and key not in journal.files
+        # Without a namespace a manifest is loaded in every namespace.
+        if is_foreign and any(resource_ref(manifest, namespace) == ref for manifest in files[key].manifests):
             yield key
-
-
-def _defines(file: ObservedFile, ref: ResourceRef, namespace: str) -> bool:
-    """Return whether a file defines a resource; without a namespace a manifest is loaded in every namespace."""
-    return any(resource_ref(manifest, namespace) == ref for manifest in file.manifests)
 
 
 def _digest_of(key: str, observed: Observed) -> str:

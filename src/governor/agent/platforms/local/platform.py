@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from governor.agent.platforms.local.daprd import OWNER_VARIABLE
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.drift import as_delivered, find_drift
-from governor.agent.platforms.local.files import is_config
+from governor.agent.platforms.local.files import file_key, is_config
 from governor.agent.platforms.local.inotify import DirectoryWatch
 from governor.agent.platforms.local.plan import (
     Observed,
@@ -169,15 +169,16 @@ class LocalPlatform:
         if not journal.holds(delivery.digest):
             return None
         self._redactor.add(delivery.resources)
-        found = find_drift(delivery, self._namespace, await self._read_files())
-        changed = {key: each.ref for key, each in found.items() if each.changes_content}
+        found = find_drift(delivery, self._namespace, await self._read_files(), journal)
+        changed = {file_key(each.ref): each.ref for each in found.values() if each.changes_content}
         if not changed.keys() <= journal.drifted:
             await self._record_drift(changed)
         texts = {
             each.ref: self._redactor.redact(f"{self._directory.path(key)} {each.text}") for key, each in found.items()
         }
         concerned = [app_id for app_id in self._sidecars if any(each.concerns(app_id) for each in found.values())]
-        return DriftFindings(texts, tuple(map(self._workload, concerned))) if found else None
+        is_repairable = any(each.is_repairable for each in found.values())
+        return DriftFindings(texts, tuple(map(self._workload, concerned)), is_repairable) if found else None
 
     async def _record_drift(self, changed: Mapping[str, ResourceRef]) -> None:
         """Drop the sidecars' proofs of these resources, then record the drift in the journal."""

@@ -1,18 +1,26 @@
 """Drift of files: what is named, what is masked, and what a plan does about it."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from governor.agent.platforms.local.drift import as_delivered, find_drift
+from governor.agent.platforms.local.drift import DriftedFile, as_delivered, find_drift
 from governor.agent.platforms.local.files import marked, resource_file
 from governor.agent.platforms.local.plan import Observed, ObservedFile, Plan, SidecarAction, plan
 from governor.agent.storage import Intent, Journal
+from governor.agent.verification.verdicts import Proof
 from governor.domain.bundles import Delivery
-from governor.domain.documents import Unproven
+from governor.domain.documents import ResourceRef, Unproven
+from governor.domain.reports import Evidence
 from governor.values.trees import Manifest
 from tests.unit.agent.platforms.local.test_plan import component, delivery, on_disk, running
+
+
+WRITTEN = Journal(frozenset({"resources/component.one.yaml", "resources/component.two.yaml"}), digest="sha256:0")
+TWO = "resources/component.two.yaml"
 
 
 def store(host: str = "a:1", **metadata: str) -> Manifest:
@@ -23,8 +31,14 @@ def store(host: str = "a:1", **metadata: str) -> Manifest:
 def text(delivered: Manifest, *found: Manifest, digest: str = "sha256:other") -> str:
     """Return what is said about the file of a resource that has other resources now."""
     file = resource_file(delivered, "default")
-    drift = find_drift(delivery(delivered), "default", {file.key: ObservedFile(digest, found)})
+    drift = found_drift(delivery(delivered), {file.key: ObservedFile(digest, found)})
     return drift[file.key].text
+
+
+def found_drift(
+    delivered: Delivery, files: Mapping[str, ObservedFile], journal: Journal = WRITTEN
+) -> dict[str, DriftedFile]:
+    return find_drift(delivered, "default", files, journal)
 
 
 def configuration(rate: str) -> Manifest:
@@ -35,7 +49,7 @@ def configuration(rate: str) -> Manifest:
 
 def test_files_as_delivered_have_no_drift() -> None:
     delivered = [store(), component("two"), configuration("1")]
-    assert find_drift(delivery(*delivered), "default", on_disk(*delivered)) == {}
+    assert found_drift(delivery(*delivered), on_disk(*delivered)) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +69,7 @@ def test_the_text_names_the_fields(found: list[Manifest], expected: str) -> None
 
 
 def test_a_missing_file_is_drift() -> None:
-    [drift] = find_drift(delivery(store()), "default", {}).values()
+    [drift] = found_drift(delivery(store()), {}).values()
     assert (drift.text, drift.changes_content) == ("is missing", True)
 
 
@@ -87,7 +101,7 @@ def test_a_changed_label_could_not_be_loaded_and_a_changed_field_could() -> None
     key = resource_file(store(), "default").key
     files = {"labelled": on_disk(labelled), "edited": on_disk(store("b:2"))}
     changes_content = {
-        name: find_drift(delivery(store()), "default", found)[key].changes_content for name, found in files.items()
+        name: found_drift(delivery(store()), found)[key].changes_content for name, found in files.items()
     }
     assert changes_content == {"labelled": False, "edited": True}
 
@@ -100,7 +114,7 @@ def test_an_edited_configuration_names_its_field_and_not_its_marker() -> None:
 
 def test_drift_concerns_the_sidecars_in_the_old_and_in_the_new_scope() -> None:
     delivered, found = {**store(), "scopes": ["old"]}, {**store(), "scopes": ["new"]}
-    [drift] = find_drift(delivery(delivered), "default", on_disk(found)).values()
+    [drift] = found_drift(delivery(delivered), on_disk(found)).values()
     assert [drift.concerns(app_id) for app_id in ("old", "new", "other")] == [True, True, False]
 
 
@@ -153,3 +167,71 @@ def test_files_are_taken_as_delivered_only_if_the_delivery_was_written() -> None
         "of an older agent": True,
     }
     assert seen["written"].files == on_disk(component("one"))
+
+
+# -- a removed resource that is back -------------------------------------------------------------------------------
+
+REF_TWO = ResourceRef("Component", "default", "two")
+REMOVES_TWO = delivery(component("one"), removals=(REF_TWO,))
+
+
+def removed_two(*, files: Mapping[str, ObservedFile]) -> Observed:
+    """Return a runtime whose agent has removed ``component('two')``, with these files since."""
+    one, two = on_disk(component("one")), on_disk(component("two"))
+    journal = Journal(frozenset(one), digest="sha256:0", removed={key: file.digest for key, file in two.items()})
+    sidecar = running("app", component("one"))
+    absent = Proof("", Evidence("sidecar", datetime(2026, 1, 1, tzinfo=UTC), "no longer listed"))
+    sidecar = msgspec.structs.replace(sidecar, proofs={**sidecar.proofs, REF_TWO: absent})
+    return Observed("default", {**one, **files}, journal, [sidecar])
+
+
+def other_file(*manifests: Manifest) -> dict[str, ObservedFile]:
+    return {"resources/other.yaml": ObservedFile("sha256:other", manifests)}
+
+
+@pytest.mark.parametrize(
+    ("files", "key", "is_repairable"),
+    [
+        (on_disk(component("two")), TWO, True),
+        (on_disk(component("two", "edited")), TWO, False),
+        (other_file(component("three"), component("two")), "resources/other.yaml", False),
+        ({**on_disk(component("two")), **other_file(component("two"))}, "resources/other.yaml", False),
+    ],
+    ids=["as it was removed", "with other content", "in another file", "in both"],
+)
+def test_a_removed_resource_that_a_file_defines_again_is_drift(
+    files: dict[str, ObservedFile], key: str, is_repairable: bool
+) -> None:
+    seen = removed_two(files=files)
+    found = find_drift(REMOVES_TWO, "default", seen.files, seen.journal)
+    assert {name: (str(each.ref), each.is_repairable, each.changes_content) for name, each in found.items()} == {
+        key: ("Component/default/two", is_repairable, True)
+    }
+
+
+def test_foreign_files_that_define_nothing_removed_are_no_drift() -> None:
+    elsewhere = {**component("two"), "metadata": {"name": "two", "namespace": "elsewhere"}}
+    seen = removed_two(files=other_file(component("three"), elsewhere))
+    assert find_drift(REMOVES_TWO, "default", seen.files, seen.journal) == {}
+
+
+def test_only_a_file_as_the_agent_removed_it_is_removed_again() -> None:
+    for files, removals in ((on_disk(component("two")), (TWO,)), (on_disk(component("two", "edited")), ())):
+        made = plan(REMOVES_TWO, removed_two(files=files))
+        assert isinstance(made, Plan)
+        assert made.removals == removals
+        unchanged = plan(REMOVES_TWO, as_delivered(REMOVES_TWO, removed_two(files=files)))
+        assert isinstance(unchanged, Plan)
+        assert unchanged.removals == ()
+
+
+def test_a_process_that_ran_while_a_removed_resource_was_back_is_restarted() -> None:
+    seen = removed_two(files={})
+    [sidecar] = seen.sidecars
+    proofs = {ref: each for ref, each in sidecar.proofs.items() if ref != REF_TWO}
+    after = msgspec.structs.replace(
+        seen,
+        journal=msgspec.structs.replace(seen.journal, drifted=frozenset({TWO})),
+        sidecars=[msgspec.structs.replace(sidecar, proofs=proofs, current=True)],
+    )
+    assert (action(seen, REMOVES_TWO), action(after, REMOVES_TWO)) == (SidecarAction.KEEP, SidecarAction.START)
