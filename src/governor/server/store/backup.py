@@ -21,6 +21,7 @@ from governor.server.store.deliveries import forget_newest_reports
 from governor.server.store.incarnation import renew_incarnation
 from governor.server.store.schema import schema_version as version_table
 from governor.server.store.sqlite import writer_engine
+from governor.server.store.write_ahead_log import is_foreign, mark_commit
 
 REPLACED: Final = ".replaced"
 """Suffix of the database that a restore replaced, followed by the time."""
@@ -97,6 +98,7 @@ def _prepare(copy: Path, name: str) -> str:
         with engine.begin() as connection:
             incarnation = renew_incarnation(connection)
             forget_newest_reports(connection)
+            mark_commit(connection)
     finally:
         engine.dispose()
     with closing(sqlite3.connect(copy)) as connection:
@@ -122,7 +124,8 @@ def _keep_replaced(database: Path) -> Path | None:
     """
     if not database.exists():
         return None
-    _checkpoint(database)
+    if not is_foreign(database):
+        _checkpoint(database)
     # Never overwritten: after two restores the first replaced database may be the one that is wanted.
     kept = database.with_name(f"{database.name}{REPLACED}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     for suffix in _WAL_FILES:

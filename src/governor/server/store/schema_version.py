@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from governor.errors import GovernorError, Kind
 from governor.process.telemetry import logging
+from governor.server.store import write_ahead_log
 from governor.server.store.schema import HEAD, METADATA, schema_version
 from governor.server.store.sqlite import writer_engine
 
@@ -16,8 +17,12 @@ _log = logging.get_logger(__name__)
 
 
 def prepare(path: Path) -> None:
-    """Create or migrate the database at ``path``; blocking, called before anything else opens it."""
+    """Create or migrate the database at ``path``; blocking, called before anything else opens it.
+
+    Raise if it is beside the write-ahead log of another database.
+    """
     path.touch(mode=0o600)
+    write_ahead_log.check(path)
     engine = writer_engine(path)
     try:
         with engine.begin() as connection:
@@ -26,6 +31,8 @@ def prepare(path: Path) -> None:
                 _create(connection)
             elif found != HEAD:
                 _migrate(connection, found)
+            if found != HEAD:
+                write_ahead_log.mark_commit(connection)
     except sa.exc.DBAPIError as error:
         message = f"{path} cannot be used as the server's database: {error.orig}"
         raise GovernorError(Kind.PRECONDITION, "store-unusable", message) from error

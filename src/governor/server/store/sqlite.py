@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 
 from governor.errors import GovernorError, Kind, invalid
+from governor.server.store.write_ahead_log import mark_commit
 
 T = TypeVar("T")
 
@@ -188,11 +189,20 @@ class _Writer:
         """Run jobs in one transaction; return the error that rolled all of them back, if any."""
         try:
             with _translated(), self._engine.begin() as connection:
+                before = _changes(connection)
                 for job in jobs:
                     job.run(connection)
+                if _changes(connection) != before:
+                    mark_commit(connection)
         except Exception as error:  # noqa: BLE001 - passed to the callers; the thread must continue
             return error
         return None
+
+
+def _changes(connection: sa.Connection) -> int:
+    """Return how many rows the connection has changed so far."""
+    driver: sqlite3.Connection = connection.connection.dbapi_connection  # type: ignore[assignment]
+    return driver.total_changes
 
 
 @contextmanager
