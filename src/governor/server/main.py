@@ -10,6 +10,7 @@ from typing import Final
 import governor
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
+from governor.process.flowcontrol.byte_budget import ByteBudget
 from governor.process.flowcontrol.limiter import Limiter, Rate
 from governor.process.flowcontrol.worker import Worker
 from governor.process.supervise import Component, Lifecycle, run_program
@@ -43,7 +44,8 @@ ENROLMENTS_PER_S: Final = 200
 ENROLMENT_BURST: Final = 500
 WORKER_THREADS: Final = 2
 """With a second thread small requests overtake a large one; more would only compete for the interpreter lock."""
-MAX_WORKER_BYTES: Final = 2 * MAX_BODY_BYTES
+MAX_HELD_BODY_BYTES: Final = 2 * MAX_BODY_BYTES
+"""Of all requests together, from their arrival to their response; decoded, a body takes several times its size."""
 
 _log = logging.get_logger(__name__)
 
@@ -83,7 +85,7 @@ async def open_services(
         checks.alive("store", store.not_alive)
         hub = Hub(clock, await store.write(count_start))
         metrics.observe_watches(hub.open_watches)
-        worker = Worker("decoder", threads=WORKER_THREADS, max_bytes=MAX_WORKER_BYTES)
+        worker = Worker("decoder", threads=WORKER_THREADS)
         stack.callback(worker.close)
         sealing_key = settings.sealing_key
         keys = await store.write(lambda connection: open_keys(connection, directory, clock.now(), sealing_key))
@@ -108,6 +110,7 @@ async def open_services(
             certificate=certificate,
             enrolment_limiter=Limiter(Rate(ENROLMENTS_PER_S, ENROLMENT_BURST), clock),
             worker=worker,
+            held_bodies=ByteBudget(MAX_HELD_BODY_BYTES),
         )
 
 

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from governor.process.clock import Clock
+from governor.process.flowcontrol.byte_budget import ByteBudget
 from governor.process.flowcontrol.limiter import Limiter
 from governor.process.flowcontrol.worker import Worker
 from governor.process.telemetry.health import Checks
@@ -54,6 +55,7 @@ class Services(NamedTuple):
     timing: Timing
     enrolment_limiter: Limiter
     worker: Worker
+    held_bodies: ByteBudget
     ownership: Ownership
     legacy_open: bool
     certificate: Certificate | None

@@ -1,4 +1,4 @@
-"""Large request bodies are decoded off the event loop, and a bounded amount of them waits."""
+"""Large request bodies are decoded off the event loop, and a bounded amount of them is held."""
 
 import asyncio
 import io
@@ -13,7 +13,9 @@ import pytest
 from governor import yamltext
 from governor.server import main
 from governor.server.api import bodies, changes
+from governor.server.changes import pipeline
 from governor.wire.rest import PREFIX
+from testbed.waiting import until
 from tests.integration.server.bed import ServerBed, component, profile, running, runtime
 
 WITHIN_S = 20
@@ -47,14 +49,16 @@ async def post(session: aiohttp.ClientSession, bed: ServerBed, media_type: str, 
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "request_body"), [(changes, "load", YAML), (bodies, "_decode", JSON)], ids=["yaml", "json"]
+    ("module", "function", "request_body"),
+    [(changes, "load", YAML), (bodies, "_decode", JSON), (pipeline, "check", YAML), (pipeline, "check", JSON)],
+    ids=["yaml", "json", "checked yaml", "checked json"],
 )
-async def test_requests_are_served_while_a_body_is_decoded_and_excess_bodies_are_rejected(
+async def test_requests_are_served_while_a_body_is_processed_and_excess_bodies_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, function: str, request_body: tuple[str, bytes]
 ) -> None:
     held = HeldDecoder(getattr(module, function))
     monkeypatch.setattr(module, function, held)
-    monkeypatch.setattr(main, "MAX_WORKER_BYTES", len(request_body[1]))
+    monkeypatch.setattr(main, "MAX_HELD_BODY_BYTES", len(request_body[1]))
     async with running(tmp_path) as bed:
         headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}"}
         async with aiohttp.ClientSession(headers=headers) as session:
@@ -68,6 +72,35 @@ async def test_requests_are_served_while_a_body_is_decoded_and_excess_bodies_are
             assert (await post(session, bed, *request_body))[0] == 200
     assert (status, response_headers["Retry-After"]) == (503, "1")
     assert problem["type"] == "busy"
+
+
+async def test_bodies_that_are_still_arriving_count_and_are_freed_when_their_client_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "MAX_HELD_BODY_BYTES", len(JSON[1]) + 1000)
+    async with running(tmp_path) as bed:
+        authorization = f"Bearer {bed.admin_token.reveal()}"
+        _, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        head = f"POST {PREFIX}/changes HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Length: 999999"
+        writer.write(f"{head}\r\n\r\n".encode() + bytes(200_000))
+        async with aiohttp.ClientSession(headers={"Authorization": authorization}) as session:
+
+            async def is_full() -> bool:
+                return bed.services.held_bodies.used_bytes == 200_000
+
+            assert await until(is_full)
+            rejected, headers, problem = await post(session, bed, *JSON)
+            # Small bodies, such as reports, are admitted.
+            small, _, _ = await post(session, bed, "application/json", b'{"documents":[]}')
+            writer.close()
+
+            async def is_free() -> bool:
+                return bed.services.held_bodies.used_bytes == 0
+
+            assert await until(is_free)
+            assert (await post(session, bed, *JSON))[0] == 200
+    assert (rejected, headers["Retry-After"], problem["type"]) == (503, "1", "busy")
+    assert small != 503
 
 
 async def test_a_duplicate_key_among_very_many_is_found_at_once(tmp_path: Path) -> None:

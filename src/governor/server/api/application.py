@@ -11,6 +11,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from governor.errors import GovernorError, Kind, invalid
+from governor.process.flowcontrol.byte_budget import Reservation
 from governor.process.telemetry import logging
 from governor.process.tls import is_loopback
 from governor.server.api import streams
@@ -67,8 +68,9 @@ class _Resource:
         try:
             endpoint = self._endpoint(scope["method"])
             async with asyncio.timeout(self._services.timing.response_s):
-                call = await self._call(endpoint, scope, receive)
-                response = await endpoint.handler(call)
+                with Reservation(self._services.held_bodies) as reserved:
+                    call = await self._call(endpoint, scope, receive, reserved)
+                    response = await endpoint.handler(call)
             if isinstance(response, Events):
                 await streams.respond(response, call.principal.credential, self._services, scope, receive, send)
             else:
@@ -90,7 +92,7 @@ class _Resource:
             raise _MethodNotAllowedError(self._methods)
         return self._methods[method]
 
-    async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
+    async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive, reserved: Reservation) -> Call:
         headers, path = Headers(scope=scope), scope["path_params"]
         principal = _ANONYMOUS
         if endpoint.access is Access.LEGACY and self._services.legacy_open and _host_is_loopback(headers):
@@ -99,7 +101,8 @@ class _Resource:
             principal = await self._services.identity.authenticate(_credential(headers))
             check_access(endpoint.access, principal, path.get("runtime"))
         query = _query(endpoint, scope)
-        body = await read_body(endpoint, headers, receive, self._services.timing.body_s, self._services.worker)
+        timeout_s, worker = self._services.timing.body_s, self._services.worker
+        body = await read_body(endpoint, headers, receive, timeout_s, worker, reserved)
         return Call(self._services, principal, path, query, headers, body)
 
 

@@ -1,4 +1,7 @@
-"""Request bodies: read within limits of size, time and depth, as JSON of a known type or as YAML text."""
+"""Request bodies: read within limits of size, time and depth, as JSON of a known type or as YAML text.
+
+What the bodies of all requests together hold in memory is limited too; small JSON bodies are always admitted.
+"""
 
 import asyncio
 import json
@@ -10,17 +13,23 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from governor.errors import GovernorError, Kind, invalid
+from governor.process.flowcontrol.byte_budget import Reservation
 from governor.process.flowcontrol.worker import Worker
 from governor.server.api.endpoints import JSON, YAML, Endpoint
 from governor.values import structs
 from governor.values.paths import render
 
 _INLINE_BYTES: Final = 128 * 1024
-"""A larger body is decoded by the worker, so that it does not block the event loop."""
+"""A larger body is decoded by the worker, so that it does not block the event loop, and counts in the budget."""
 
 
-async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, timeout_s: float, worker: Worker) -> Any:
-    """Return the decoded body, the bytes of YAML text, or None if the endpoint has no body."""
+async def read_body(
+    endpoint: Endpoint, headers: Headers, receive: Receive, timeout_s: float, worker: Worker, reserved: Reservation
+) -> Any:
+    """Return the decoded body, the bytes of YAML text, or None if the endpoint has no body.
+
+    ``reserved`` grows with the body; the caller frees it after the request.
+    """
     if endpoint.body is None:
         return None
     media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
@@ -28,17 +37,18 @@ async def read_body(endpoint: Endpoint, headers: Headers, receive: Receive, time
         raise invalid("content-type", f"the body must be {JSON}{f' or {YAML}' if endpoint.yaml else ''}")
     try:
         async with asyncio.timeout(timeout_s):
-            data = await _read(headers, receive, endpoint.max_body_bytes)
+            free_bytes = 0 if media_type == YAML else _INLINE_BYTES
+            data = await _read(headers, receive, endpoint.max_body_bytes, reserved, free_bytes)
     except TimeoutError as error:
         raise GovernorError(Kind.DEADLINE, "body-slow", f"the body did not arrive within {timeout_s:g} s") from error
     if media_type == YAML:
         return data
     if len(data) > _INLINE_BYTES:
-        return await worker.run(partial(_decode, data, endpoint.body), len(data))
+        return await worker.run(partial(_decode, data, endpoint.body))
     return _decode(data, endpoint.body)
 
 
-async def _read(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
+async def _read(headers: Headers, receive: Receive, max_bytes: int, reserved: Reservation, free_bytes: int) -> bytes:
     length = headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
         raise _too_large(max_bytes)
@@ -50,6 +60,8 @@ async def _read(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
         data += message.get("body", b"")
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
+        if len(data) > free_bytes:
+            reserved.resize(len(data))
         if not message.get("more_body", False):
             return bytes(data)
 

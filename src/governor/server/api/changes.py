@@ -22,7 +22,7 @@ async def submit(call: Call) -> Response:
             # A dryRun in the wrong place must not become a real change.
             raise invalid("query-unknown", "a JSON change has all options in its body; remove the query parameters")
         return Response(await call.services.changes.submit(call.body, call.principal.name))
-    parsed = await call.services.worker.run(partial(load, call.body, SOURCE), len(call.body))
+    parsed = await call.services.worker.run(partial(load, call.body, SOURCE))
     try:
         return Response(await call.services.changes.submit(_request(call, parsed), call.principal.name))
     except GovernorError as error:

@@ -18,7 +18,6 @@ from governor.domain.reports import Evidence
 from governor.values.trees import Manifest
 from tests.unit.agent.platforms.local.test_plan import component, delivery, on_disk, running
 
-
 WRITTEN = Journal(frozenset({"resources/component.one.yaml", "resources/component.two.yaml"}), digest="sha256:0")
 TWO = "resources/component.two.yaml"
 
