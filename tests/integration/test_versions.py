@@ -1,6 +1,7 @@
 """Version 0.1.0, run from its wheel, together with this version; and the upgrade of its directories."""
 
 import asyncio
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -70,6 +71,10 @@ class OldAgent(AgentProgram):
     def settings(self) -> dict[str, Any]:
         """Return the settings that this version has."""
         return {name: value for name, value in super().settings().items() if name != "resync-interval"}
+
+    def process(self) -> object:
+        """Return pid and start time of the sidecar."""
+        return json.loads((self.state_dir / "sidecars" / "app.json").read_text())["process"]
 
     async def loaded(self) -> list[str]:
         """Return the components that the sidecar uses."""
@@ -157,6 +162,11 @@ async def test_an_old_agent_works_with_this_server_also_after_a_restore(
         await until(is_confirmed, within_s=WITHIN_S)
         assert seen[-1].sequence == 4
         assert await agent.loaded() == ["one"]
+        process = agent.process()
+    async with running(data, port=port) as bed:
+        # It sends no report when it reconnects, so it gets its delivery again; its sidecar is not restarted.
+        await shown(bed, 5)
+        assert agent.process() == process
 
 
 def replace_by_copy(database: Path, file: Path) -> None:
