@@ -5,6 +5,6 @@ Caching a kind is ``governor.kube.reflector``; deciding what to write is ``gover
 
 from governor.kube.client.client import Client
 from governor.kube.client.retry import Limits
-from governor.kube.client.transport import Request, Transport
+from governor.kube.client.transport import METADATA, METADATA_LIST, Request, Transport
 
-__all__ = ["Client", "Limits", "Request", "Transport"]
+__all__ = ["METADATA", "METADATA_LIST", "Client", "Limits", "Request", "Transport"]

@@ -1,6 +1,6 @@
 """The client of one cluster: the API verbs on decoded objects, plus raw requests and streams for other callers."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.client.discovery import Discovery
 from governor.kube.client.retry import Limits, RetryingClient
-from governor.kube.client.transport import Request, Transport
+from governor.kube.client.transport import JSON, METADATA, METADATA_LIST, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.errors import DECODE_ERRORS, ApiError, Status
 from governor.kube.objects import PAGE_SIZE, ApiResource, ListPage, Object, ref_of
@@ -19,9 +19,14 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 T = TypeVar("T")
 
 
+class _MetadataOnly(msgspec.Struct, frozen=True):
+    metadata: Object
+
+
 _encode = msgspec.json.Encoder().encode
 _objects: Final = msgspec.json.Decoder(Object)
 _pages: Final = msgspec.json.Decoder(ListPage[Object])
+_metadata_pages: Final = msgspec.json.Decoder(ListPage[_MetadataOnly])
 _statuses: Final = msgspec.json.Decoder(Status)
 
 
@@ -49,24 +54,40 @@ class Client:
         return self._http.stream_lines(request)
 
     async def list(
-        self, resource: ApiResource, namespace: str = "", *, labels: str = "", fields: str = ""
+        self,
+        resource: ApiResource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[Object]:
-        """Yield the objects of a kind that match the selectors, page by page; no namespace means all."""
+        """Yield the objects of a kind that match the selectors, page by page; no namespace means all.
+
+        With ``metadata_only`` an object has no fields but apiVersion, kind and metadata, and the server sends no others.
+        """
         selectors = (("labelSelector", labels), ("fieldSelector", fields))
         query = {"limit": str(PAGE_SIZE)} | {name: text for name, text in selectors if text}
         while True:
-            request = Request("GET", resource.path(namespace), query)
-            page = _decode_page(request, await self.send(request))
-            for item in page.items or ():
+            accept = METADATA_LIST if metadata_only else JSON
+            request = Request("GET", resource.path(namespace), query, accept=accept)
+            items, continue_token = _decode_page(request, await self.send(request), metadata_only=metadata_only)
+            for item in items:
                 # The server omits apiVersion and kind from list items.
                 yield {"apiVersion": resource.api_version, "kind": resource.kind} | item
-            if not page.metadata.continue_token:
+            if not continue_token:
                 return
-            query["continue"] = page.metadata.continue_token
+            query["continue"] = continue_token
 
-    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
-        """Return one object."""
-        return await self._send_for_object(Request("GET", resource.path(namespace, name)))
+    async def get(
+        self, resource: ApiResource, name: str, namespace: str = "", *, metadata_only: bool = False
+    ) -> Object:
+        """Return one object; with ``metadata_only``, only its apiVersion, kind and metadata."""
+        request = Request("GET", resource.path(namespace, name), accept=METADATA if metadata_only else JSON)
+        found = await self._send_for_object(request)
+        if metadata_only:
+            return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": found["metadata"]}
+        return found
 
     async def create(self, resource: ApiResource, manifest: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Create an object; EXISTS if it exists. Not retried after a lost response, which may have been a success."""
@@ -146,12 +167,18 @@ def _options(*, manager: str, dry_run: bool = False) -> dict[str, str]:
     return {"fieldManager": manager, "dryRun": "All"} if dry_run else {"fieldManager": manager}
 
 
-def _decode_page(request: Request, body: bytes) -> ListPage[Object]:
-    page = _decode(request, body, _pages)
-    token = page.metadata.continue_token
+def _decode_page(request: Request, body: bytes, *, metadata_only: bool) -> tuple[Sequence[Object], str]:
+    """Return the items of a page and its continue token."""
+    items: Sequence[Object]
+    if metadata_only:
+        reduced = _decode(request, body, _metadata_pages)
+        items, token = [{"metadata": each.metadata} for each in reduced.items or ()], reduced.metadata.continue_token
+    else:
+        page = _decode(request, body, _pages)
+        items, token = page.items or (), page.metadata.continue_token
     if token and token == request.query.get("continue"):
         raise _unexpected(request, "the list does not advance: its continue token repeats")
-    return page
+    return items, token
 
 
 def _decode(request: Request, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -18,6 +18,10 @@ from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Counter, CounterChild, Histogram, HistogramChild, Registry
 
 JSON: Final = "application/json"
+METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+"""``accept`` of a get or watch that needs only the metadata; a server that cannot reduce objects sends whole ones."""
+METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+"""The same for a list."""
 TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
 KEEPALIVE_S: Final = 2.0

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Request, Transport, rest
+from governor.kube.client import METADATA, METADATA_LIST, Client, Request, Transport, rest
 from governor.kube.client import client as client_module
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
@@ -228,6 +228,25 @@ class TestReading:
         found = [each async for each in client.list(CONFIG_MAPS, namespace)]
         assert [each["metadata"]["name"] for each in found] == names
         assert {(each["apiVersion"], each["kind"]) for each in found} == {("v1", "ConfigMap")}
+
+    async def test_only_the_metadata_is_sent_if_no_more_is_needed(self, client: Client, namespace: str) -> None:
+        created = await client.create(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
+        reduced = {name: created[name] for name in ("apiVersion", "kind", "metadata")}
+        assert await client.get(CONFIG_MAPS, "a", namespace, metadata_only=True) == reduced
+        assert [each async for each in client.list(CONFIG_MAPS, namespace, metadata_only=True)] == [reduced]
+        for path, accept in (
+            (CONFIG_MAPS.path(namespace, "a"), METADATA),
+            (CONFIG_MAPS.path(namespace), METADATA_LIST),
+        ):
+            assert b'"data"' not in await client.send(Request("GET", path, accept=accept))
+
+    async def test_a_watch_of_metadata_delivers_no_other_fields(self, client: Client, namespace: str) -> None:
+        await client.create(CONFIG_MAPS, config_map(namespace, k="1"), manager="first")
+        request = Request("GET", CONFIG_MAPS.path(namespace), {"watch": "1"}, accept=METADATA)
+        async with aclosing(client.stream_lines(request)) as lines:
+            event = msgspec.json.decode(await anext(lines))
+        assert event["type"] == "ADDED"
+        assert set(event["object"]) == {"apiVersion", "kind", "metadata"}
 
     async def test_a_large_list_is_the_same_with_gzip(
         self, api: ControlPlane, client: Client, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch

@@ -174,6 +174,18 @@ class TestLists:
         same = {"limit": "500", "labelSelector": "l=1", "fieldSelector": "f=2"}
         assert queries == [same, same | {"continue": "x y"}, same | {"continue": "z"}]
 
+    @pytest.mark.parametrize("can_reduce", [True, False])
+    async def test_a_list_of_metadata_has_the_real_kind_and_no_other_fields(
+        self, transport: Transport, *, can_reduce: bool
+    ) -> None:
+        item = {"metadata": {"name": "a"}}
+        reduced = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"} | item
+        listed = reduced if can_reduce else item | {"spec": {"nodeName": "n"}}
+        page = {"kind": "PodList", "items": [listed], "metadata": {}}
+        async with HttpServer(web.Response(body=json.dumps(page).encode())) as server:
+            found = [each async for each in server.client(transport).list(PODS, metadata_only=True)]
+        assert found == [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}]
+
 
 class TestStreams:
     def streaming(self, *chunks: bytes, dropped: bool = False) -> Callable[[web.Request], Any]:
