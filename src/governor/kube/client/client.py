@@ -7,14 +7,17 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client.discovery import Discovery
+from governor.kube.client.paging import PageSize
 from governor.kube.client.retry import Limits, RetryingClient
 from governor.kube.client.transport import JSON, METADATA, METADATA_LIST, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.errors import DECODE_ERRORS, ApiError, Status
-from governor.kube.objects import PAGE_SIZE, ApiResource, ListPage, Object, ref_of
+from governor.kube.objects import ApiResource, ListPage, Object, ref_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
+PAGE_TIMEOUT_S: Final = 60.0
+"""Timeout of one list page: the server's own for a request, because a page may be large."""
 
 T = TypeVar("T")
 
@@ -64,20 +67,32 @@ class Client:
     ) -> AsyncIterator[Object]:
         """Yield the objects of a kind that match the selectors, page by page; no namespace means all.
 
-        With ``metadata_only`` an object has no fields but apiVersion, kind and metadata, and the server sends no others.
+        With ``metadata_only`` an object has only apiVersion, kind and metadata, and the server sends nothing else.
         """
-        selectors = (("labelSelector", labels), ("fieldSelector", fields))
-        query = {"limit": str(PAGE_SIZE)} | {name: text for name, text in selectors if text}
+        query = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        accept = METADATA_LIST if metadata_only else JSON
+        request = Request("GET", resource.path(namespace), query, timeout_s=PAGE_TIMEOUT_S, accept=accept)
+        page_size = PageSize()
         while True:
-            accept = METADATA_LIST if metadata_only else JSON
-            request = Request("GET", resource.path(namespace), query, accept=accept)
-            items, continue_token = _decode_page(request, await self.send(request), metadata_only=metadata_only)
+            body = await self._send_for_page(request, page_size)
+            items, continue_token = _decode_page(request, body, metadata_only=metadata_only)
+            page_size.observed(len(items), len(body))
             for item in items:
                 # The server omits apiVersion and kind from list items.
                 yield {"apiVersion": resource.api_version, "kind": resource.kind} | item
             if not continue_token:
                 return
-            query["continue"] = continue_token
+            request = msgspec.structs.replace(request, query={**request.query, "continue": continue_token})
+
+    async def _send_for_page(self, request: Request, page_size: PageSize) -> bytes:
+        """Request one page, again with a lower limit while it is too large."""
+        while True:
+            query = {"limit": str(page_size.limit), **request.query}
+            try:
+                return await self.send(msgspec.structs.replace(request, query=query))
+            except GovernorError as error:
+                if not page_size.shrink(error):
+                    raise
 
     async def get(
         self, resource: ApiResource, name: str, namespace: str = "", *, metadata_only: bool = False

@@ -21,6 +21,7 @@ from governor.kube.client.body import (
     TooLargeError,
     decompress,
 )
+from governor.kube.client.paging import TOO_LARGE
 from governor.kube.client.transport import NOT_MODIFIED, Request, Response, Transport
 from governor.kube.config.access import Access, Credential, Impersonation
 from governor.kube.config.tls_context import TlsConfig
@@ -140,7 +141,7 @@ class RestClient:
         where = f"{request} at {self._access.server}"
         if isinstance(error, TooLargeError):
             message = f"{where}: the response is too large: {error}; request less at a time"
-            return GovernorError(Kind.EXHAUSTED, "kube-answer-size", message)
+            return GovernorError(Kind.EXHAUSTED, TOO_LARGE, message)
         if isinstance(error, ContentEncodingError):
             message = f"{where}: the response cannot be decompressed: {error}"
             return GovernorError(Kind.UNAVAILABLE, CONNECTION_LOST, message)

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import METADATA, METADATA_LIST, Client, Request, Transport, rest
-from governor.kube.client import client as client_module
+from governor.kube.client import METADATA, METADATA_LIST, Client, Request, Transport, paging, rest
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
@@ -221,7 +220,7 @@ class TestReading:
     async def test_a_paged_list_contains_each_object_once(
         self, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client_module, "PAGE_SIZE", 3)
+        monkeypatch.setattr(paging, "FIRST_LIMIT", 3)
         names = [f"n{number}" for number in range(7)]
         for name in names:
             await client.create(CONFIG_MAPS, config_map(namespace, name), manager="first")

@@ -171,7 +171,8 @@ class TestLists:
             found = [each async for each in server.client(transport).list(PODS, "n", labels="l=1", fields="f=2")]
             queries = [dict(request.query) for request in server.requests]
         assert [ref_of(each) for each in found] == [ObjectRef("", "Pod", "", "a"), ObjectRef("", "Pod", "", "b")]
-        same = {"limit": "500", "labelSelector": "l=1", "fieldSelector": "f=2"}
+        same = {"labelSelector": "l=1", "fieldSelector": "f=2"}
+        assert [query.pop("limit") for query in queries] == ["100", "500", "500"]
         assert queries == [same, same | {"continue": "x y"}, same | {"continue": "z"}]
 
     @pytest.mark.parametrize("can_reduce", [True, False])
