@@ -30,11 +30,14 @@ KIND_OF_STATUS: Final[Mapping[int, Kind]] = {
     504: Kind.DEADLINE,
 }
 
+NO_API: Final = "kube-no-api"
+"""Error code of a 404 without a Status: it does not prove that the object is missing."""
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises: for unexpected values, invalid UTF-8, and trees that are nested too deeply."""
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Upper bound of a requested wait: an intermediary may send any number, and a clock may be years off."""
 
+_NOT_FOUND: Final = 404
 _MARKUP: Final = re.compile(r"<(style|script).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _MAX_PARSED_BYTES: Final = 4096
 _MAX_EXCERPT: Final = 200
@@ -83,10 +86,15 @@ class ApiError(GovernorError):
         causes = (status.details.causes or ()) if status.details else ()
         reason = status.reason if _REASON.fullmatch(status.reason) else f"HTTP {code}"
         text = status.message[:_MAX_MESSAGE] or f"HTTP {code} without a message"
+        has_no_api = code == _NOT_FOUND and not status.from_server
+        if has_no_api:
+            text = f"no API at this path: the kind is not served, or {text}"
         shown = [cause for cause in causes if cause.message][:_MAX_CAUSES]
         details = [Detail(cause.message[:_MAX_CAUSE], path=cause.field[:_MAX_CAUSE]) for cause in shown]
         wait = "" if retry_after_s is None else f"; retry after {retry_after_s:g} s"
-        super().__init__(_kind(code, status.reason), f"kube-{_dashed(reason)}", f"{operation}: {text}{wait}", details)
+        kind = Kind.UNAVAILABLE if has_no_api else _kind(code, status.reason)
+        error_code = NO_API if has_no_api else f"kube-{_dashed(reason)}"
+        super().__init__(kind, error_code, f"{operation}: {text}{wait}", details)
         self.status = code
         self.reason = status.reason
         self.causes = causes

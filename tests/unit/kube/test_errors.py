@@ -6,7 +6,7 @@ import json
 import pytest
 
 from governor.errors import Kind
-from governor.kube.errors import ApiError, Status, parse_status, retry_after_s
+from governor.kube.errors import NO_API, ApiError, Status, parse_status, retry_after_s
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, 0, tzinfo=datetime.UTC)
 
@@ -36,7 +36,16 @@ def status(**fields: object) -> bytes:
     ],
 )
 def test_each_status_has_a_kind(code: int, reason: str, kind: Kind) -> None:
-    assert ApiError("GET /x", code, Status(reason=reason)).kind is kind
+    assert ApiError("GET /x", code, Status(reason=reason, kind="Status")).kind is kind
+
+
+@pytest.mark.parametrize(
+    "body", [b"404 page not found", b"<html>no such backend</html>", b"", b'{"message":"no Route"}']
+)
+def test_a_404_that_is_no_status_does_not_mean_that_the_object_is_missing(body: bytes) -> None:
+    error = ApiError("GET /x", 404, parse_status(body))
+    assert (error.kind, error.code, error.status) == (Kind.UNAVAILABLE, NO_API, 404)
+    assert "kind is not served" in str(error)
 
 
 def test_causes_become_details_at_their_fields() -> None:

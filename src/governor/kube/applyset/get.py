@@ -4,7 +4,7 @@ from typing import Final
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
-from governor.kube.errors import ApiError
+from governor.kube.errors import NO_API, ApiError
 from governor.kube.objects import ApiResource, Object, ObjectRef
 
 NOT_SERVED: Final = "kube-not-served"
@@ -18,7 +18,7 @@ async def get(client: Client, resource: ApiResource, ref: ObjectRef) -> Object |
     try:
         return await client.get(resource, ref.name, ref.namespace)
     except ApiError as error:
-        if error.kind is not Kind.NOT_FOUND:
+        if error.kind is not Kind.NOT_FOUND and error.code != NO_API:
             raise
         if error.reason == "NotFound":
             return None
