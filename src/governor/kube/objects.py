@@ -42,6 +42,8 @@ class ApiResource(msgspec.Struct, frozen=True):
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of one object, or of the collection if no name is given; no namespace means all."""
+        if name:
+            self.require_namespace(namespace)
         path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             path = f"{path}/namespaces/{_segment(namespace)}"
@@ -49,6 +51,11 @@ class ApiResource(msgspec.Struct, frozen=True):
         if name:
             path = f"{path}/{_segment(name)}"
         return f"{path}/{subresource}" if subresource else path
+
+    def require_namespace(self, namespace: str) -> None:
+        """Raise INVALID if an object of this kind needs a namespace and none is given."""
+        if self.namespaced and not namespace:
+            raise invalid("kube-namespace", f"{self.kind} is a namespaced kind: name the namespace of the object")
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):

@@ -107,6 +107,7 @@ class Client:
     async def create(self, resource: ApiResource, manifest: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Create an object; EXISTS if it exists. Not retried after a lost response, which may have been a success."""
         ref = ref_of(manifest)
+        resource.require_namespace(ref.namespace)
         request = Request(
             "POST",
             resource.path(ref.namespace),

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import gzip
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -293,6 +293,29 @@ class TestPaths:
             PODS.path("n", name)
         with pytest.raises(GovernorError, match="is not an object name"):
             PODS.path(name, "a")
+
+    @pytest.mark.parametrize("namespace", ["", "n"])
+    async def test_an_object_of_a_namespaced_kind_needs_a_namespace(self, transport: Transport, namespace: str) -> None:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+        if namespace:
+            pod["metadata"] = {"name": "a", "namespace": namespace}
+        async with HttpServer(web.Response(body=json.dumps(pod).encode())) as server:
+            client = server.client(transport)
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: client.get(PODS, "a", namespace),
+                lambda: client.create(PODS, pod, manager="m"),
+                lambda: client.replace(PODS, pod, manager="m"),
+                lambda: client.apply(PODS, pod, manager="m"),
+                lambda: client.patch(PODS, "a", namespace, {}, manager="m"),
+                lambda: client.delete(PODS, "a", namespace),
+            ]
+            for call in calls:
+                if namespace:
+                    await call()
+                else:
+                    error = await rejected(call())
+                    assert (error.kind, error.code) == (Kind.INVALID, "kube-namespace")
+            assert len(server.requests) == (len(calls) if namespace else 0)
 
 
 class TestProxies:
