@@ -1,8 +1,9 @@
 """An admission webhook whose decisions are made by a function of the test."""
 
+import asyncio
 import base64
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -10,6 +11,8 @@ from testbed.kube.pki import Authority
 
 Decide = Callable[[dict[str, Any]], str]
 """Returns why the AdmissionRequest is denied, or ``""`` to allow it."""
+HANG: Final = "<hang>"
+"""In place of a reason: the webhook never responds."""
 
 
 class Webhook:
@@ -22,7 +25,7 @@ class Webhook:
         self._decide = decide
         application = web.Application()
         application.router.add_post("/", self._review)
-        self._runner = web.AppRunner(application)
+        self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.01)
 
     @property
     def client_config(self) -> dict[str, str]:
@@ -43,6 +46,8 @@ class Webhook:
         review = await request.json()
         self.requests.append(review["request"])
         denial = self._decide(review["request"])
+        if denial == HANG:
+            await asyncio.Event().wait()
         response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": not denial}
         if denial:
             response["status"] = {"message": denial}

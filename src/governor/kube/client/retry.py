@@ -1,8 +1,14 @@
 """Requests of one client with its credential, rate limit, circuit breaker and retries.
 
-These count as failures for the breaker: no response (no connection, a lost one, a timeout), and a 5xx that came from an
-intermediary. A 5xx with a Status comes from a working API server: it may concern one object (a failing webhook) or one
-group (an unavailable aggregated server), so it neither opens nor closes the circuit. Any other response is a success.
+These count as failures for the breaker: no connection, a lost one, a 5xx that came from an intermediary, and some
+timeouts. A 5xx with a Status comes from a working API server: it may concern one object (a failing webhook) or one
+group (an unavailable aggregated server), so it neither opens nor closes the circuit. Nor does a 404 without a Status,
+which an API server or a load balancer may have sent. Any other response is a success.
+
+A timeout counts unless another component may be the one that hangs: admission webhooks hang only writes, and a
+conversion webhook or aggregated server hangs the reads of its kinds while the client receives other responses. A server
+that hangs opens the circuit of a client without reads too: its next writes need new connections, whose TLS handshakes
+fail.
 """
 
 import asyncio
@@ -18,14 +24,15 @@ from governor.kube.client.rest import CONNECTION_LOST, UNREACHABLE, RestClient
 from governor.kube.client.transport import Request, Response, Transport
 from governor.kube.config.access import Access, Credential
 from governor.kube.config.credentials import Credentials
-from governor.kube.errors import ApiError
+from governor.kube.errors import NO_API, ApiError
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 from governor.process.flowcontrol.limiter import Limiter, Rate
 
 _UNAUTHORIZED: Final = 401
 _TOO_MANY_REQUESTS: Final = 429
-_TRANSIENT: Final = frozenset({_TOO_MANY_REQUESTS, 500, 502, 503, 504})
+_INTERNAL_ERROR: Final = 500
+_TRANSIENT: Final = frozenset({_TOO_MANY_REQUESTS, _INTERNAL_ERROR, 502, 503, 504})
 
 _Result = TypeVar("_Result", Response, aiohttp.ClientResponse)
 _Send: TypeAlias = Callable[[Request, Credential], Awaitable[_Result]]
@@ -44,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
 class RetryingClient:
     """Sends the requests of one client, with retries."""
 
-    __slots__ = ("_access", "_breaker", "_credentials", "_limiter", "_limits", "_rest", "_transport")
+    __slots__ = ("_access", "_breaker", "_credentials", "_limiter", "_limits", "_responses", "_rest", "_transport")
 
     def __init__(self, transport: Transport, access: Access, limits: Limits) -> None:
         self._transport = transport
@@ -54,6 +61,7 @@ class RetryingClient:
         self._credentials = Credentials(access, transport.clock)
         self._limiter = Limiter(limits.rate, transport.clock)
         self._breaker = Breaker(access.server, limits.breaker, transport.clock, transport.rng)
+        self._responses = 0
 
     async def send(self, request: Request) -> Response:
         """Return the response; an error response is an ``ApiError``, a missing one UNAVAILABLE or DEADLINE."""
@@ -90,24 +98,26 @@ class RetryingClient:
         clock = self._transport.clock
         deadline_s = clock.monotonic() + request.timeout_s
         failures = 0
-        in_flight = False
+        last_error: GovernorError | None = None
+        responses_before = -1
         try:
             async with asyncio.timeout(request.timeout_s):
                 while True:
                     self._breaker.check()
                     await self._limiter.acquire()
-                    in_flight = True
+                    responses_before = self._responses
                     try:
                         return await self._attempt(request, send, credential)
                     except GovernorError as error:
-                        in_flight = False
+                        responses_before = -1
                         failures += 1
+                        last_error = error
                         delay_s = self._retry_delay_s(request, error, failures)
                         if delay_s is None or clock.monotonic() + delay_s >= deadline_s:
                             raise
                     await clock.sleep(delay_s)
         except TimeoutError as error:
-            raise self._timed_out(request, in_flight=in_flight) from error
+            raise self._timed_out(request, responses_before, last_error) from error
 
     async def _attempt(self, request: Request, send: _Send[_Result], credential: Credential) -> _Result:
         started_s = self._transport.clock.monotonic()
@@ -117,6 +127,7 @@ class RetryingClient:
             status = response.status
         except ApiError as error:
             status = error.status
+            self._responses += 1
             self._report_to_breaker(error)
             raise
         except GovernorError as error:
@@ -127,13 +138,14 @@ class RetryingClient:
             if self._transport.metrics:
                 duration_s = self._transport.clock.monotonic() - started_s
                 self._transport.metrics.record(request.method, status, duration_s)
+        self._responses += 1
         self._breaker.succeeded()
         return response
 
     def _report_to_breaker(self, error: ApiError) -> None:
-        if error.status < 500:
+        if error.status < 500 and error.code != NO_API:
             self._breaker.succeeded()
-        elif not error.from_server:
+        elif error.status >= 500 and not error.from_server:
             self._breaker.failed(error)
 
     def _retry_delay_s(self, request: Request, error: GovernorError, failures: int) -> float | None:
@@ -144,26 +156,32 @@ class RetryingClient:
             return None
         return min_s + self._limits.backoff.delay_s(failures, self._transport.rng)
 
-    def _timed_out(self, request: Request, *, in_flight: bool) -> GovernorError:
+    def _timed_out(self, request: Request, responses_before: int, last_error: GovernorError | None) -> GovernorError:
         where = f"{request} at {self._access.server}"
-        if not in_flight:
-            message = f"{where}: not sent within {request.timeout_s:g} s: the client's rate limit delayed it"
-            return GovernorError(Kind.DEADLINE, "kube-deadline", message)
-        message = f"{where}: no response within {request.timeout_s:g} s"
-        timed_out = GovernorError(Kind.DEADLINE, "kube-deadline", message)
-        self._breaker.failed(timed_out)
-        return timed_out
+        if responses_before < 0:
+            reason = f"not sent within {request.timeout_s:g} s: the client's rate limit delayed it"
+        else:
+            reason = f"no response within {request.timeout_s:g} s"
+        timed_out = GovernorError(Kind.DEADLINE, "kube-deadline", f"{where}: {reason}")
+        if request.method == "GET" and responses_before == self._responses:
+            self._breaker.failed(timed_out)
+        # An earlier error names the cause, such as the webhook that hangs.
+        return last_error or timed_out
 
 
 def min_retry_delay_s(request: Request, error: GovernorError) -> float | None:
     """Return the minimum delay before a retry, or None if the request must not be retried or a retry cannot help.
 
     A request that is not retryable is sent again only if it was certainly not executed: it was never sent, or the
-    server deferred it (429 with Retry-After; without that header a 429 may be final, as for an eviction).
+    server deferred it (429 with Retry-After; without that header a 429 may be final, as for an eviction). An internal
+    error of the API server is final unless it asks for a retry: a webhook that fails is likely to fail again.
     """
     if isinstance(error, ApiError):
-        deferred = error.status == _TOO_MANY_REQUESTS and error.retry_after_s is not None
-        retry = deferred or (request.retryable and error.status in _TRANSIENT)
+        deferred = error.retry_after_s is not None
+        final = error.status == _INTERNAL_ERROR and error.from_server and not deferred
+        retry = (deferred and error.status == _TOO_MANY_REQUESTS) or (
+            request.retryable and error.status in _TRANSIENT and not final
+        )
         return (error.retry_after_s or 0.0) if retry else None
     retry = error.code == UNREACHABLE or (error.code == CONNECTION_LOST and request.retryable)
     return 0.0 if retry else None

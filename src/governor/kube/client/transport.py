@@ -22,7 +22,8 @@ METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 """``accept`` of a get or watch that needs only the metadata; a server that cannot reduce objects sends whole ones."""
 METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 """The same for a list."""
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 35.0
+"""Longer than the 30 s that an admission webhook may take at most, so that the error that names it arrives."""
 CONNECT_TIMEOUT_S: Final = 10.0
 KEEPALIVE_S: Final = 2.0
 """How long an idle connection is kept. Each holds a TLS context, which adds up over many clusters: 1,000 clients used

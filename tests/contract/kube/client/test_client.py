@@ -9,10 +9,10 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import METADATA, METADATA_LIST, Client, Request, Transport, paging, rest
-from governor.kube.errors import ApiError
+from governor.kube.errors import NO_API, ApiError
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
-from testbed.kube.webhooks import Webhook
+from testbed.kube.webhooks import HANG, Webhook
 from tests.contract.kube.bed import admin_of
 
 CONFIG_MAPS = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
@@ -43,6 +43,21 @@ def service(namespace: str, *ports: int) -> dict[str, Any]:
     metadata = {"name": "a", "namespace": namespace}
     listed = [{"name": f"p{port}", "port": port, "protocol": "TCP"} for port in ports]
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": listed}}
+
+
+def webhook_configuration(namespace: str, webhook: Webhook, timeout_s: int = 30) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    hook = {
+        "name": f"{namespace}.example.com",
+        "clientConfig": webhook.client_config,
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": timeout_s,
+    }
+    metadata = {"name": namespace}
+    return {"apiVersion": HOOKS.api_version, "kind": HOOKS.kind, "metadata": metadata, "webhooks": [hook]}
 
 
 async def rejected(awaited: Any) -> ApiError:
@@ -162,7 +177,8 @@ class TestErrors:
 
     async def test_a_kind_that_is_not_served(self, client: Client) -> None:
         ships = ApiResource("example.com", "v1", "Ship", "ships", namespaced=False)
-        assert (await rejected(client.get(ships, "a"))).kind is Kind.NOT_FOUND
+        error = await rejected(client.get(ships, "a"))
+        assert (error.kind, error.code, error.status) == (Kind.UNAVAILABLE, NO_API, 404)
 
     async def test_a_malformed_manifest(self, client: Client, namespace: str) -> None:
         broken = config_map(namespace) | {"data": "text"}
@@ -172,23 +188,7 @@ class TestErrors:
         self, api: ControlPlane, client: Client, namespace: str
     ) -> None:
         async with Webhook(api.authority, lambda request: "not today" if request["name"] == "bad" else "") as webhook:
-            rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-            hook = {
-                "name": f"{namespace}.example.com",
-                "clientConfig": webhook.client_config,
-                "rules": [rule],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 30,
-            }
-            configuration = {
-                "apiVersion": HOOKS.api_version,
-                "kind": HOOKS.kind,
-                "metadata": {"name": namespace},
-                "webhooks": [hook],
-            }
-            await client.apply(HOOKS, configuration, manager="tests")
+            await client.apply(HOOKS, webhook_configuration(namespace, webhook), manager="tests")
             await self._until_webhook_active(client, namespace)
             error = await rejected(client.create(CONFIG_MAPS, config_map(namespace, "bad"), manager="first"))
             assert error.kind in (Kind.DENIED, Kind.INVALID)
@@ -198,6 +198,24 @@ class TestErrors:
             assert (failed.kind, failed.reason) == (Kind.INTERNAL, "InternalError")
         assert await client.get(HOOKS, namespace)
         await client.delete(HOOKS, namespace)
+
+    async def test_a_webhook_that_hangs_is_called_once_per_request_and_named(
+        self, api: ControlPlane, client: Client, namespace: str
+    ) -> None:
+        def decide(request: dict[str, Any]) -> str:
+            return "not today" if request["name"] == "bad" else HANG
+
+        async with Webhook(api.authority, decide) as webhook:
+            await client.apply(HOOKS, webhook_configuration(namespace, webhook, timeout_s=1), manager="tests")
+            await self._until_webhook_active(client, namespace)
+            writes = (client.apply(CONFIG_MAPS, config_map(namespace, f"n{n}"), manager="first") for n in range(8))
+            for error in await asyncio.gather(*(rejected(write) for write in writes)):
+                assert (error.kind, error.reason) == (Kind.INTERNAL, "InternalError")
+                assert f'failed calling webhook "{namespace}.example.com"' in str(error)
+            hanging = [request["name"] for request in webhook.requests if request["name"] != "bad"]
+            assert sorted(hanging) == [f"n{number}" for number in range(8)]
+            assert await client.get(HOOKS, namespace)
+            await client.delete(HOOKS, namespace)
 
     async def _until_webhook_active(self, client: Client, namespace: str) -> None:
         async with asyncio.timeout(60):

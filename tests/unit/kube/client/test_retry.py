@@ -11,7 +11,7 @@ from aiohttp import web
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access, Impersonation
-from governor.kube.errors import ApiError
+from governor.kube.errors import NO_API, ApiError
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
@@ -22,10 +22,13 @@ from testbed.waiting import until
 from tests.unit.kube.http_bed import QUICK, HttpServer, RecordingClock, drop_connection, failure, never_respond
 
 GET = Request("GET", "/api")
+PUT = Request("PUT", "/api", body=b"{}")
 POST = Request("POST", "/api", body=b"{}", retryable=False)
 OK = web.Response(body=b"{}")
 BAD_GATEWAY = web.Response(status=502, body=b"<html>Bad Gateway</html>")
 INTERNAL_ERROR = web.Response(status=500, body=failure(500, "InternalError"))
+PLAIN_INTERNAL_ERROR = web.Response(status=500, body=b"oops")
+UNAVAILABLE = web.Response(status=503, body=failure(503, "ServiceUnavailable"))
 NOT_FOUND = web.Response(status=404, body=failure(404, "NotFound"))
 THREE_FAILURES = BreakerPolicy(failures=3, backoff=Backoff(initial_s=60.0, max_s=60.0))
 ONE_ATTEMPT = msgspec.structs.replace(QUICK, attempts=1, breaker=THREE_FAILURES)
@@ -50,7 +53,17 @@ async def rejected(client: Client, request: Request) -> GovernorError:
 
 class TestRetries:
     @pytest.mark.parametrize(
-        "bad", [INTERNAL_ERROR, BAD_GATEWAY, too_many(None), too_many(0), too_many(0, 503), drop_connection]
+        "bad",
+        [
+            PLAIN_INTERNAL_ERROR,
+            BAD_GATEWAY,
+            UNAVAILABLE,
+            too_many(None),
+            too_many(0),
+            too_many(0, 500),
+            too_many(0, 503),
+            drop_connection,
+        ],
     )
     async def test_transient_failures_are_retried(self, transport: Transport, bad: web.Response) -> None:
         async with HttpServer(bad, bad, OK) as server:
@@ -76,10 +89,15 @@ class TestRetries:
             await rejected(server.client(transport), GET)
             assert len(server.requests) == 1
 
+    async def test_an_internal_error_of_the_api_server_is_not_retried(self, transport: Transport) -> None:
+        async with HttpServer(INTERNAL_ERROR, OK) as server:
+            error = await rejected(server.client(transport), PUT)
+            assert (error.kind, len(server.requests)) == (Kind.INTERNAL, 1)
+
     async def test_the_number_of_attempts_is_bounded(self, transport: Transport) -> None:
-        async with HttpServer(INTERNAL_ERROR) as server:
+        async with HttpServer(UNAVAILABLE) as server:
             error = await rejected(server.client(transport), GET)
-            assert (error.kind, len(server.requests)) == (Kind.INTERNAL, QUICK.attempts)
+            assert (error.kind, len(server.requests)) == (Kind.UNAVAILABLE, QUICK.attempts)
 
     async def test_a_request_that_was_never_sent_is_retried_even_if_it_is_not_retryable(self) -> None:
         registry = Registry()
@@ -115,19 +133,19 @@ class TestBackoff:
 
     async def test_delays_grow_up_to_the_maximum(self, transport: Transport, clock: RecordingClock) -> None:
         limits = msgspec.structs.replace(QUICK, attempts=7, backoff=Backoff(initial_s=1.0, max_s=4.0))
-        async with HttpServer(INTERNAL_ERROR) as server:
+        async with HttpServer(UNAVAILABLE) as server:
             await rejected(server.client(transport, limits), GET)
         assert len(clock.waits_s) == 6
         assert all(1.0 <= wait_s <= limits.backoff.ceiling_s(n) for n, wait_s in enumerate(clock.waits_s, start=1))
         assert len(set(clock.waits_s)) == 6
 
     async def test_a_retry_after_beyond_the_timeout_fails_immediately(self, transport: Transport) -> None:
-        async with HttpServer(too_many(31), OK) as server:
+        async with HttpServer(too_many(60), OK) as server:
             error = await rejected(server.client(transport), GET)
             assert error.kind is Kind.EXHAUSTED
-            assert "retry after 31 s" in str(error)
+            assert "retry after 60 s" in str(error)
             assert isinstance(error, ApiError)
-            assert error.retry_after_s == 31.0
+            assert error.retry_after_s == 60.0
             assert len(server.requests) == 1
 
     async def test_cancellation_during_backoff_sends_nothing_more(self) -> None:
@@ -148,6 +166,12 @@ class TestTimeouts:
             error = await rejected(server.client(transport), Request("GET", "/api", timeout_s=0.05))
             assert error.kind is Kind.DEADLINE
             assert "no response within 0.05 s" in str(error)
+
+    async def test_a_timeout_raises_the_error_of_an_earlier_attempt(self, transport: Transport) -> None:
+        async with HttpServer(UNAVAILABLE, never_respond) as server:
+            error = await rejected(server.client(transport), msgspec.structs.replace(PUT, timeout_s=0.2))
+            assert (error.kind, len(server.requests)) == (Kind.UNAVAILABLE, 2)
+            assert "this is ServiceUnavailable" in str(error)
 
     async def test_a_stream_that_does_not_begin_times_out(self, transport: Transport) -> None:
         async with HttpServer(never_respond) as server:
@@ -193,6 +217,31 @@ class TestCircuitBreaker:
                 await rejected(client, Request("GET", "/api", timeout_s=0.01))
             assert (await rejected(client, GET)).code == "circuit-open"
 
+    async def test_timeouts_of_writes_do_not_open_the_circuit(self, transport: Transport) -> None:
+        """An admission webhook may hang."""
+        async with HttpServer(never_respond) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures + 1):
+                error = await rejected(client, msgspec.structs.replace(PUT, timeout_s=0.01))
+                assert error.code == "kube-deadline"
+
+    async def test_timeouts_do_not_open_the_circuit_of_a_server_that_responds_to_other_requests(
+        self, transport: Transport
+    ) -> None:
+        """A conversion webhook or an aggregated server may hang."""
+
+        async def hang_on_ships(request: web.Request) -> web.StreamResponse:
+            return await never_respond(request) if request.path == "/ships" else web.Response(body=b"{}")
+
+        async with HttpServer(hang_on_ships) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            request, count = Request("GET", "/ships", timeout_s=0.1), THREE_FAILURES.failures
+            ships = [asyncio.create_task(rejected(client, request)) for _ in range(count)]
+            await until(lambda: asyncio.sleep(0, len(server.requests) == count))
+            await client.send(GET)
+            assert [(await each).code for each in ships] == ["kube-deadline"] * count
+            assert await client.send(GET) == b"{}"
+
     async def test_an_open_circuit_rejects_streams_too(self, transport: Transport) -> None:
         async with HttpServer(BAD_GATEWAY) as server:
             client = server.client(transport, ONE_ATTEMPT)
@@ -212,6 +261,15 @@ class TestCircuitBreaker:
             for _ in range(THREE_FAILURES.failures + 2):
                 assert isinstance(await rejected(client, GET), ApiError)
             assert len(server.requests) == THREE_FAILURES.failures + 2
+
+    async def test_a_404_page_is_neither_a_success_nor_a_failure(self, transport: Transport) -> None:
+        """An API server sends it for a kind that it does not serve, and a load balancer for a server that is gone."""
+        page = web.Response(status=404, body=b"404 page not found")
+        async with HttpServer(BAD_GATEWAY, page, BAD_GATEWAY, *[page] * 4, BAD_GATEWAY, OK) as server:
+            client = server.client(transport, ONE_ATTEMPT)
+            codes = [(await rejected(client, GET)).code for _ in range(8)]
+            assert codes.count(NO_API) == 5
+            assert (await rejected(client, GET)).code == "circuit-open"
 
     async def test_errors_of_the_api_server_do_not_reset_the_failure_count(self, transport: Transport) -> None:
         async with HttpServer(BAD_GATEWAY, INTERNAL_ERROR, BAD_GATEWAY, INTERNAL_ERROR, BAD_GATEWAY, OK) as server:
@@ -289,16 +347,16 @@ class TestCredentials:
 
 async def test_requests_are_counted_by_code_and_method() -> None:
     registry = Registry()
-    async with Transport(registry=registry) as transport, HttpServer(INTERNAL_ERROR, OK, OK, NOT_FOUND) as server:
+    async with Transport(registry=registry) as transport, HttpServer(UNAVAILABLE, OK, OK, NOT_FOUND) as server:
         client = server.client(transport)
         await client.send(GET)
         assert [line async for line in client.stream_lines(GET)] == [b"{}"]
         await rejected(client, Request("DELETE", "/api/x"))
     counts = {
         (code, method): registry.value("rest_client_requests_total", {"code": code, "method": method})
-        for code, method in [("200", "GET"), ("500", "GET"), ("404", "DELETE")]
+        for code, method in [("200", "GET"), ("503", "GET"), ("404", "DELETE")]
     }
-    assert counts == {("200", "GET"): 2.0, ("500", "GET"): 1.0, ("404", "DELETE"): 1.0}
+    assert counts == {("200", "GET"): 2.0, ("503", "GET"): 1.0, ("404", "DELETE"): 1.0}
     assert registry.value("rest_client_request_duration_seconds_count", {"verb": "GET"}) == 3.0
     assert "127.0.0.1" not in registry.text()
 
