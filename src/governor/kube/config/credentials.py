@@ -19,7 +19,7 @@ from governor.values.secret import Secret
 
 FILE_TTL_S: Final = 60.0
 MIN_RENEWAL_S: Final = 10.0
-"""Minimum time between two runs of a plugin, even if the server rejects its credential."""
+"""Minimum time between two runs of a plugin, even if it failed or the server rejects its credential."""
 _RENEW_BEFORE_EXPIRY_S: Final = 60.0
 _MAX_FILE_BYTES: Final = 1024 * 1024
 
@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 class Credentials:
     """The current credential of one client."""
 
-    __slots__ = ("_access", "_cached", "_clock", "_expires_s", "_lock", "_renewed_s")
+    __slots__ = ("_access", "_cached", "_clock", "_expires_s", "_failed_s", "_failure", "_lock", "_renewed_s")
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access
@@ -38,6 +38,8 @@ class Credentials:
         self._cached = None if _is_renewable(access) else read_files(access)
         self._expires_s = math.inf if self._cached else -math.inf
         self._renewed_s = -math.inf
+        self._failure: GovernorError | None = None
+        self._failed_s = -math.inf
 
     def cached(self) -> Credential | None:
         """Return the credential if it has not expired."""
@@ -75,9 +77,21 @@ class Credentials:
     async def _renew(self) -> tuple[Credential, float]:
         if self._access.plugin is None:
             return await asyncio.to_thread(read_files, self._access), FILE_TTL_S
-        ca = await asyncio.to_thread(_authority, self._access)
-        credential, expires = await exec_plugin.run(self._access.plugin, self._access, ca)
+        self._raise_recent_failure()
+        try:
+            ca = await asyncio.to_thread(_authority, self._access)
+            credential, expires = await exec_plugin.run(self._access.plugin, self._access, ca)
+        except GovernorError as error:
+            self._failure, self._failed_s = error, self._clock.monotonic()
+            raise
+        self._failure = None
         return credential, self._ttl_s(expires)
+
+    def _raise_recent_failure(self) -> None:
+        """Raise the error of the last run again: all requests that wait for a failing plugin share one run."""
+        error = self._failure
+        if error is not None and self._clock.monotonic() < self._failed_s + MIN_RENEWAL_S:
+            raise GovernorError(error.kind, error.code, error.message, error.details) from error
 
     def _ttl_s(self, expires: datetime.datetime | None) -> float:
         if expires is None:

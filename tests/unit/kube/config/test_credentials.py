@@ -252,6 +252,39 @@ class TestPlugins:
             await Credentials(plugin.access(), VirtualClock()).get()
         assert caught.value.kind is Kind.UNAUTHENTICATED
 
+    async def test_concurrent_callers_share_one_failing_run(self, plugin: Plugin, tmp_path: Path) -> None:
+        plugin.script(f"echo run >>{tmp_path}/runs; exit 3")
+        credentials = Credentials(plugin.access(), VirtualClock())
+        errors = await asyncio.gather(*(credentials.get() for _ in range(10)), return_exceptions=True)
+        assert {str(error) for error in errors} == {str(errors[0])}
+        assert "exited with code 3" in str(errors[0])
+        assert plugin.runs == 1
+
+    async def test_a_failed_plugin_runs_again_after_a_pause(self, plugin: Plugin, tmp_path: Path) -> None:
+        clock = VirtualClock()
+        plugin.script(f"echo run >>{tmp_path}/runs; exit 3")
+        credentials = Credentials(plugin.access(), clock)
+        for _ in range(3):
+            with pytest.raises(GovernorError, match="exited with code 3"):
+                await credentials.get()
+        assert plugin.runs == 1
+        plugin.script(f"echo run >>{tmp_path}/runs; cat {tmp_path}/output")
+        await clock.advance(MIN_RENEWAL_S)
+        assert (await credentials.get()).token == Secret("issued")
+        assert plugin.runs == 2
+
+    async def test_a_failed_renewal_of_a_rejected_credential_is_shared_too(
+        self, plugin: Plugin, tmp_path: Path
+    ) -> None:
+        clock = VirtualClock()
+        credentials = Credentials(plugin.access(), clock)
+        rejected = await credentials.get()
+        await clock.advance(MIN_RENEWAL_S)
+        plugin.script(f"echo run >>{tmp_path}/runs; exit 3")
+        errors = await asyncio.gather(*(credentials.get(rejected) for _ in range(10)), return_exceptions=True)
+        assert all(isinstance(error, GovernorError) for error in errors)
+        assert plugin.runs == 2
+
     async def test_a_plugin_that_is_not_installed_is_an_error_with_the_install_hint(self) -> None:
         plugin = ExecPlugin("no-such-plugin", VERSION, install_hint="get it from the shop\n")
         with pytest.raises(GovernorError, match=r"no-such-plugin.*get it from the shop") as caught:
