@@ -6,21 +6,17 @@ Redirects are not followed: a credential is sent only to the configured server. 
 
 import contextlib
 import functools
-from typing import Any, Final
+import re
+from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 from yarl import URL
 
+import governor
 from governor.errors import GovernorError, Kind, invalid
-from governor.kube.client.body import (
-    MAX_BODY_BYTES,
-    BodyBuffer,
-    ContentEncodingError,
-    LineSplitter,
-    TooLargeError,
-    decompress,
-)
+from governor.kube.client.body import MAX_BODY_BYTES, ContentEncodingError, LineSplitter, TooLargeError
+from governor.kube.client.connections import DISCONNECTED, HTTP_ERRORS, Exchange, Target
 from governor.kube.client.paging import TOO_LARGE
 from governor.kube.client.transport import NOT_MODIFIED, Request, Response, Transport
 from governor.kube.config.access import Access, Credential, Impersonation
@@ -35,33 +31,42 @@ CONNECTION_LOST: Final = "kube-connection-lost"
 """Error code of failures after which the request may or may not have been executed."""
 _MAX_ERROR_BYTES: Final = 1024 * 1024
 _MIN_MASKED_TOKEN: Final = 8
-_HTTP_ERRORS: Final = (aiohttp.ClientError, OSError, TooLargeError, ContentEncodingError)
+_USER_AGENT: Final = f"governor/{governor.__version__}"
+_TARGET: Final = re.compile(r"/[!-~]*")
+_ERRORS: Final = (*HTTP_ERRORS, TooLargeError, ContentEncodingError)
 _CONNECT_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
 
 class _Authentication:
-    """Headers and TLS configuration derived from one credential."""
+    """Headers and connection target derived from one credential."""
 
-    __slots__ = ("credential", "headers", "tls")
+    __slots__ = ("credential", "headers", "target")
 
-    def __init__(self, access: Access, credential: Credential) -> None:
-        self.credential = credential
-        self.headers = [*_impersonation_headers(access.impersonation), *_authorization_headers(credential.token)]
-        self.tls = TlsConfig(
-            credential.ca, credential.certificate, credential.key, access.tls_server_name, access.insecure
+    def __init__(self, access: Access, credential: Credential, keepalive_s: float) -> None:
+        url = URL(access.server)
+        tls = TlsConfig(credential.ca, credential.certificate, credential.key, access.tls_server_name, access.insecure)
+        headers = (
+            ("Host", url.host_port_subcomponent),
+            ("User-Agent", _USER_AGENT),
+            *_impersonation_headers(access.impersonation),
+            *_authorization_headers(credential.token),
         )
+        self.credential = credential
+        self.headers = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self.target = Target(access.server, tls if url.scheme == "https" else None, access.proxy, keepalive_s)
 
 
 class RestClient:
     """Sends single requests to one API server."""
 
-    __slots__ = ("_accept_gzip", "_access", "_authentication", "_secure", "_transport")
+    __slots__ = ("_accept_gzip", "_access", "_authentication", "_keepalive_s", "_path_prefix", "_transport")
 
-    def __init__(self, transport: Transport, access: Access) -> None:
+    def __init__(self, transport: Transport, access: Access, keepalive_s: float) -> None:
         self._transport = transport
         self._access = access
+        self._keepalive_s = keepalive_s
         url = URL(access.server)
-        self._secure = url.scheme == "https"
+        self._path_prefix = url.raw_path.rstrip("/")
         # On loopback gzip costs both sides more time than it saves. The server compresses no small body anyway.
         self._accept_gzip = not is_loopback(url.host or "")
         self._authentication: _Authentication | None = None
@@ -70,66 +75,63 @@ class RestClient:
         """Send once and return the complete response; an error response is an ``ApiError``."""
         accept_gzip = self._accept_gzip and request.method == "GET"
         try:
-            async with self._request(request, credential, accept_gzip=accept_gzip) as response:
+            async with await self._exchange(request, credential, accept_gzip=accept_gzip) as response:
                 if response.status < 300 or response.status == NOT_MODIFIED:
-                    body = await _read_body(response, MAX_BODY_BYTES)
+                    body = await response.read_body(MAX_BODY_BYTES)
                     return Response(response.status, body, response.headers.get("ETag", ""))
                 raise await self._api_error(request, credential, response)
-        except _HTTP_ERRORS as error:
+        except _ERRORS as error:
             raise self._translate(request, error) from error
 
-    async def open_stream(self, request: Request, credential: Credential) -> aiohttp.ClientResponse:
+    async def open_stream(self, request: Request, credential: Credential) -> Exchange:
         """Send once and return the open response; the caller reads it with ``read_lines`` and closes it."""
         try:
-            response: aiohttp.ClientResponse = await self._request(request, credential, accept_gzip=False)
+            response = await self._exchange(request, credential, accept_gzip=False)
             if response.status < 300:
                 return response
             async with response:
                 raise await self._api_error(request, credential, response)
-        except _HTTP_ERRORS as error:
+        except _ERRORS as error:
             raise self._translate(request, error) from error
 
-    async def read_lines(
-        self, request: Request, response: aiohttp.ClientResponse, splitter: LineSplitter
-    ) -> list[bytes] | None:
+    async def read_lines(self, request: Request, response: Exchange, splitter: LineSplitter) -> list[bytes] | None:
         """Read one chunk of a stream and return the lines that it completes; None at the end of the stream."""
         try:
-            chunk = await response.content.readany()
+            chunk = await response.read_chunk()
             return splitter.feed(chunk) if chunk else None
-        except _HTTP_ERRORS as error:
+        except _ERRORS as error:
             raise self._translate(request, error) from error
 
-    def _request(self, request: Request, credential: Credential, *, accept_gzip: bool) -> Any:
+    async def _exchange(self, request: Request, credential: Credential, *, accept_gzip: bool) -> Exchange:
         authentication = self._authentication
         if authentication is None or authentication.credential is not credential:
-            authentication = self._authentication = _Authentication(self._access, credential)
-        headers = [("Accept", request.accept), *authentication.headers]
-        if request.body:
-            headers.append(("Content-Type", request.content_type))
-        if accept_gzip:
-            headers.append(("Accept-Encoding", "gzip"))
-        if request.etag:
-            headers.append(("If-None-Match", request.etag))
+            authentication = self._authentication = _Authentication(self._access, credential, self._keepalive_s)
+        message = self._message(request, authentication.headers, accept_gzip=accept_gzip)
+        connections, target = self._transport.connections, authentication.target
+        try:
+            return await connections.send(target, message)
+        except DISCONNECTED:
+            if not request.retryable:
+                raise
+        # The server may have closed an idle connection just before the request arrived.
+        return await connections.send(target, message)
+
+    def _message(self, request: Request, headers: str, *, accept_gzip: bool) -> bytes:
+        """Return the request as sent."""
         query = f"?{_encode_query(tuple(request.query.items()))}" if request.query else ""
-        return self._transport.session.request(
-            request.method,
-            URL(f"{self._access.server}{request.path}{query}", encoded=True),
-            data=request.body or None,
-            headers=headers,
-            allow_redirects=False,
-            ssl=self._transport.tls_contexts.get(authentication.tls) if self._secure else True,
-            server_hostname=self._access.tls_server_name or None,
-            **self._proxy_options(),
-        )
+        target = f"{self._path_prefix}{request.path}{query}"
+        if not _TARGET.fullmatch(target):
+            raise invalid("kube-path", f"{target!r} is not the path of a URL")
+        head = f"{request.method} {target} HTTP/1.1\r\n{headers}Accept: {request.accept}\r\n"
+        if request.body:
+            head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
+        if accept_gzip:
+            head += "Accept-Encoding: gzip\r\n"
+        if request.etag:
+            head += f"If-None-Match: {request.etag}\r\n"
+        return f"{head}\r\n".encode("utf-8", "surrogateescape") + request.body
 
-    def _proxy_options(self) -> dict[str, Any]:
-        proxy = self._access.proxy
-        if proxy is None:
-            return {}
-        headers = {"Proxy-Authorization": proxy.authorization.reveal()} if proxy.authorization else None
-        return {"proxy": proxy.url, "proxy_headers": headers}
-
-    async def _api_error(self, request: Request, credential: Credential, response: aiohttp.ClientResponse) -> ApiError:
+    async def _api_error(self, request: Request, credential: Credential, response: Exchange) -> ApiError:
         operation = f"{request} at {self._access.server}"
         if response.status < 400:
             return ApiError(operation, response.status, _redirect_status(response.headers.get("Location", "")))
@@ -161,18 +163,10 @@ def _encode_query(query: tuple[tuple[str, str], ...]) -> str:
     return urlencode(query)
 
 
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    buffer, content = BodyBuffer(max_bytes), response.content
-    while not content.at_eof():
-        buffer.add(await content.readany())
-    encoding = response.headers.get("Content-Encoding", "")
-    return decompress(buffer.value(), encoding, max_bytes) if encoding else buffer.value()
-
-
-async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:
+async def _read_error_body(response: Exchange) -> bytes:
     """Return the body of an error response; empty if it is unreadable, because the status code suffices."""
     try:
-        return await _read_body(response, _MAX_ERROR_BYTES)
+        return await response.read_body(_MAX_ERROR_BYTES)
     except (TooLargeError, ContentEncodingError):
         return b""
 

@@ -1,4 +1,4 @@
-"""State that all cluster clients of one program share: connections, TLS contexts, discovery cache, clock, rng, metrics.
+"""State that all cluster clients of one program share: connections, discovery cache, clock, rng, metrics.
 
 It also defines ``Request`` and ``Response``. Sending one request is ``rest``.
 """
@@ -8,12 +8,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Final, Self
 
-import aiohttp
 import msgspec
 
-import governor
+from governor.kube.client.connections import Connections
 from governor.kube.client.discovery_documents import ServedResources
-from governor.kube.config.tls_context import TlsContextCache
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Counter, CounterChild, Histogram, HistogramChild, Registry
 
@@ -24,10 +22,6 @@ METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,
 """The same for a list."""
 TIMEOUT_S: Final = 35.0
 """Longer than the 30 s that an admission webhook may take at most, so that the error that names it arrives."""
-CONNECT_TIMEOUT_S: Final = 10.0
-KEEPALIVE_S: Final = 2.0
-"""How long an idle connection is kept. Each holds a TLS context, which adds up over many clusters: 1,000 clients used
-one after another took 34 KiB each with aiohttp's 15 s, and 20 KiB with this."""
 NOT_MODIFIED: Final = 304
 
 _NO_RESPONSE: Final = "<error>"
@@ -35,11 +29,7 @@ _BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request; ``retryable`` is False if sending it twice differs from sending it once.
-
-    That alone does not prevent a second send: aiohttp resends requests with a method that HTTP defines as idempotent
-    when a reused connection turns out to be closed.
-    """
+    """One request; ``retryable`` is False if sending it twice differs from sending it once."""
 
     method: str
     path: str
@@ -113,30 +103,12 @@ class Transport:
         self.clock: Clock = clock or SystemClock()
         self.rng = rng or random.Random()  # noqa: S311 - jitter
         self.metrics = RestMetrics(registry) if registry else None
-        self.tls_contexts = TlsContextCache()
+        self.connections = Connections()
         self.discovery_cache: weakref.WeakValueDictionary[bytes, ServedResources] = weakref.WeakValueDictionary()
-        self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The HTTP session, created at first use because it belongs to the running event loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
-                headers={"User-Agent": f"governor/{governor.__version__}"},
-                skip_auto_headers=("Accept-Encoding",),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-                # ``body`` decompresses within a size limit; aiohttp has none.
-                auto_decompress=False,
-                trust_env=False,
-            )
-        return self._session
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self.connections.close()
 
     async def __aenter__(self) -> Self:
         return self

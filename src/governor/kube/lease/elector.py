@@ -24,8 +24,13 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
 
 LEASES: Final = ApiResource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
-LIMITS: Final = Limits(breaker=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1)
-"""For a separate client, so that renewals do not queue behind other requests; the elector retries by itself."""
+LIMITS: Final = Limits(
+    breaker=BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=2.0)), attempts=1, keepalive_s=15.0
+)
+"""For a separate client, so that renewals do not queue behind other requests; the elector retries by itself.
+
+The connection is kept from one renewal to the next, which needs no TLS handshake then.
+"""
 _MANAGER: Final = "leader-election"
 _JITTER: Final = 1.2
 """The longest wait between two attempts to acquire, in retry periods."""

@@ -41,6 +41,19 @@ async def test_one_of_three_leads_although_all_wall_clocks_differ(election: Elec
     assert all(each.client.sent <= 2 + 60 / 2 for each in election.contenders)
 
 
+async def test_renewals_reuse_one_connection(
+    api: ControlPlane, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FaultyApi(api, transport) as faults, Election(transport, faults.access, namespace) as election:
+        # The connector's clock is slightly faster, as a renewal takes time between two retry periods.
+        monkeypatch.setattr("aiohttp.connector.monotonic", lambda: 1.01 * election.clock.monotonic())
+        election.contender().start()
+        await election.wait_for_leader(within_s=PERIOD_S)
+        await election.advance(30)
+        assert faults.count(lambda request: request.method == "PUT") >= 12
+        assert faults.connections == 1
+
+
 async def test_a_stopped_leader_is_succeeded_at_once(election: Election) -> None:
     first, second, third = election.contender(), election.contender(), election.contender()
     first.start()
