@@ -45,6 +45,13 @@ class Client:
         self._http = RetryingClient(transport, access, limits)
         self.discovery = Discovery(self._http.send, transport.clock, transport.discovery_cache)
 
+    def update_access(self, access: Access) -> None:
+        """Use another credential for the same server; PRECONDITION if the access is for another one.
+
+        Discovery cache, circuit and rate limit stay as they are. Requests in flight end with the old credential.
+        """
+        self._http.update_access(access)
+
     async def send(self, request: Request) -> bytes:
         """Send a request and return the response body."""
         return (await self._http.send(request)).body

@@ -35,7 +35,7 @@ _INTERNAL_ERROR: Final = 500
 _TRANSIENT: Final = frozenset({_TOO_MANY_REQUESTS, _INTERNAL_ERROR, 502, 503, 504})
 
 _Result = TypeVar("_Result", Response, Exchange)
-_Send: TypeAlias = Callable[[Request, Credential], Awaitable[_Result]]
+_Send: TypeAlias = Callable[[RestClient, Request, Credential], Awaitable[_Result]]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -66,13 +66,23 @@ class RetryingClient:
         self._breaker = Breaker(access.server, limits.breaker, transport.clock, transport.rng)
         self._responses = 0
 
+    def update_access(self, access: Access) -> None:
+        """Use another credential for the same server from now on; requests in flight end with the old one."""
+        if access.server != self._access.server:
+            message = f"the client of {self._access.server} cannot change to another server; create another client"
+            raise GovernorError(Kind.PRECONDITION, "kube-server-changed", message)
+        if access != self._access:
+            self._access = access
+            self._rest = RestClient(self._transport, access, self._limits.keepalive_s)
+            self._credentials = Credentials(access, self._transport.clock)
+
     async def send(self, request: Request) -> Response:
         """Return the response; an error response is an ``ApiError``, a missing one UNAVAILABLE or DEADLINE."""
-        return await self._authenticated(request, self._rest.send)
+        return await self._authenticated(request, RestClient.send)
 
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a streamed response as they arrive; UNAVAILABLE if the connection is lost."""
-        response = await self._authenticated(request, self._rest.open_stream)
+        response = await self._authenticated(request, RestClient.open_stream)
         splitter = LineSplitter()
         try:
             while (lines := await self._rest.read_lines(request, response, splitter)) is not None:
@@ -85,18 +95,22 @@ class RetryingClient:
 
     async def _authenticated(self, request: Request, send: _Send[_Result]) -> _Result:
         """Send with the current credential; if the server rejects it, send again with a renewed one."""
-        credential = self._credentials.cached() or await self._credentials.get()
+        rest, credentials = self._rest, self._credentials
+        credential = credentials.cached() or await credentials.get()
         try:
-            return await self._with_retries(request, send, credential)
+            return await self._with_retries(request, send, rest, credential)
         except ApiError as error:
             if error.status != _UNAUTHORIZED:
                 raise
-            renewed = await self._credentials.get(rejected=credential)
+            rest, credentials = self._rest, self._credentials
+            renewed = await credentials.get(rejected=credential)
             if renewed is credential:
                 raise
-        return await self._with_retries(request, send, renewed)
+        return await self._with_retries(request, send, rest, renewed)
 
-    async def _with_retries(self, request: Request, send: _Send[_Result], credential: Credential) -> _Result:
+    async def _with_retries(
+        self, request: Request, send: _Send[_Result], rest: RestClient, credential: Credential
+    ) -> _Result:
         """Repeat attempts until one succeeds, the error is not retryable, or the timeout expires."""
         clock = self._transport.clock
         deadline_s = clock.monotonic() + request.timeout_s
@@ -110,7 +124,7 @@ class RetryingClient:
                     await self._limiter.acquire()
                     responses_before = self._responses
                     try:
-                        return await self._attempt(request, send, credential)
+                        return await self._attempt(request, send, rest, credential)
                     except GovernorError as error:
                         responses_before = -1
                         failures += 1
@@ -122,11 +136,13 @@ class RetryingClient:
         except TimeoutError as error:
             raise self._timed_out(request, responses_before, last_error) from error
 
-    async def _attempt(self, request: Request, send: _Send[_Result], credential: Credential) -> _Result:
+    async def _attempt(
+        self, request: Request, send: _Send[_Result], rest: RestClient, credential: Credential
+    ) -> _Result:
         started_s = self._transport.clock.monotonic()
         status = 0
         try:
-            response = await send(request, credential)
+            response = await send(rest, request, credential)
             status = response.status
         except ApiError as error:
             status = error.status

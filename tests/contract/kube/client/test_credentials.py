@@ -245,6 +245,17 @@ class TestCertificates:
         await clock.advance(FILE_TTL_S)
         assert await name_of(client) == "bob"
 
+    async def test_credentials_of_every_kind_are_swapped_in_place(
+        self, api: ControlPlane, transport: Transport, namespace: str, account: str, robot: str
+    ) -> None:
+        client = Client(transport, admin_of(api))
+        token = account_of(api, await api.request_token(namespace, account))
+        names = [await name_of(client)]
+        for access in (token, admin_of(api), token):
+            client.update_access(access)
+            names.append(await name_of(client))
+        assert names == ["testbed-admin", robot, "testbed-admin", robot]
+
     async def test_users_of_one_cluster_do_not_share_connections(self, api: ControlPlane, transport: Transport) -> None:
         certificates = {name: certificate_of(api.authority.issue(name)) for name in ("ann", "bob")}
         clients = {

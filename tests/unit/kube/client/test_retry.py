@@ -19,6 +19,7 @@ from governor.process.flowcontrol.limiter import Rate
 from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
 from testbed.waiting import until
+from tests.unit.kube.client.test_discovery import APPS, CORE, aggregated
 from tests.unit.kube.http_bed import QUICK, HttpServer, RecordingClock, drop_connection, failure, never_respond
 
 GET = Request("GET", "/api")
@@ -343,6 +344,91 @@ class TestCredentials:
             await client.send(Request("GET", "/api/v1/pods", {"labelSelector": "a=b,c in (d)"}))
             assert server.requests[0].path == "/k8s/c-1/api/v1/pods"
             assert dict(server.requests[0].query) == {"labelSelector": "a=b,c in (d)"}
+
+
+class TestUpdatedAccess:
+    async def test_the_next_request_uses_the_new_credential(self, transport: Transport) -> None:
+        async with HttpServer(OK) as server:
+            client = server.client(transport, token=Secret("old"))
+            await client.send(GET)
+            client.update_access(Access(server.url, token=Secret("new"), impersonation=Impersonation("ann")))
+            await client.send(GET)
+            headers = [request.headers for request in server.requests]
+            assert [each["Authorization"] for each in headers] == ["Bearer old", "Bearer new"]
+            assert [each.get("Impersonate-User") for each in headers] == [None, "ann"]
+
+    async def test_a_request_in_flight_ends_with_the_old_credential(self, transport: Transport) -> None:
+        responding = asyncio.Event()
+
+        async def respond_later(_: web.Request) -> web.StreamResponse:
+            await responding.wait()
+            return web.Response(body=b"{}")
+
+        async with HttpServer(respond_later) as server:
+            client = server.client(transport, token=Secret("old"))
+            sending = asyncio.create_task(client.send(GET))
+            await until(lambda: asyncio.sleep(0, server.requests))
+            client.update_access(Access(server.url, token=Secret("new")))
+            responding.set()
+            assert await sending == b"{}"
+            assert [request.headers["Authorization"] for request in server.requests] == ["Bearer old"]
+
+    async def test_a_request_whose_old_credential_is_rejected_is_sent_with_the_new_one(
+        self, transport: Transport
+    ) -> None:
+        async def only_new(request: web.Request) -> web.StreamResponse:
+            if request.headers["Authorization"] == "Bearer new":
+                return web.Response(body=b"{}")
+            client.update_access(Access(server.url, token=Secret("new")))
+            return web.Response(status=401, body=failure(401, "Unauthorized"))
+
+        async with HttpServer(only_new) as server:
+            client = server.client(transport, token=Secret("old"))
+            assert await client.send(GET) == b"{}"
+            assert len(server.requests) == 2
+
+    async def test_the_circuit_and_the_rate_limit_stay_as_they_are(self, transport: Transport) -> None:
+        limits = msgspec.structs.replace(ONE_ATTEMPT, rate=Rate(per_s=0.001, burst=4))
+        async with HttpServer(OK, BAD_GATEWAY) as server:
+            client = server.client(transport, limits)
+            await client.send(GET)
+            for number in range(THREE_FAILURES.failures):
+                client.update_access(Access(server.url, token=Secret(f"t{number}")))
+                await rejected(client, GET)
+            assert (await rejected(client, GET)).code == "circuit-open"
+            assert len(server.requests) == limits.rate.burst
+
+    async def test_the_discovery_cache_is_kept(self, transport: Transport) -> None:
+        documents = {"/api": CORE, "/apis": aggregated(APPS)}
+
+        async def respond(request: web.Request) -> web.StreamResponse:
+            return web.Response(body=msgspec.json.encode(documents[request.path]))
+
+        async with HttpServer(respond) as server:
+            client = server.client(transport, token=Secret("old"))
+            await client.discovery.find("apps", "Deployment")
+            client.update_access(Access(server.url, token=Secret("new")))
+            await client.discovery.find("apps", "Deployment")
+            assert len(server.requests) == 2
+
+    async def test_an_equal_access_keeps_the_credential(self, transport: Transport, tmp_path: Path) -> None:
+        token = tmp_path / "token"
+        token.write_text("t")
+        async with HttpServer(OK) as server:
+            client = server.client(transport, token=token)
+            await client.send(GET)
+            token.unlink()
+            client.update_access(Access(server.url, token=token))
+            assert await client.send(GET) == b"{}"
+
+    async def test_another_server_is_refused(self, transport: Transport) -> None:
+        async with HttpServer(OK) as server:
+            client = server.client(transport, token=Secret("old"))
+            with pytest.raises(GovernorError, match="another server") as caught:
+                client.update_access(Access("https://other.example", token=Secret("new")))
+            assert (caught.value.kind, caught.value.code) == (Kind.PRECONDITION, "kube-server-changed")
+            await client.send(GET)
+            assert server.requests[0].headers["Authorization"] == "Bearer old"
 
 
 async def test_requests_are_counted_by_code_and_method() -> None:
