@@ -14,16 +14,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client.discovery_documents import (
-    GroupVersion,
-    ServedResources,
-    merge,
-    parse_resource_list,
-    parse_root,
-    unavailable,
-)
+from governor.kube.client.discovery_documents import ServedResources, parse_root
 from governor.kube.client.transport import NOT_MODIFIED, Request, Response
-from governor.kube.errors import DECODE_ERRORS, ApiError
+from governor.kube.errors import DECODE_ERRORS
 from governor.kube.objects import ApiResource
 from governor.process.clock import Clock
 
@@ -32,10 +25,8 @@ TTL_S: Final = 600.0
 MISS_TTL_S: Final = 10.0
 """How long after a fetch a missing kind counts as not served."""
 
-_AGGREGATED: Final = ",".join(
-    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
-)
-_ACCEPT: Final = f"{_AGGREGATED},application/json"
+# Plain JSON too, because the documents of an older server make a clearer error than its 406.
+_ACCEPT: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 _ROOTS: Final = ("/api", "/apis")
 _READYZ: Final = "/readyz"
 
@@ -114,33 +105,8 @@ class Discovery:
         served = self._cache.get(key)
         if served is None:
             with _translated(path):
-                root = parse_root(response.body)
-            if not isinstance(root, ServedResources):
-                return _Root(await self._fetch_versions(root), "")
-            served = self._cache.setdefault(key, root)
+                served = self._cache.setdefault(key, parse_root(response.body))
         return _Root(served, response.etag)
-
-    async def _fetch_versions(self, versions: tuple[GroupVersion, ...]) -> ServedResources:
-        documents = [(version, await self._fetch_version(version)) for version in versions]
-        key = hashlib.sha256(b"\0".join(version.path.encode() + (body or b"") for version, body in documents)).digest()
-        served = merge(_parse_version(version, body) for version, body in documents)
-        return self._cache.setdefault(key, served)
-
-    async def _fetch_version(self, version: GroupVersion) -> bytes | None:
-        """Return the document; None if the group's server is unavailable, so that other groups remain visible."""
-        try:
-            return (await self._send(Request("GET", version.path))).body
-        except ApiError as error:
-            if error.kind is not Kind.UNAVAILABLE:
-                raise
-            return None
-
-
-def _parse_version(version: GroupVersion, body: bytes | None) -> ServedResources:
-    if body is None:
-        return unavailable(version)
-    with _translated(version.path):
-        return parse_resource_list(version, body)
 
 
 @contextmanager

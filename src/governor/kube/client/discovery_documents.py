@@ -1,13 +1,19 @@
-"""Parses discovery documents, aggregated and unaggregated, into the resources that an API server serves. No I/O.
+"""Parses discovery documents into the resources that an API server serves. No I/O.
 
 Fetching and caching is ``discovery``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
+from governor.errors import GovernorError, Kind
 from governor.kube.objects import ApiResource
+
+OLDEST_SERVER: Final = "1.30"
+"""The first version of Kubernetes whose aggregated discovery is stable, and the oldest supported one."""
+_UNAGGREGATED: Final = frozenset({"APIVersions", "APIGroupList"})
 
 
 class ServedResources(msgspec.Struct, frozen=True, weakref=True):
@@ -26,18 +32,6 @@ class ServedResources(msgspec.Struct, frozen=True, weakref=True):
     def preferred(self) -> tuple[ApiResource, ...]:
         """Return every kind once, in its preferred version."""
         return tuple(versions[0] for versions in self.kinds.values())
-
-
-class GroupVersion(msgspec.Struct, frozen=True):
-    """A group and version, which unaggregated discovery describes in one document."""
-
-    group: str
-    version: str
-
-    @property
-    def path(self) -> str:
-        """The path of that document."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -71,94 +65,29 @@ class _Group(msgspec.Struct, frozen=True):
     versions: tuple[_Version, ...] = ()
 
 
-class _UnaggregatedVersion(msgspec.Struct, frozen=True):
-    version: str
-
-
-class _UnaggregatedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    versions: tuple[_UnaggregatedVersion, ...] = ()
-    preferred_version: _UnaggregatedVersion | None = None
-
-
 class _Root(msgspec.Struct, frozen=True):
-    """The response of /api or /apis in either form: at most one of the lists is set."""
-
     kind: str
     items: tuple[_Group, ...] = ()
-    groups: tuple[_UnaggregatedGroup, ...] = ()
-    versions: tuple[str, ...] = ()
-
-
-class _UnaggregatedResource(msgspec.Struct, frozen=True):
-    name: str
-    kind: str = ""
-    namespaced: bool = False
-    verbs: tuple[str, ...] = ()
-
-
-class _UnaggregatedResources(msgspec.Struct, frozen=True):
-    resources: tuple[_UnaggregatedResource, ...] = ()
 
 
 _decode_root = msgspec.json.Decoder(_Root).decode
-_decode_resources = msgspec.json.Decoder(_UnaggregatedResources).decode
 
 
-def parse_root(body: bytes) -> "ServedResources | tuple[GroupVersion, ...]":
-    """Return the served resources from aggregated discovery, or the versions to fetch, preferred ones first.
+def parse_root(body: bytes) -> ServedResources:
+    """Return the resources in the response of /api or /apis.
 
-    Raise ``msgspec.MsgspecError`` if the body is no discovery document.
+    Raise ``msgspec.MsgspecError`` if the body is no discovery document, UNIMPLEMENTED if it is not aggregated.
     """
     root = _decode_root(body)
-    if root.kind == "APIGroupDiscoveryList":
-        return _aggregated(root.items)
-    if root.kind == "APIVersions":
-        return tuple(GroupVersion("", version) for version in root.versions)
-    if root.kind == "APIGroupList":
-        return tuple(each for group in root.groups for each in _versions(group))
-    raise msgspec.ValidationError(f"{root.kind!r} is not a kind of discovery document")
-
-
-def parse_resource_list(version: GroupVersion, body: bytes) -> ServedResources:
-    """Return the resources of one group version from unaggregated discovery."""
-    resources = _decode_resources(body).resources
-    subresources: dict[str, set[str]] = {}
-    for each in resources:
-        plural, slash, subresource = each.name.partition("/")
-        if slash:
-            subresources.setdefault(plural, set()).add(subresource)
-    return _index(
-        ApiResource(
-            version.group,
-            version.version,
-            each.kind,
-            each.name,
-            each.namespaced,
-            frozenset(each.verbs),
-            frozenset(subresources.get(each.name, ())),
+    if root.kind in _UNAGGREGATED:
+        message = (
+            f"the server has no aggregated discovery (apidiscovery.k8s.io/v2): it is older than Kubernetes "
+            f"{OLDEST_SERVER}, the oldest supported version, or a proxy in front of it drops the Accept header"
         )
-        for each in resources
-        if "/" not in each.name
-    )
-
-
-def merge(parts: Iterable[ServedResources]) -> ServedResources:
-    """Return all parts as one; versions keep the order of the parts."""
-    parts = tuple(parts)
-    resources = (each for part in parts for versions in part.kinds.values() for each in versions)
-    return _index(resources, frozenset[str]().union(*(part.stale_groups for part in parts)))
-
-
-def unavailable(version: GroupVersion) -> ServedResources:
-    """Return the result for a group version whose document could not be fetched."""
-    return ServedResources({}, frozenset({version.group}))
-
-
-def _versions(group: _UnaggregatedGroup) -> list[GroupVersion]:
-    names = [each.version for each in group.versions]
-    preferred = group.preferred_version.version if group.preferred_version else ""
-    return [GroupVersion(group.name, version) for version in sorted(names, key=lambda name: name != preferred)]
+        raise GovernorError(Kind.UNIMPLEMENTED, "kube-server-version", message)
+    if root.kind != "APIGroupDiscoveryList":
+        raise msgspec.ValidationError(f"{root.kind!r} is not a kind of discovery document")
+    return _aggregated(root.items)
 
 
 def _aggregated(groups: tuple[_Group, ...]) -> ServedResources:
@@ -184,7 +113,7 @@ def _resources(group: _Group) -> Iterator[ApiResource]:
                 )
 
 
-def _index(resources: Iterable[ApiResource], stale: frozenset[str] = frozenset()) -> ServedResources:
+def _index(resources: Iterable[ApiResource], stale: frozenset[str]) -> ServedResources:
     kinds: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
     for each in resources:
         key = (each.group, each.kind)

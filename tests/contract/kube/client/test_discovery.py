@@ -1,4 +1,4 @@
-"""Discovery on a real API server, aggregated and unaggregated, and how it changes."""
+"""Discovery on a real API server, and how it changes."""
 
 import asyncio
 from typing import Any
@@ -70,14 +70,13 @@ async def test_discovery_takes_two_requests_and_unchanged_documents_are_not_tran
     assert counts == {"200": 2.0, "304": 2.0}
 
 
-async def test_unaggregated_discovery_gives_the_same_resources(
-    api: ControlPlane, transport: Transport, faults: FaultyApi, monkeypatch: pytest.MonkeyPatch
+async def test_the_unaggregated_discovery_of_an_older_server_is_rejected_by_name(
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
-    unaggregated = set(await faults.client.discovery.preferred_resources())
-    assert faults.count(lambda request: request.path == "/apis/apps/v1") == 1
-    monkeypatch.undo()
-    assert unaggregated == set(await Client(transport, admin_of(api)).discovery.preferred_resources())
+    with pytest.raises(GovernorError, match=r"older than Kubernetes 1\.30") as caught:
+        await client.discovery.preferred_resources()
+    assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "kube-server-version")
 
 
 async def test_a_kind_is_served_while_its_definition_exists(client: Client, namespace: str) -> None:
@@ -108,9 +107,7 @@ async def default_kinds(client: Client) -> set[ApiResource]:
     return {each for each in found if "." not in each.group or each.group.endswith(".k8s.io")}
 
 
-async def test_an_unavailable_aggregated_server_hides_no_other_group(
-    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unavailable_aggregated_server_hides_no_other_group(client: Client, namespace: str) -> None:
     everything = await default_kinds(client)
     group = f"{namespace}.example.com"
     spec = {
@@ -130,13 +127,11 @@ async def test_an_unavailable_aggregated_server_hides_no_other_group(
         return group in await client.discovery.stale_groups()
 
     try:
-        for accepted in (discovery._ACCEPT, "application/json"):
-            monkeypatch.setattr(discovery, "_ACCEPT", accepted)
-            await until(is_stale)
-            assert await default_kinds(client) == everything
-            with pytest.raises(GovernorError) as caught:
-                await client.discovery.find(group, "PodMetrics")
-            assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
+        await until(is_stale)
+        assert await default_kinds(client) == everything
+        with pytest.raises(GovernorError) as caught:
+            await client.discovery.find(group, "PodMetrics")
+        assert (caught.value.kind, caught.value.code) == (Kind.UNAVAILABLE, "kube-group-stale")
     finally:
         await client.delete(API_SERVICES, f"v1.{group}")
 

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.kube.client.discovery import MISS_TTL_S, TTL_S, Cache, Discovery
 from governor.kube.client.transport import Request, Response
-from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
 from testbed.waiting import until
@@ -218,59 +216,12 @@ class TestStaleGroup:
         assert caught.value.kind is Kind.UNAVAILABLE
 
 
-def versions(name: str, *names: str, preferred: str) -> Mapping[str, Any]:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
-    return {"name": name, "versions": listed, "preferredVersion": {"version": preferred}}
-
-
-def listed(*resources: tuple[str, str, bool]) -> dict[str, Any]:
-    described = [
-        {"name": name, "kind": kind, "namespaced": namespaced, "verbs": ["get"]} for name, kind, namespaced in resources
-    ]
-    return {"kind": "APIResourceList", "resources": described}
-
-
-class TestUnaggregatedDiscovery:
-    @pytest.fixture
-    def api(self) -> Api:
-        groups = [versions("apps", "v1", preferred="v1"), versions("autoscaling", "v1", "v2", preferred="v2")]
-        return Api(
-            _api={"kind": "APIVersions", "versions": ["v1"]},
-            _apis={"kind": "APIGroupList", "groups": groups},
-            _api_v1=listed(
-                ("pods", "Pod", True), ("pods/status", "Pod", True), ("pods/log", "Pod", True), ("nodes", "Node", False)
-            ),
-            _apis_apps_v1=listed(("deployments", "Deployment", True)),
-            _apis_autoscaling_v1=listed(("scalers", "Scaler", True), ("o", "Old", True)),
-            _apis_autoscaling_v2=listed(("scalers", "Scaler", True)),
-        )
-
-    async def test_fetching_each_group_version_gives_the_same_resources(self, api: Api, clock: VirtualClock) -> None:
-        unaggregated, expected = api.discovery(clock), aggregated_api().discovery(clock)
-        assert set(await unaggregated.preferred_resources()) == set(await expected.preferred_resources())
-        assert (await unaggregated.find("autoscaling", "Scaler")).version == "v2"
-        assert (await unaggregated.find("autoscaling", "Scaler", "v1")).version == "v1"
-        assert len(api.paths) == len(set(api.paths)) == 6
-
-    async def test_an_unavailable_group_hides_no_other(self, api: Api, clock: VirtualClock) -> None:
-        api.documents["/apis/apps/v1"] = ApiError("GET", 503, Status(reason="ServiceUnavailable"))
-        discovery = api.discovery(clock)
-        assert {each.kind for each in await discovery.preferred_resources()} == {"Pod", "Node", "Scaler", "Old"}
-        assert await discovery.stale_groups() == {"apps"}
-
-    async def test_any_other_failure_is_raised(self, api: Api, clock: VirtualClock) -> None:
-        api.documents["/apis/apps/v1"] = ApiError("GET", 403, Status(reason="Forbidden"))
-        with pytest.raises(ApiError):
-            await api.discovery(clock).preferred_resources()
-
-    async def test_clusters_share_cache_entries_only_if_all_documents_are_equal(
-        self, api: Api, clock: VirtualClock
-    ) -> None:
-        cache: Cache = weakref.WeakValueDictionary()
-        first, second, third = (api.discovery(clock, cache) for _ in range(3))
-        await first.preferred_resources()
-        await second.preferred_resources()
-        assert len(cache) == 2
-        api.documents["/apis/apps/v1"] = listed(("others", "Other", True))
-        assert "Other" in {each.kind for each in await third.preferred_resources()}
-        assert len(cache) == 3
+@pytest.mark.parametrize(
+    "document", [{"kind": "APIVersions", "versions": ["v1"]}, {"kind": "APIGroupList", "groups": [{"name": "apps"}]}]
+)
+async def test_a_server_without_aggregated_discovery_is_too_old(clock: VirtualClock, document: Any) -> None:
+    api = Api(_api=document, _apis=aggregated())
+    with pytest.raises(GovernorError, match=r"older than Kubernetes 1\.30") as caught:
+        await api.discovery(clock).find("", "Pod")
+    assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "kube-server-version")
+    assert api.paths == ["/api"]
