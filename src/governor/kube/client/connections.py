@@ -16,6 +16,7 @@ from yarl import URL
 from governor.kube.client.body import BodyBuffer, decompress
 from governor.kube.config.access import Proxy
 from governor.kube.config.tls_context import MAX_CONTEXTS, TlsConfig, TlsContextCache
+from governor.values.secret import Secret
 
 if TYPE_CHECKING:
     import asyncio
@@ -134,16 +135,22 @@ class Connections:
         return template
 
     def _new_template(self, target: Target) -> aiohttp.ClientRequest:
-        proxy = target.proxy
-        authorization = proxy.authorization if proxy else None
+        url, proxy = URL(target.server), target.proxy
         return aiohttp.ClientRequest(
             "GET",
-            URL(target.server),
+            url,
             ssl=self._tls_contexts.get(target.tls) if target.tls else True,
             server_hostname=(target.tls.server_name if target.tls else "") or None,
             proxy=URL(proxy.url) if proxy else None,
-            proxy_headers={"Proxy-Authorization": authorization.reveal()} if authorization else None,
+            proxy_headers=_proxy_headers(url, proxy.authorization) if proxy else None,
         )
+
+
+def _proxy_headers(url: URL, authorization: Secret | None) -> dict[str, str] | None:
+    if authorization is None:
+        return None
+    # aiohttp adds Host when it connects; connections are pooled by these headers, so they must not change.
+    return {"Proxy-Authorization": authorization.reveal(), "Host": url.host_port_subcomponent or ""}
 
 
 def _connected(connection: "Connection") -> "tuple[ResponseHandler, asyncio.Transport]":

@@ -154,9 +154,11 @@ class TlsTunnelProxy(TunnelProxy):
 class TestConnections:
     async def test_through_a_proxy(self, api: ControlPlane, transport: Transport) -> None:
         async with TunnelProxy() as proxy:
-            access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url))
-            assert await name_of(Client(transport, access)) == "testbed-admin"
-            assert proxy.targets == [api.url.removeprefix("https://")]
+            for authorization in (None, Secret("Basic bWU6aHVudGVyMg==")):
+                access = msgspec.structs.replace(admin_of(api), proxy=Proxy(proxy.url, authorization))
+                client = Client(transport, access)
+                assert [await name_of(client) for _ in range(3)] == ["testbed-admin"] * 3
+            assert proxy.targets == [api.url.removeprefix("https://")] * 2
 
     async def test_through_a_tls_proxy(self, api: ControlPlane, transport: Transport) -> None:
         async with TlsTunnelProxy(api) as proxy:
