@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 10.0
 HTTP_ERRORS: Final = (aiohttp.ClientError, HttpProcessingError, OSError)
 """What an exchange raises if the connection fails, or if the response is not HTTP."""
-DISCONNECTED: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
-"""The subset for a connection that was lost before the response began."""
 
+_DISCONNECTED: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
 _NO_TRACES: "Final[list[Trace]]" = []
 _SWITCHING_PROTOCOLS: Final = 101
@@ -95,22 +94,25 @@ class Connections:
         self._connectors: dict[float, aiohttp.TCPConnector] = {}
         self._templates: OrderedDict[Target, aiohttp.ClientRequest] = OrderedDict()
 
-    async def send(self, target: Target, message: bytes) -> Exchange:
-        """Send one request, head and body, and return its response as soon as the head has arrived."""
-        connector = self._connectors.get(target.keepalive_s) or self._new_connector(target.keepalive_s)
-        connection = await connector.connect(self._template(target), _NO_TRACES, _TIMEOUT)
+    async def send(self, target: Target, message: bytes, *, is_retryable: bool) -> Exchange:
+        """Send one request, head and body, and return its response as soon as the head has arrived.
+
+        A retryable one is sent again if the connection is lost: the server may have closed an idle one just before.
+        """
+        connection = await self._connect(target)
         try:
-            protocol, transport = _connected(connection)
-            # ``body`` decompresses within a size limit; aiohttp has none.
-            protocol.set_response_params(read_until_eof=True, auto_decompress=False)
-            transport.write(message)
-            head, payload = await protocol.read()
-            while head.code < 200 and head.code != _SWITCHING_PROTOCOLS:
-                head, payload = await protocol.read()
-            return Exchange(connection, head, payload)
-        except BaseException:
-            connection.close()
-            raise
+            return await _send(connection, message)
+        except _DISCONNECTED:
+            if not is_retryable:
+                raise
+        return await _send(await self._connect(target), message)
+
+    async def _connect(self, target: Target) -> "Connection":
+        connector = self._connectors.get(target.keepalive_s) or self._new_connector(target.keepalive_s)
+        try:
+            return await connector.connect(self._template(target), _NO_TRACES, _TIMEOUT)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -153,8 +155,23 @@ def _proxy_headers(url: URL, authorization: Secret | None) -> dict[str, str] | N
     return {"Proxy-Authorization": authorization.reveal(), "Host": url.host_port_subcomponent or ""}
 
 
+async def _send(connection: "Connection", message: bytes) -> Exchange:
+    try:
+        protocol, transport = _connected(connection)
+        # ``body`` decompresses within a size limit; aiohttp has none.
+        protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+        transport.write(message)
+        head, payload = await protocol.read()
+        while head.code < 200 and head.code != _SWITCHING_PROTOCOLS:
+            head, payload = await protocol.read()
+        return Exchange(connection, head, payload)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _connected(connection: "Connection") -> "tuple[ResponseHandler, asyncio.Transport]":
     protocol, transport = connection.protocol, connection.transport
-    if protocol is None or transport is None:
+    if protocol is None or transport is None or transport.is_closing():
         raise aiohttp.ServerDisconnectedError
     return protocol, transport

@@ -16,7 +16,7 @@ from yarl import URL
 import governor
 from governor.errors import GovernorError, Kind, invalid
 from governor.kube.client.body import MAX_BODY_BYTES, ContentEncodingError, LineSplitter, TooLargeError
-from governor.kube.client.connections import DISCONNECTED, HTTP_ERRORS, Exchange, Target
+from governor.kube.client.connections import HTTP_ERRORS, Exchange, Target
 from governor.kube.client.paging import TOO_LARGE
 from governor.kube.client.transport import NOT_MODIFIED, Request, Response, Transport
 from governor.kube.config.access import Access, Credential, Impersonation
@@ -107,14 +107,7 @@ class RestClient:
         if authentication is None or authentication.credential is not credential:
             authentication = self._authentication = _Authentication(self._access, credential, self._keepalive_s)
         message = self._message(request, authentication.headers, accept_gzip=accept_gzip)
-        connections, target = self._transport.connections, authentication.target
-        try:
-            return await connections.send(target, message)
-        except DISCONNECTED:
-            if not request.retryable:
-                raise
-        # The server may have closed an idle connection just before the request arrived.
-        return await connections.send(target, message)
+        return await self._transport.connections.send(authentication.target, message, is_retryable=request.retryable)
 
     def _message(self, request: Request, headers: str, *, accept_gzip: bool) -> bytes:
         """Return the request as sent."""

@@ -142,6 +142,19 @@ class TestLoss:
             assert (await rejected(client, POST)).code == "kube-connection-lost"
             assert len(server.requests) == 2
 
+    async def test_a_failed_handshake_is_not_repeated(self, transport: Transport) -> None:
+        connections = 0
+
+        async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+
+        async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+            access = Access(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            error = await rejected(Client(transport, access, ONE_ATTEMPT), GET)
+        assert (error.code, connections) == ("kube-unreachable", 1)
+
     async def test_a_truncated_body_is_a_lost_connection(self, transport: Transport) -> None:
         truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}"
         async with ByteServer(truncated) as server:

@@ -1,15 +1,17 @@
 """Retries, backoff, timeouts, the circuit breaker and credential renewal."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Limits, Request, Transport
+from governor.kube.client import Client, Limits, Request, Transport, connections
 from governor.kube.config.access import Access, Impersonation
 from governor.kube.errors import NO_API, ApiError
 from governor.process.clock import VirtualClock
@@ -225,6 +227,16 @@ class TestCircuitBreaker:
             for _ in range(THREE_FAILURES.failures + 1):
                 error = await rejected(client, msgspec.structs.replace(PUT, timeout_s=0.01))
                 assert error.code == "kube-deadline"
+
+    async def test_writes_to_a_server_that_hangs_open_the_circuit_by_their_handshakes(
+        self, transport: Transport, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_connect=0.01))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = Client(transport, Access(f"https://127.0.0.1:{server.getsockname()[1]}"), ONE_ATTEMPT)
+            for _ in range(THREE_FAILURES.failures):
+                assert (await rejected(client, PUT)).code == "kube-unreachable"
+            assert (await rejected(client, PUT)).code == "circuit-open"
 
     async def test_timeouts_do_not_open_the_circuit_of_a_server_that_responds_to_other_requests(
         self, transport: Transport
