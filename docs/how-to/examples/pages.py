@@ -15,12 +15,21 @@ from governor.kube.config.access import Access
 from governor.kube.lease import LIMITS, LeaderElector, master_status_gauge
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.readiness import State, compute_readiness, summarise
-from governor.kube.reflector import Reflector, View
+from governor.kube.reflector import Reflector, Unreadable, View
 from governor.process import supervise
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.fair_queue import Priority
-from governor.process.reconcile.reconciler import Done, Failed, Outcome, ReconcileMetrics, Reconciler, Requeue, Waiting
+from governor.process.reconcile.reconciler import (
+    Done,
+    Failed,
+    Outcome,
+    ReconcileMetrics,
+    Reconciler,
+    Requeue,
+    Stalled,
+    Waiting,
+)
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Registry
 
@@ -131,6 +140,8 @@ class _Term:
         page = self._reflector.store.get(key)
         if page is None:
             return Done() if (await objects.delete_all()).complete else Requeue(RECHECK_S)
+        if isinstance(page, Unreadable):
+            return Stalled(page.reason)
         manifests = desired(page)
         applied = await objects.apply(manifests)
         if not applied.ok:

@@ -182,7 +182,7 @@ class Controller:
     async def _reconcile(self, key: ObjectRef) -> Outcome:
         with self._track(key):
             view = self.reflector.store.get(key)
-            if view and view.metadata.annotations.done != view.data.size:
+            if isinstance(view, Box) and view.metadata.annotations.done != view.data.size:
                 await self.gate.wait()
                 change = {"metadata": {"annotations": {"example.dev/done": view.data.size}}}
                 await self._client.patch(CONFIG_MAPS, key.name, key.namespace, change, manager="controller")

@@ -12,7 +12,7 @@ from typing import Final, Generic, NoReturn
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import DECODE_ERRORS, ApiError, parse_status
 from governor.kube.objects import PAGE_SIZE, ApiResource, ObjectRef
-from governor.kube.reflector.store import Event, WritableStore
+from governor.kube.reflector.store import Entry, Event, Removed, WritableStore
 from governor.kube.reflector.views import (
     Metadata,
     RawEvent,
@@ -56,8 +56,6 @@ class ListWatch(Generic[V]):
         self._unlisted: set[ObjectRef] = set()
         self.delivered = 0
         self.relists = 0
-        self.unreadable: dict[ObjectRef, Unreadable] = {}
-        """Objects whose current state does not fit the view; the store has their last state that did, if any."""
 
     @property
     def is_listing(self) -> bool:
@@ -87,7 +85,7 @@ class ListWatch(Generic[V]):
         self.relists += 1
         self._resource_version = ""
         self._continue_token = ""
-        self._unlisted = {*self._store, *self.unreadable}
+        self._unlisted = set(self._store)
 
     def receive_page(self, body: bytes) -> None:
         """Process one page of the list."""
@@ -120,7 +118,7 @@ class ListWatch(Generic[V]):
         else:
             self._advance(event.type, self._decoder.decode_object(event.object))
 
-    def _advance(self, event_type: str, each: V | Unreadable) -> None:
+    def _advance(self, event_type: str, each: Entry[V]) -> None:
         version = each.metadata.resource_version
         if not version:
             # An empty resourceVersion would start a list that detects no deletions.
@@ -128,16 +126,14 @@ class ListWatch(Generic[V]):
         self._receive_object(event_type, each)
         self._resource_version = version
 
-    def _receive_object(self, event_type: str, each: V | Unreadable) -> None:
+    def _receive_object(self, event_type: str, each: Entry[V]) -> None:
         ref = self._ref(each.metadata)
         if event_type == _DELETED:
-            self._remove(ref)
-        elif event_type not in _PRESENT:
-            raise protocol_error("an event", f"its type is {event_type}")
-        elif isinstance(each, Unreadable):
-            self._put_unreadable(ref, each)
+            self._emit(self._store.remove(ref))
+        elif event_type in _PRESENT:
+            self._emit(self._store.put(ref, each))
         else:
-            self._put(ref, each)
+            raise protocol_error("an event", f"its type is {event_type}")
 
     def _raise_watch_error(self, body: bytes) -> NoReturn:
         status = parse_status(body)
@@ -146,29 +142,13 @@ class ListWatch(Generic[V]):
     def _remove_unlisted(self) -> None:
         unlisted, self._unlisted = self._unlisted, set()
         for ref in unlisted:
-            self._remove(ref)
-
-    def _put(self, ref: ObjectRef, view: V) -> None:
-        if self.unreadable:
-            self.unreadable.pop(ref, None)
-        self._emit(self._store.put(ref, view))
-
-    def _remove(self, ref: ObjectRef) -> None:
-        self.unreadable.pop(ref, None)
-        self._emit(self._store.remove(ref))
-
-    def _put_unreadable(self, ref: ObjectRef, unreadable: Unreadable) -> None:
-        """Record the object, and keep its last readable state: removing it would signal a deletion."""
-        cached = self._store.get(ref)
-        if cached and cached.metadata.uid != unreadable.metadata.uid:
             self._emit(self._store.remove(ref))
-        if self.unreadable.get(ref) != unreadable:
-            _log.error("object does not fit its view", object=str(ref), reason=unreadable.reason)
-        self.unreadable[ref] = unreadable
 
     def _emit(self, events: tuple[Event[V], ...]) -> None:
         for event in events:
             self.delivered += 1
+            if not isinstance(event, Removed) and isinstance(event.new, Unreadable):
+                _log.error("object does not fit its view", object=str(event.ref), reason=event.new.reason)
             try:
                 self._on_event(event)
             except GovernorError as error:

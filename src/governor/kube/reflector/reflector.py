@@ -14,10 +14,10 @@ from typing import Final, Generic
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request
 from governor.kube.errors import ApiError
-from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.objects import ApiResource
 from governor.kube.reflector.list_watch import ListWatch
 from governor.kube.reflector.store import Event, Index, Store, WritableStore
-from governor.kube.reflector.views import Unreadable, V
+from governor.kube.reflector.views import V
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
@@ -69,7 +69,7 @@ class Reflector(Generic[V]):
 
     @property
     def store(self) -> Store[V]:
-        """The cached views; read-only."""
+        """The cached objects; read-only."""
         return self._store
 
     @property
@@ -81,11 +81,6 @@ class Reflector(Generic[V]):
     def relists(self) -> int:
         """Number of lists that were repeated because the resourceVersion or continue token had expired."""
         return self._list_watch.relists
-
-    @property
-    def unreadable(self) -> Mapping[ObjectRef, Unreadable]:
-        """Objects whose current state does not fit the view; the store has their last state that did, if any."""
-        return self._list_watch.unreadable
 
     @property
     def is_synced(self) -> bool:

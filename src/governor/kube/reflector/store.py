@@ -1,5 +1,6 @@
 """The store of a reflector: cached views with indexes, and the events that its changes emit.
 
+An object that exists but does not fit the view is in the store as ``Unreadable``, so that absent always means deleted.
 Callers read; only the reflector writes. A store belongs to one event loop, so reads between two awaits are consistent.
 """
 
@@ -9,29 +10,32 @@ from typing import Generic, TypeAlias
 import msgspec
 
 from governor.kube.objects import ObjectRef
-from governor.kube.reflector.views import V
+from governor.kube.reflector.views import Unreadable, V
+
+Entry: TypeAlias = V | Unreadable[V]
+"""The cached state of an object that exists."""
 
 
 class Added(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """The object was not in the store."""
 
     ref: ObjectRef
-    new: V
+    new: Entry[V]
 
 
 class Changed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """A field of the view has changed; the object has the same uid."""
+    """A field of the view has changed, or the object has become unreadable or readable; it has the same uid."""
 
     ref: ObjectRef
-    old: V
-    new: V
+    old: Entry[V]
+    new: Entry[V]
 
 
 class Removed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """The object was deleted or no longer matches the selectors; ``old`` is the last cached view."""
+    """The object was deleted or no longer matches the selectors; ``old`` is its last cached state."""
 
     ref: ObjectRef
-    old: V
+    old: Entry[V]
 
 
 Event: TypeAlias = Added[V] | Changed[V] | Removed[V]
@@ -39,36 +43,38 @@ Index: TypeAlias = Callable[[V], Iterable[Hashable]]
 """Returns the index keys of a view; a pure function of its fields."""
 
 
-class Store(Mapping[ObjectRef, V]):
-    """Read-only mapping of references to views."""
+class Store(Mapping[ObjectRef, Entry[V]]):
+    """Read-only mapping of references to cached objects; a reference without an entry has no object."""
 
     def __init__(self, indexes: Mapping[str, Index[V]]) -> None:
-        self._views: dict[ObjectRef, V] = {}
+        self._entries: dict[ObjectRef, Entry[V]] = {}
         self._indexes = {name: _Index(keys) for name, keys in indexes.items()}
 
-    def __getitem__(self, ref: ObjectRef) -> V:
-        return self._views[ref]
+    def __getitem__(self, ref: ObjectRef) -> Entry[V]:
+        return self._entries[ref]
 
     def __iter__(self) -> Iterator[ObjectRef]:
-        return iter(self._views)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._views)
+        return len(self._entries)
 
-    def find(self, index: str, key: Hashable) -> list[V]:
-        """Return the views that an index lists under a key."""
-        return [self._views[ref] for ref in self._indexes[index].refs.get(key, ())]
+    def find(self, index: str, key: Hashable) -> list[Entry[V]]:
+        """Return the objects that an index lists under a key; unreadable ones by their last readable view."""
+        return [self._entries[ref] for ref in self._indexes[index].refs.get(key, ())]
 
 
 class WritableStore(Store[V]):
     """The store with its write operations, for the reflector."""
 
-    def put(self, ref: ObjectRef, new: V) -> tuple[Event[V], ...]:
-        """Add or replace a view and return the resulting events; a new uid is a removal and an addition."""
-        old = self._views.get(ref)
+    def put(self, ref: ObjectRef, new: Entry[V]) -> tuple[Event[V], ...]:
+        """Add or replace an object and return the resulting events; a new uid is a removal and an addition."""
+        old = self._entries.get(ref)
         if old is not None and old.metadata.uid != new.metadata.uid:
             return (*self.remove(ref), *self.put(ref, new))
-        self._views[ref] = new  # also if equal: its resourceVersion is newer
+        if isinstance(new, Unreadable):
+            new = msgspec.structs.replace(new, last=_last_view(old))
+        self._entries[ref] = new  # also if equal: its resourceVersion is newer
         if old is None:
             self._reindex(ref, None, new)
             return (Added(ref, new),)
@@ -78,16 +84,20 @@ class WritableStore(Store[V]):
         return (Changed(ref, old, new),)
 
     def remove(self, ref: ObjectRef) -> tuple[Event[V], ...]:
-        """Remove a view and return the resulting events; none if it was not in the store."""
-        old = self._views.pop(ref, None)
+        """Remove an object and return the resulting events; none if it was not in the store."""
+        old = self._entries.pop(ref, None)
         if old is None:
             return ()
         self._reindex(ref, old, None)
         return (Removed(ref, old),)
 
-    def _reindex(self, ref: ObjectRef, old: V | None, new: V | None) -> None:
+    def _reindex(self, ref: ObjectRef, old: Entry[V] | None, new: Entry[V] | None) -> None:
         for index in self._indexes.values():
-            index.update(ref, old, new)
+            index.update(ref, _last_view(old), _last_view(new))
+
+
+def _last_view(entry: Entry[V] | None) -> V | None:
+    return entry.last if isinstance(entry, Unreadable) else entry
 
 
 class _Index(Generic[V]):

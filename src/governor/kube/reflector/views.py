@@ -8,7 +8,7 @@ a struct with only the needed keys as fields is smaller. Requests and caching ar
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, final
 
 import msgspec
 
@@ -54,18 +54,24 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 
-class Unreadable(msgspec.Struct, frozen=True):
-    """An object that does not fit the view, and the reason."""
+@final
+class Unreadable(msgspec.Struct, Generic[V], frozen=True):
+    """An object that exists but cannot be decoded into the view.
+
+    Final, so that ``isinstance`` tells it apart from a view for a type checker.
+    """
 
     metadata: Metadata
     reason: str
+    last: V | None = None
+    """The view of its last state that could be decoded, if any."""
 
 
 class Page(msgspec.Struct, Generic[V], frozen=True):
     """One page of a list."""
 
     metadata: ListMeta
-    objects: Sequence[V | Unreadable]
+    objects: Sequence[V | Unreadable[V]]
 
 
 class ViewEvent(msgspec.Struct, Generic[V], frozen=True, gc=False):
@@ -110,7 +116,7 @@ class ViewDecoder(Generic[V]):
             return Page(_require_version(raw.metadata), [self.decode_object(item) for item in raw.items or ()])
         return Page(_require_version(page.metadata), page.items or ())
 
-    def decode_object(self, raw: msgspec.Raw) -> V | Unreadable:
+    def decode_object(self, raw: msgspec.Raw) -> V | Unreadable[V]:
         """Return the view of an object, or why it does not fit."""
         try:
             return self._decode_view(raw)

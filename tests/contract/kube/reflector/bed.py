@@ -10,7 +10,7 @@ import msgspec
 from governor.errors import GovernorError
 from governor.kube.client import Client, Limits
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.reflector import Added, Changed, Event, Reflector, Removed, View
+from governor.kube.reflector import Added, Changed, Entry, Event, Reflector, Removed, Unreadable, View
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
@@ -30,6 +30,8 @@ UNLIMITED = Limits(
 )
 """Limits without rate limit, retries or circuit breaker."""
 WITHIN_S = 120.0
+UNREADABLE = "unreadable"
+"""The size of an object that does not fit the view."""
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +80,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[Event[Box]] = []
-        self.seen: dict[ObjectRef, Box] = {}
+        self.seen: dict[ObjectRef, Entry[Box]] = {}
 
     def __call__(self, event: Event[Box]) -> None:
         self.events.append(event)
@@ -96,9 +98,13 @@ class Recorder:
     def summary(self) -> list[tuple[str, str, str]]:
         """Event type, object name and size of each event."""
         return [
-            (type(event).__name__, event.ref.name, (event.old if isinstance(event, Removed) else event.new).data.size)
+            (type(event).__name__, event.ref.name, size_of(event.old if isinstance(event, Removed) else event.new))
             for event in self.events
         ]
+
+
+def size_of(entry: Entry[Box]) -> str:
+    return UNREADABLE if isinstance(entry, Unreadable) else entry.data.size
 
 
 class Watcher:
@@ -128,7 +134,7 @@ class Watcher:
     @property
     def sizes(self) -> dict[str, str]:
         """Cached sizes by name."""
-        return {ref.name: view.data.size for ref, view in self.reflector.store.items()}
+        return {ref.name: size_of(entry) for ref, entry in self.reflector.store.items()}
 
     async def has(self, name: str) -> None:
         """Wait until an object of that name is cached."""

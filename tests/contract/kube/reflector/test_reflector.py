@@ -13,6 +13,7 @@ from tests.contract.kube.reflector.bed import (
     CONFIG_MAPS,
     MANAGER,
     UNLIMITED,
+    UNREADABLE,
     Watcher,
     box,
     gather_bounded,
@@ -121,20 +122,26 @@ async def test_an_index_is_updated_by_each_change(client: Client, namespace: str
         assert owners(watcher, "x") == ["b"]
 
 
-async def test_an_object_that_does_not_fit_the_view_hides_no_other(client: Client, namespace: str) -> None:
+async def test_an_object_that_does_not_fit_the_view_is_not_absent_and_hides_no_other(
+    client: Client, namespace: str
+) -> None:
     await put(client, namespace, "bad", "large")
     await put(client, namespace, "good", 1)
     with structlog.testing.capture_logs() as logs:
         async with watching(client, namespace) as watcher:
-            assert watcher.sizes == {"good": "1"}
+            assert watcher.sizes == {"bad": UNREADABLE, "good": "1"}
             await put(client, namespace, "good", "larger")
             await put(client, namespace, "last", 1)
-            await watcher.converges({"good": "1", "last": "1"})
-            assert set(watcher.reflector.unreadable) == {ref(namespace, "bad"), ref(namespace, "good")}
+            await watcher.converges({"bad": UNREADABLE, "good": UNREADABLE, "last": "1"})
             await client.delete(CONFIG_MAPS, "bad", namespace)
             await put(client, namespace, "good", 2)
             await watcher.converges({"good": "2", "last": "1"})
-            assert not watcher.reflector.unreadable
+            assert watcher.recorder.summary[2:] == [
+                ("Changed", "good", UNREADABLE),
+                ("Added", "last", "1"),
+                ("Removed", "bad", UNREADABLE),
+                ("Changed", "good", "2"),
+            ]
     logged = [each["object"] for each in logs if each["event"] == "object does not fit its view"]
     assert logged == [f"ConfigMap {namespace}/bad", f"ConfigMap {namespace}/good"]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.reflector import View
+from governor.kube.reflector import Added, Changed, Event, Removed, Unreadable, View
 from governor.kube.reflector.list_watch import ListWatch, WatchError
-from governor.kube.reflector.store import Added, Changed, Event, Removed, WritableStore
+from governor.kube.reflector.store import Entry, WritableStore
 
 RESOURCE = ApiResource("example.dev", "v1", "Thing", "things", namespaced=False)
 PAGE = 2
@@ -100,7 +100,7 @@ class Watcher:
         self.server = server
         self.store: WritableStore[Thing] = WritableStore({"size": lambda thing: (thing.size,)})
         self.list_watch = ListWatch(RESOURCE, Thing, self.store, self._on_event)
-        self.seen: dict[ObjectRef, Thing] = {}
+        self.seen: dict[ObjectRef, Entry[Thing]] = {}
         self.events: list[Event[Thing]] = []
 
     def _on_event(self, event: Event[Thing]) -> None:
@@ -144,7 +144,11 @@ class Watcher:
             self.request()
 
     def cached(self) -> dict[str, tuple[str, int]]:
-        return {ref.name: (thing.metadata.uid, thing.size) for ref, thing in self.store.items()}
+        things = {ref.name: each for ref, each in self.store.items() if not isinstance(each, Unreadable)}
+        return {name: (thing.metadata.uid, thing.size) for name, thing in things.items()}
+
+    def unreadable(self) -> dict[str, Unreadable[Thing]]:
+        return {ref.name: each for ref, each in self.store.items() if isinstance(each, Unreadable)}
 
 
 Step: TypeAlias = Callable[[Server, Watcher], None]
@@ -168,18 +172,20 @@ def test_any_order_of_pages_events_disconnects_and_compactions_converges(sequenc
         step(server, watcher)
     watcher.catch_up()
 
-    cached = watcher.cached()
-    unreadable = {ref.name for ref in watcher.list_watch.unreadable}
-    assert {name: seen for name, seen in cached.items() if name not in unreadable} == server.readable()
-    assert unreadable == server.objects.keys() - server.readable().keys()
-    assert cached.keys() <= server.objects.keys()
-    assert all(cached[name][0] == server.objects[name]["metadata"]["uid"] for name in cached)
+    assert watcher.cached() == server.readable()
+    assert watcher.unreadable().keys() == server.objects.keys() - server.readable().keys()
+    assert all(each.metadata.uid == server.objects[ref.name]["metadata"]["uid"] for ref, each in watcher.store.items())
     assert watcher.seen == dict(watcher.store)
     assert watcher.list_watch.delivered == len(watcher.events)
     for size in range(4):
         assert {thing.metadata.name for thing in watcher.store.find("size", size)} == {
-            name for name, (_, each) in cached.items() if each == size
+            name for name, last in last_readable(watcher).items() if last == size
         }
+
+
+def last_readable(watcher: Watcher) -> dict[str, int]:
+    lasts = {name: each.last.size for name, each in watcher.unreadable().items() if each.last}
+    return lasts | {name: size for name, (_, size) in watcher.cached().items()}
 
 
 @pytest.fixture
@@ -256,12 +262,13 @@ def test_a_rejected_selector_does_not_count_as_a_relist(watcher: Watcher) -> Non
     assert watcher.list_watch.relists == 0
 
 
-def test_an_unreadable_object_is_logged_once_and_keeps_its_last_readable_state(
+def test_an_object_that_becomes_unreadable_and_readable_again_causes_events_and_is_logged_once(
     server: Server, watcher: Watcher
 ) -> None:
     server.write("a", 1)
     server.write("b", 1)
     watcher.catch_up()
+    watcher.events.clear()
     with structlog.testing.capture_logs() as logs:
         server.write("a", "large")
         server.touch("a")
@@ -271,16 +278,45 @@ def test_an_unreadable_object_is_logged_once_and_keeps_its_last_readable_state(
         server.touch("b")
         watcher.expire_watch()
         watcher.catch_up()
+        server.write("a", 3)
+        watcher.request()
     assert [(each["object"], each["reason"]) for each in logs] == [
         ("Thing.example.dev a", "Expected `int`, got `str` - at `$.size`")
     ]
-    assert {name: size for name, (_, size) in watcher.cached().items()} == {"a": 1, "b": 2}
-    assert list(watcher.list_watch.unreadable) == [ref("a")]
+    assert [(type(event), event.ref.name) for event in watcher.events] == [
+        (Changed, "a"),
+        (Changed, "b"),
+        (Changed, "a"),
+    ]
+    assert {name: size for name, (_, size) in watcher.cached().items()} == {"a": 3, "b": 2}
 
-    server.write("a", 3)
+
+def test_an_unreadable_object_is_neither_present_nor_absent(server: Server, watcher: Watcher) -> None:
+    server.write("a", 1)
+    watcher.catch_up()
+    readable = watcher.store[ref("a")]
+    server.write("a", "large")
+    server.write("b", "large")
     watcher.request()
-    assert watcher.cached()["a"][1] == 3
-    assert not watcher.list_watch.unreadable
+
+    a, b = watcher.store.get(ref("a")), watcher.store.get(ref("b"))
+    assert isinstance(a, Unreadable)
+    assert isinstance(b, Unreadable)
+    assert (a.last, b.last) == (readable, None)
+    assert a.reason == b.reason == "Expected `int`, got `str` - at `$.size`"
+    assert watcher.store.find("size", 1) == [a], "an index lists it under the keys of its last readable view"
+    assert watcher.store.get(ref("c")) is None
+
+
+def test_a_recreated_object_that_is_unreadable_has_no_last_view(server: Server, watcher: Watcher) -> None:
+    server.write("a", 1)
+    watcher.catch_up()
+    server.delete("a")
+    server.write("a", "large")
+    server.compact()
+    watcher.catch_up()
+    assert watcher.unreadable()["a"].last is None
+    assert [type(event) for event in watcher.events] == [Added, Removed, Added]
 
 
 def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, watcher: Watcher) -> None:
@@ -290,7 +326,7 @@ def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, watcher: 
     assert watcher.cached() == server.readable()
     server.delete("a")
     watcher.request()
-    assert not watcher.list_watch.unreadable
+    assert not watcher.unreadable()
 
 
 @pytest.mark.parametrize(
