@@ -1,7 +1,7 @@
 """The closed set of error kinds that every layer uses.
 
 Adapters translate foreign exceptions into a GovernorError in one place, with ``raise ... from``. Each edge (HTTP, exit
-codes, reconcile outcomes) maps every Kind in one table; those tables are defined at the edges.
+codes, reconcile retries) maps every Kind in one table; those tables are defined at the edges.
 """
 
 import enum

@@ -7,8 +7,8 @@ shown, is up to the caller.
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -51,13 +51,13 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A user must act and retrying cannot help; only ``add`` runs the key again."""
+    """A user must act and will cause an event; only ``add`` runs the key again. No error has this outcome by itself."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The run failed; it is retried with backoff."""
+    """The run failed; it is retried with backoff, slowly if the kind of the error is in ``NEEDS_USER``."""
 
     error: Exception
 
@@ -65,26 +65,13 @@ class Failed(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Done | Requeue | Waiting | Stalled | Failed
 
 
-def _stalled(error: GovernorError) -> Outcome:
-    return Stalled(str(error))
-
-
-OUTCOME_OF_KIND: Final[Mapping[Kind, Callable[[GovernorError], Outcome]]] = {
-    Kind.INVALID: _stalled,
-    Kind.NOT_FOUND: Failed,
-    Kind.EXISTS: _stalled,
-    Kind.CONFLICT: Failed,
-    Kind.PRECONDITION: Failed,
-    Kind.UNAUTHENTICATED: _stalled,
-    Kind.DENIED: _stalled,
-    Kind.EXHAUSTED: Failed,
-    Kind.UNAVAILABLE: Failed,
-    Kind.DEADLINE: Failed,
-    Kind.UNIMPLEMENTED: _stalled,
-    Kind.INTERNAL: Failed,
-}
-"""The outcome of each error kind: Failed if retrying can help, Stalled if a user must act."""
-
+NEEDS_USER: Final = frozenset(
+    {Kind.INVALID, Kind.EXISTS, Kind.UNAUTHENTICATED, Kind.DENIED, Kind.UNIMPLEMENTED},
+)
+"""Errors that usually last until a user acts. The action may cause no event for the key (a role is granted, a quota is
+raised, a webhook is fixed), so that the key is retried, but slowly."""
+SLOW_BACKOFF: Final = Backoff(initial_s=30.0, max_s=900.0)
+"""The backoff of these errors."""
 
 _Result: TypeAlias = Literal["success", "error", "requeue", "requeue_after"]
 """The result label that controller-runtime uses."""
@@ -129,7 +116,10 @@ class ReconcileMetrics:
 
 
 class Reconciler(Generic[K]):
-    """Calls ``reconcile`` for each added key on ``workers`` tasks; used from one event loop."""
+    """Calls ``reconcile`` for each added key on ``workers`` tasks; used from one event loop.
+
+    A run that takes longer than ``timeout_s`` is cancelled and fails with DEADLINE.
+    """
 
     def __init__(
         self,
@@ -141,12 +131,15 @@ class Reconciler(Generic[K]):
         backoff: Backoff,
         rng: random.Random | None = None,
         workers: int = 1,
+        timeout_s: float | None = None,
         group_of: Callable[[K], Hashable] | None = None,
         on_outcome: Callable[[K, Outcome], None] | None = None,
     ) -> None:
         self._reconcile = reconcile
         self._clock = clock
         self._workers = workers
+        self._timeout_s = timeout_s
+        self._working: set[asyncio.Task[None]] = set()
         self._on_outcome = on_outcome
         self._queue = Workqueue[K](
             name, metrics=metrics.queue, clock=clock, backoff=backoff, rng=rng, group_of=group_of
@@ -164,16 +157,27 @@ class Reconciler(Generic[K]):
         """Add ``key`` after a delay; repeated calls keep the earliest time."""
         self._queue.add_after(key, seconds, priority)
 
-    def shut_down(self) -> None:
-        """Reject new keys; ``run`` returns when the queued keys have run."""
+    async def shut_down(self, grace_s: float) -> None:
+        """Drop the queued keys, reject new ones and end ``run``; keys being processed are cancelled after ``grace_s``.
+
+        The dropped keys are not lost to a level-triggered program: it adds every key when it starts.
+        """
         self._queue.shut_down()
+        if self._working:
+            grace: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(grace_s))
+            finished: asyncio.Future[Any] = asyncio.gather(*self._working, return_exceptions=True)
+            try:
+                await asyncio.wait({grace, finished}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                grace.cancel()
+                finished.cancel()
+            await asyncio.wait({finished})
 
     async def run(self) -> None:
         """Run the workers until cancelled or shut down."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
-            for _ in range(self._workers):
-                group.create_task(self._work())
+            self._working = {group.create_task(self._work()) for _ in range(self._workers)}
 
     async def _work(self) -> None:
         with contextlib.suppress(QueueShutDownError):
@@ -189,9 +193,9 @@ class Reconciler(Generic[K]):
 
     async def _attempt(self, key: K) -> Outcome:
         try:
-            return await self._reconcile(key)
+            return await self._run_in_time(key)
         except GovernorError as error:
-            return OUTCOME_OF_KIND[error.kind](error)
+            return Failed(error)
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
@@ -202,10 +206,32 @@ class Reconciler(Generic[K]):
             _log.error("reconcile raised", key=str(key), exc_info=error)
             return Failed(error)
 
+    async def _run_in_time(self, key: K) -> Outcome:
+        if self._timeout_s is None:
+            return await self._reconcile(key)
+        try:
+            async with asyncio.timeout(None) as deadline:
+                watchdog = asyncio.create_task(self._expire(deadline, self._timeout_s))
+                try:
+                    return await self._reconcile(key)
+                finally:
+                    watchdog.cancel()
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            message = f"reconciling {key} took longer than {self._timeout_s:g} s"
+            raise GovernorError(Kind.DEADLINE, "reconcile-timeout", message) from error
+
+    async def _expire(self, deadline: asyncio.Timeout, timeout_s: float) -> None:
+        await self._clock.sleep(timeout_s)
+        deadline.reschedule(asyncio.get_running_loop().time())
+
     def _settle(self, key: K, outcome: Outcome) -> None:
         """Count the run, requeue the key by its outcome, then call ``on_outcome``."""
         self._count(_result(outcome))
         match outcome:
+            case Failed(error=GovernorError(kind=kind)) if kind in NEEDS_USER:
+                self._queue.retry(key, SLOW_BACKOFF)
             case Failed():
                 self._queue.retry(key)
             case Requeue(after_s=seconds) | Waiting(recheck_s=seconds):

@@ -49,7 +49,7 @@ class QueueMetrics:
 
 
 class QueueShutDownError(Exception):
-    """The queue is shut down and empty."""
+    """The queue is shut down."""
 
 
 class Workqueue(Generic[K]):
@@ -68,7 +68,8 @@ class Workqueue(Generic[K]):
         self._clock = clock
         self._backoff = backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter only
-        self._queue = FairQueue[K](group_of or _one_group)
+        self._group_of: Callable[[K], Hashable] = group_of or _one_group
+        self._queue = FairQueue(self._group_of)
         self._processing: dict[K, float] = {}
         self._dirty: dict[K, tuple[Priority, float]] = {}
         self._failures: dict[K, int] = {}
@@ -102,11 +103,14 @@ class Workqueue(Generic[K]):
         if not self._shut_down and self._delays.put(key, self._clock.monotonic() + max(0.0, seconds), priority):
             self._wake_run()
 
-    def retry(self, key: K) -> None:
-        """Count a failure of ``key`` and add it after a backoff that grows with its failures in a row."""
+    def retry(self, key: K, backoff: Backoff | None = None) -> None:
+        """Count a failure of ``key`` and add it after a backoff that grows with its failures in a row.
+
+        ``backoff`` replaces that of the queue.
+        """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._retries.inc()
-        self.add_after(key, self._backoff.delay_s(failures, self._rng), Priority.RETRY)
+        self.add_after(key, (backoff or self._backoff).delay_s(failures, self._rng), Priority.RETRY)
 
     def forget(self, key: K) -> None:
         """Reset the backoff of ``key``."""
@@ -115,10 +119,9 @@ class Workqueue(Generic[K]):
     async def get(self) -> K:
         """Wait for the next key and return it; the caller must call ``done``.
 
-        Raise QueueShutDownError once the queue is shut down and empty.
+        Raise QueueShutDownError once the queue is shut down.
         """
         while not self._queue:
-            # A key that is still dirty is queued by its own worker in ``done``; that worker then calls ``get`` again.
             if self._shut_down:
                 raise QueueShutDownError
             await self._wait_for_key()
@@ -135,8 +138,10 @@ class Workqueue(Generic[K]):
             self._wake_getter()
 
     def shut_down(self) -> None:
-        """Reject new keys and drop the delayed ones; workers get the queued keys, then QueueShutDownError."""
+        """Drop all keys that are not being processed and reject new ones; workers get QueueShutDownError."""
         self._shut_down = True
+        self._queue = FairQueue(self._group_of)
+        self._dirty.clear()
         self._delays = _Delays()
         self._wake_run()
         while self._getters:

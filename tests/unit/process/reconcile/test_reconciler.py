@@ -16,7 +16,7 @@ from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.fair_queue import Priority
 from governor.process.reconcile.reconciler import (
-    OUTCOME_OF_KIND,
+    SLOW_BACKOFF,
     Done,
     Failed,
     Outcome,
@@ -29,13 +29,16 @@ from governor.process.reconcile.reconciler import (
 from governor.process.telemetry.instruments import Registry
 
 BACKOFF = Backoff(initial_s=1, max_s=60)
+USER_ERRORS = {Kind.INVALID, Kind.EXISTS, Kind.UNAUTHENTICATED, Kind.DENIED, Kind.UNIMPLEMENTED}
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 class Bench:
     """A reconciler on a virtual clock, with a record of its runs and outcomes."""
 
-    def __init__(self, reconcile: Callable[[str], Awaitable[Outcome]], workers: int = 1) -> None:
+    def __init__(
+        self, reconcile: Callable[[str], Awaitable[Outcome]], workers: int = 1, timeout_s: float | None = None
+    ) -> None:
         self.clock = VirtualClock()
         self.registry = Registry()
         self.runs: list[tuple[str, float]] = []
@@ -50,6 +53,7 @@ class Bench:
             backoff=BACKOFF,
             rng=random.Random(1),
             workers=workers,
+            timeout_s=timeout_s,
             group_of=lambda key: key.partition("/")[0],
             on_outcome=lambda key, outcome: self.outcomes.append((key, outcome)),
         )
@@ -243,24 +247,72 @@ async def test_an_unexpected_exception_is_logged_once_and_retried() -> None:
     assert second == Done()
 
 
-def test_every_kind_of_error_has_an_outcome() -> None:
-    assert OUTCOME_OF_KIND.keys() == set(Kind)
-    for kind, outcome_of in OUTCOME_OF_KIND.items():
-        assert isinstance(outcome_of(GovernorError(kind, "code", "message")), Stalled | Failed)
-
-
-@pytest.mark.parametrize(
-    ("kind", "outcome"), [(Kind.INVALID, Stalled), (Kind.DENIED, Stalled), (Kind.CONFLICT, Failed)]
-)
-async def test_only_errors_that_a_retry_can_fix_are_retried(kind: Kind, outcome: type[Outcome]) -> None:
+@pytest.mark.parametrize("kind", Kind)
+async def test_every_kind_of_error_is_retried_and_slowly_if_a_user_must_act(kind: Kind) -> None:
     async def reconcile(_key: str) -> Outcome:
         raise GovernorError(kind, "code", "what to do")
 
     async with running(Bench(reconcile)) as bench:
         bench.reconciler.add("a")
-        await bench.clock.advance(1000)
-    assert {type(each) for _, each in bench.outcomes} == {outcome}
-    assert (len(bench.runs) == 1) is (outcome is Stalled)
+        await bench.clock.advance(10 * SLOW_BACKOFF.max_s)
+    times = [when for _, when in bench.runs]
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert {type(each) for _, each in bench.outcomes} == {Failed}
+    expected = SLOW_BACKOFF if kind in USER_ERRORS else BACKOFF
+    assert all(expected.initial_s <= wait <= expected.ceiling_s(n) for n, wait in enumerate(waits, start=1))
+    assert max(waits) > expected.max_s / 2
+    assert bench.metric("reconcile_errors_total") == bench.metric("reconcile_total", result="error") == len(times)
+
+
+async def test_a_change_runs_a_slowly_retried_key_at_once_and_success_resets_its_backoff() -> None:
+    denied = GovernorError(Kind.DENIED, "denied", "grant the role")
+    unavailable = GovernorError(Kind.UNAVAILABLE, "down", "the server is down")
+    async with running(Bench(sequence(*[denied] * 5, Done(), unavailable, Done()))) as bench:
+        for _ in range(7):
+            bench.reconciler.add("a")
+            await bench.clock.advance(0)
+        assert [type(outcome) for _, outcome in bench.outcomes[4:]] == [Failed, Done, Failed]
+        await bench.clock.advance(2)
+    assert bench.outcomes[7] == ("a", Done())
+
+
+async def test_a_run_that_exceeds_the_timeout_is_cancelled_and_retried() -> None:
+    cancelled: list[float] = []
+
+    async def reconcile(key: str) -> Outcome:
+        if key == "fast" or cancelled:
+            await bench.clock.sleep(29)
+            return Done()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(bench.clock.monotonic() - 1000)
+            raise
+        return Done()
+
+    async with running(Bench(reconcile, workers=2, timeout_s=30)) as bench:
+        bench.reconciler.add("slow")
+        bench.reconciler.add("fast")
+        await bench.clock.advance(100)
+        assert bench.clock.sleepers == 0
+    assert cancelled == [30]
+    assert [key for key, _ in bench.outcomes] == ["fast", "slow", "slow"]
+    first = bench.outcomes[1][1]
+    assert isinstance(first, Failed)
+    assert isinstance(first.error, GovernorError)
+    assert (first.error.kind, str(first.error)) == (Kind.DEADLINE, "reconciling slow took longer than 30 s")
+
+
+async def test_a_timeout_within_a_run_is_not_the_timeout_of_the_run() -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with running(Bench(sequence(TimeoutError("of a request"), Done()), timeout_s=30)) as bench:
+            bench.reconciler.add("a")
+            await bench.clock.advance(100)
+    assert [(type(outcome), getattr(outcome, "error", None).__class__) for _, outcome in bench.outcomes] == [
+        (Failed, TimeoutError),
+        (Done, type(None)),
+    ]
+    assert [line["event"] for line in logs] == ["reconcile raised"]
 
 
 async def test_changes_come_before_resyncs_and_groups_are_served_round_robin() -> None:
@@ -292,14 +344,51 @@ async def test_a_retry_that_is_due_waits_behind_changes() -> None:
     assert [key for key, _ in bench.runs] == ["failing", "long", "changed", "failing"]
 
 
-async def test_a_loop_that_is_shut_down_runs_the_queued_keys_and_returns() -> None:
-    bench = Bench(sequence(Requeue(1), Failed(OSError("down")), Done()), workers=2)
+async def test_shutting_down_finishes_the_keys_being_processed_and_runs_no_other() -> None:
+    gate = asyncio.Event()
+
+    async def reconcile(_key: str) -> Outcome:
+        await gate.wait()
+        return Requeue(0)
+
+    bench = Bench(reconcile, workers=2)
+    run = asyncio.create_task(bench.reconciler.run())
     for key in "abc":
         bench.reconciler.add(key)
-    bench.reconciler.shut_down()
+    await bench.clock.advance(0)
+    stopping = asyncio.create_task(bench.reconciler.shut_down(grace_s=30))
+    await bench.clock.advance(29)
     bench.reconciler.add("d")
+    bench.reconciler.add("a")
+    assert not run.done()
+    gate.set()
+    await bench.clock.advance(0)
+    await asyncio.gather(stopping, run)
+    assert [key for key, _ in bench.runs] == ["a", "b"]
+    assert bench.outcomes == [("a", Requeue(0)), ("b", Requeue(0))]
+    assert bench.clock.sleepers == 0
+
+
+async def test_a_key_that_outlasts_the_grace_period_is_cancelled() -> None:
+    bench = Bench(lambda _: asyncio.Event().wait(), workers=2)  # type: ignore[arg-type,return-value]
+    run = asyncio.create_task(bench.reconciler.run())
+    bench.reconciler.add("a")
+    await bench.clock.advance(0)
+    stopping = asyncio.create_task(bench.reconciler.shut_down(grace_s=30))
+    await bench.clock.advance(29)
+    assert not stopping.done()
+    await bench.clock.advance(1)
+    await asyncio.gather(stopping, run)
+    assert bench.outcomes == []
+    assert bench.metric("active_workers") == 0
+
+
+async def test_a_loop_that_is_shut_down_before_it_runs_returns_at_once() -> None:
+    bench = Bench(always(Done()))
+    bench.reconciler.add("a")
+    await bench.reconciler.shut_down(grace_s=30)
     await bench.reconciler.run()
-    assert sorted(key for key, _ in bench.runs) == ["a", "b", "c"]
+    assert bench.runs == []
 
 
 async def test_a_reconcile_that_awaits_a_cancelled_task_fails_and_its_worker_continues() -> None:
