@@ -6,7 +6,6 @@ the result. Drift is reported here before it is repaired. Needs no server.
 """
 
 import random
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,8 +32,6 @@ FIRST_DELIVERY_S: Final = 3.0
 """How long the sidecars of a new agent wait for a first delivery before they start without resources."""
 _RECHECK_S: Final = 10.0
 """How soon a runtime that has become unhealthy is checked again."""
-_JITTER: Final = 0.2
-"""The share by which the interval of the resync varies, so that the agents of a fleet do not report together."""
 
 _PREFLIGHT_BACKOFF: Final = Backoff(initial_s=1.0, max_s=10.0)
 
@@ -285,19 +282,3 @@ def _empty(delivery: Delivery) -> Delivery:
 def _without_preflight(delivery: Delivery) -> Delivery:
     """Return the delivery with preflight off: it was verified before and must be back soon."""
     return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))
-
-
-class Resync:
-    """Wakes the loop at jittered intervals, because a hanging sidecar causes no event."""
-
-    def __init__(self, interval_s: float, wake: Callable[[], None], clock: Clock) -> None:
-        self._interval_s = interval_s
-        self._wake = wake
-        self._clock = clock
-        self._rng = random.Random()  # noqa: S311 - jitter, not security
-
-    async def run(self) -> None:
-        """Wake the loop until cancelled."""
-        while True:
-            await self._clock.sleep(self._interval_s * self._rng.uniform(1 - _JITTER, 1 + _JITTER))
-            self._wake()

@@ -11,7 +11,7 @@ from governor.agent.connection import Connection
 from governor.agent.enrolment import check_token, load_or_create_key
 from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger
-from governor.agent.loop import KEY, Loop, Resync
+from governor.agent.loop import KEY, Loop
 from governor.agent.outbox import Outbox
 from governor.agent.platforms.local import daprd
 from governor.agent.platforms.local.directory import ResourceDirectory
@@ -27,6 +27,7 @@ from governor.process.address import listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Outcome, ReconcileMetrics, Reconciler
+from governor.process.reconcile.resync import Resync
 from governor.process.supervise import Component, Lifecycle
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
@@ -47,7 +48,7 @@ class Agent(NamedTuple):
     sidecars: tuple[AnySidecar, ...]
     platform: LocalPlatform
     reconciler: Reconciler[str]
-    resync: Resync
+    resync: Resync[str]
     connection: Connection
 
 
@@ -115,7 +116,8 @@ async def open_agent(
             )
             wake()
             connection = Connection(membership, token, storage, inbox, outbox, clock)
-            resync = Resync(settings.resync_interval, wake, clock)
+            # A hanging sidecar causes no event.
+            resync = Resync(lambda: [KEY], reconciler.add, settings.resync_interval, clock=clock)
             yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, resync, connection)
 
 

@@ -1,10 +1,6 @@
-"""Repairs are limited, and the resync is jittered."""
+"""Repairs are limited."""
 
-import asyncio
-
-from governor.agent.loop import Resync
 from governor.agent.repairs import Repairs
-from governor.process.clock import VirtualClock
 
 
 def test_each_repair_in_a_row_waits_longer_up_to_a_limit() -> None:
@@ -22,16 +18,3 @@ def test_a_repair_after_a_long_calm_is_the_first_again() -> None:
     repairs.add(2.0)
     assert repairs.wait_s(3.0) == 3.0
     assert (repairs.wait_s(1000.0), repairs.count) == (0.0, 0)
-
-
-async def test_the_resync_wakes_again_and_again_at_varying_times() -> None:
-    clock, woken = VirtualClock(), list[float]()
-    resync = asyncio.create_task(Resync(100, lambda: woken.append(clock.monotonic()), clock).run())
-    began = clock.monotonic()
-    await clock.advance(1000)
-    resync.cancel()
-
-    pauses = [round(after - before) for before, after in zip([began, *woken], woken, strict=False)]
-    assert 8 <= len(pauses) <= 12
-    assert all(80 <= pause <= 120 for pause in pauses)
-    assert len(set(pauses)) > 1
