@@ -78,7 +78,7 @@ class WritableStore(Store[V]):
         if old is None:
             self._reindex(ref, None, new)
             return (Added(ref, new),)
-        if old == new:
+        if _are_equal(old, new):
             return ()
         self._reindex(ref, old, new)
         return (Changed(ref, old, new),)
@@ -94,6 +94,14 @@ class WritableStore(Store[V]):
     def _reindex(self, ref: ObjectRef, old: Entry[V] | None, new: Entry[V] | None) -> None:
         for index in self._indexes.values():
             index.update(ref, _last_view(old), _last_view(new))
+
+
+def _are_equal(old: Entry[V], new: Entry[V]) -> bool:
+    try:
+        return old == new
+    except RecursionError:
+        # A tree that can just be decoded may be too deep to compare.
+        return False
 
 
 def _last_view(entry: Entry[V] | None) -> V | None:

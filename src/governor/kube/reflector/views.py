@@ -8,13 +8,14 @@ a struct with only the needed keys as fields is smaller. Requests and caching ar
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import DECODE_ERRORS
 from governor.kube.objects import ListMeta, ListPage
+from governor.kube.reflector.nesting import cut_below
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -88,6 +89,11 @@ class RawEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _CutEvent(msgspec.Struct, frozen=True):
+    type: str
+    object: int
+
+
 class _Bookmark(msgspec.Struct, frozen=True):
     metadata: ListMeta
 
@@ -96,6 +102,12 @@ _decode_raw_event = msgspec.json.Decoder(RawEvent).decode
 _decode_identity = msgspec.json.Decoder(View).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
+_decode_cut_event = msgspec.json.Decoder(_CutEvent).decode
+_decode_cut_page = msgspec.json.Decoder(ListPage[int]).decode
+
+_MAX_DEPTH: Final = 100
+"""Levels of an object that are decoded if it has too many for the decoder."""
+_TOO_DEEP: Final = f"a field of the view is nested deeper than {_MAX_DEPTH} levels"
 
 
 class ViewDecoder(Generic[V]):
@@ -112,21 +124,53 @@ class ViewDecoder(Generic[V]):
         try:
             page = self._decode_page(body)
         except DECODE_ERRORS:
-            raw = _checked("a list", _decode_raw_page, body)
+            raw = _checked("a list", _split_page, body)
             return Page(_require_version(raw.metadata), [self.decode_object(item) for item in raw.items or ()])
         return Page(_require_version(page.metadata), page.items or ())
 
     def decode_object(self, raw: msgspec.Raw) -> V | Unreadable[V]:
         """Return the view of an object, or why it does not fit."""
+        return _checked("an object", self._decode_object, raw)
+
+    def _decode_object(self, raw: msgspec.Raw) -> V | Unreadable[V]:
         try:
-            return self._decode_view(raw)
+            return self._decode_shallow(raw)
+        except RecursionError:
+            cut = cut_below(bytes(raw), _MAX_DEPTH)
+        # If the result does not depend on the values that replace the deep parts, the view does not read them.
+        first, second = (self._decode_shallow(cut.fill([value] * len(cut.parts))) for value in (b"null", b"0"))
+        return first if first == second else Unreadable(first.metadata, _TOO_DEEP)
+
+    def _decode_shallow(self, data: bytes | msgspec.Raw) -> V | Unreadable[V]:
+        try:
+            return self._decode_view(data)
+        except RecursionError:
+            raise
         except DECODE_ERRORS as error:
-            return Unreadable(_checked("an object", _decode_identity, raw).metadata, str(error))
+            return Unreadable(_decode_identity(data).metadata, str(error))
 
 
 def decode_raw_event(line: bytes) -> RawEvent:
     """Return one watch event with its object undecoded."""
-    return _checked("an event", _decode_raw_event, line)
+    return _checked("an event", _split_event, line)
+
+
+def _split_event(line: bytes) -> RawEvent:
+    try:
+        return _decode_raw_event(line)
+    except RecursionError:
+        cut = cut_below(line, 1)
+        event = _decode_cut_event(cut.number())
+        return RawEvent(event.type, msgspec.Raw(cut.part(event.object)))
+
+
+def _split_page(body: bytes) -> ListPage[msgspec.Raw]:
+    try:
+        return _decode_raw_page(body)
+    except RecursionError:
+        cut = cut_below(body, 2)
+        page = _decode_cut_page(cut.number())
+        return ListPage(page.kind, page.metadata, [msgspec.Raw(cut.part(number)) for number in page.items or ()])
 
 
 def decode_bookmark(bookmark: msgspec.Raw) -> ListMeta:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from governor.errors import GovernorError, Kind
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.kube.reflector import Added, Changed, Event, Removed, Unreadable, View
+from governor.kube.reflector import Added, Changed, Event, Metadata, Removed, Unreadable, View
 from governor.kube.reflector.list_watch import ListWatch, WatchError
 from governor.kube.reflector.store import Entry, WritableStore
 
@@ -25,6 +25,7 @@ encode = msgspec.json.encode
 
 class Thing(View, frozen=True):
     size: int
+    tree: Any = None
 
 
 class Server:
@@ -37,7 +38,7 @@ class Server:
         self._events: list[tuple[int, str, Object]] = []
         self._snapshots: dict[int, list[Object]] = {}
 
-    def write(self, name: str, size: object, note: int = 0) -> None:
+    def write(self, name: str, size: object, note: int = 0, **fields: object) -> None:
         event = "MODIFIED" if name in self.objects else "ADDED"
         self.revision += 1
         uid = self.objects[name]["metadata"]["uid"] if name in self.objects else f"uid-{self.revision}"
@@ -47,7 +48,7 @@ class Server:
             "resourceVersion": str(self.revision),
             "managedFields": [{}] * note,
         }
-        self.objects[name] = {"metadata": metadata, "size": size, "status": {"note": note}}
+        self.objects[name] = {"metadata": metadata, "size": size, "status": {"note": note}, **fields}
         self._events.append((self.revision, event, self.objects[name]))
 
     def touch(self, name: str) -> None:
@@ -140,8 +141,11 @@ class Watcher:
         self._list()
 
     def _list(self) -> None:
-        while self.list_watch.is_listing:
+        for _ in range(100):
+            if not self.list_watch.is_listing:
+                return
             self.request()
+        raise AssertionError("the list does not end")
 
     def cached(self) -> dict[str, tuple[str, int]]:
         things = {ref.name: each for ref, each in self.store.items() if not isinstance(each, Unreadable)}
@@ -329,6 +333,72 @@ def test_an_unreadable_object_in_a_list_hides_no_other(server: Server, watcher: 
     assert not watcher.unreadable()
 
 
+def nested(levels: int) -> msgspec.Raw:
+    return msgspec.Raw(b'{"a":' * levels + b"1" + b"}" * levels)
+
+
+@pytest.mark.parametrize("levels", [1_100, 3_000, 10_000])
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_object_of_any_depth_that_the_server_allows_hides_no_other(
+    server: Server, watcher: Watcher, levels: int, *, listed: bool
+) -> None:
+    if not listed:
+        watcher.catch_up()
+    server.write("a", 1)
+    server.write("deep-unread", 2, unread=nested(levels))
+    server.write("deep-read", 3, tree=nested(levels))
+    server.write("b", 4)
+    watcher.catch_up()
+    assert watcher.store.keys() == {ref(name) for name in server.objects}
+    assert watcher.cached().keys() >= {"a", "b", "deep-unread"}, "the interpreter decides whether deep-read is readable"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_object_nested_too_deeply_is_unreadable_only_if_the_view_reads_that_part(
+    server: Server, watcher: Watcher, *, listed: bool
+) -> None:
+    levels = 100_000
+    if not listed:
+        watcher.catch_up()
+    server.write("a", 1, tree={"a": 1})
+    server.write("deep-unread", 2, unread=nested(levels))
+    server.write("deep-read", 3, tree=nested(levels))
+    server.write("b", "large", unread=nested(levels))
+    server.write("c", 4)
+    watcher.catch_up()
+    server.write("a", 5)
+    watcher.request()
+
+    assert watcher.store.keys() == {ref(name) for name in server.objects}
+    assert {name: size for name, (_, size) in watcher.cached().items()} == {"a": 5, "deep-unread": 2, "c": 4}
+    assert {name: each.reason for name, each in watcher.unreadable().items()} == {
+        "deep-read": "a field of the view is nested deeper than 100 levels",
+        "b": "Expected `int`, got `str` - at `$.size`",
+    }
+    server.delete("deep-read")
+    server.write("deep-unread", 6)
+    watcher.request()
+    assert watcher.cached().keys() == {"a", "c", "deep-unread"}
+
+
+def test_an_object_is_as_readable_beside_a_deeper_one_as_alone(server: Server, watcher: Watcher) -> None:
+    server.write("a", 1, tree=nested(300))
+    server.write("b", 1, unread=nested(100_000))
+    watcher.catch_up()
+    assert watcher.cached().keys() == {"a", "b"}
+
+
+def test_views_too_deep_to_compare_count_as_changed() -> None:
+    store: WritableStore[Thing] = WritableStore({})
+    trees: list[Any] = [{}, {}]
+    for _ in range(100_000):
+        trees = [{"a": each} for each in trees]
+    for tree in trees:
+        store.put(ref("a"), Thing(Metadata("a"), 1, tree))
+    changed = store.put(ref("a"), Thing(Metadata("a"), 1, trees[0]))
+    assert [type(each) for each in changed] == [Changed]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -361,6 +431,9 @@ def test_an_invalid_event_ends_the_watch_and_changes_nothing(watcher: Watcher, l
         b'{"kind":"ThingList","metadata":{"resourceVersion":""},"items":[]}',
         b'{"kind":"Thing","metadata":{"resourceVersion":"1"},"items":[]}',
         b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[{}]}',
+        b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[' + b"[" * 5000 + b"]" * 5000 + b"]}",
+        b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[7],"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":' + b"[" * 5000,
     ],
 )
 def test_an_invalid_list_is_rejected_and_removes_nothing(server: Server, watcher: Watcher, body: bytes) -> None:
