@@ -11,9 +11,6 @@ import msgspec
 
 from governor.errors import invalid
 
-PAGE_SIZE: Final = 500
-"""The ``limit`` of list requests."""
-
 Object: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final, Generic, NoReturn
 
 from governor.errors import GovernorError, Kind
+from governor.kube.client.paging import PageSize
 from governor.kube.errors import DECODE_ERRORS, ApiError, parse_status
-from governor.kube.objects import PAGE_SIZE, ApiResource, ObjectRef
+from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.reflector.store import Entry, Event, Removed, WritableStore
 from governor.kube.reflector.views import (
     Metadata,
@@ -53,6 +54,7 @@ class ListWatch(Generic[V]):
         self._on_event = on_event
         self._resource_version = ""
         self._continue_token = ""
+        self._page_size = PageSize()
         self._unlisted: set[ObjectRef] = set()
         self.delivered = 0
         self.relists = 0
@@ -64,7 +66,9 @@ class ListWatch(Generic[V]):
 
     def list_query(self) -> dict[str, str]:
         """Return the query of the next list page."""
-        return {"limit": str(PAGE_SIZE)} | ({"continue": self._continue_token} if self._continue_token else {})
+        return {"limit": str(self._page_size.limit)} | (
+            {"continue": self._continue_token} if self._continue_token else {}
+        )
 
     def watch_query(self, timeout_s: int) -> dict[str, str]:
         """Return the query of a watch that starts after the cached state."""
@@ -76,10 +80,15 @@ class ListWatch(Generic[V]):
         }
 
     def receive_error(self, error: GovernorError) -> None:
-        """Process the failure of the last request; relist if the resourceVersion or continue token has expired."""
+        """Process the failure of the last request.
+
+        Relist if the resourceVersion or continue token has expired; request less if a page was too large or slow.
+        """
         expired = isinstance(error, WatchError) or (isinstance(error, ApiError) and error.kind in _EXPIRED)
         if expired and (self._resource_version or self._continue_token):
             self._relist()
+        elif self.is_listing:
+            self._page_size.shrink(error)
 
     def _relist(self) -> None:
         self.relists += 1
@@ -92,6 +101,7 @@ class ListWatch(Generic[V]):
         page = self._decoder.decode_page(body)
         if self._continue_token and page.metadata.continue_token == self._continue_token:
             raise protocol_error("a list", "its continue token repeats")
+        self._page_size.observed(len(page.objects), len(body))
         for each in page.objects:
             self._unlisted.discard(self._ref(each.metadata))
             self._receive_object(_ADDED, each)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Request
+from governor.kube.client import METADATA, METADATA_LIST, Client, Request
+from governor.kube.client.client import PAGE_TIMEOUT_S
+from governor.kube.client.transport import JSON
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource
 from governor.kube.reflector.list_watch import ListWatch
@@ -34,7 +36,10 @@ _log = logging.get_logger(__name__)
 
 
 class Reflector(Generic[V]):
-    """List-watch of one kind, in one namespace or all, limited to the objects that match the selectors."""
+    """List-watch of one kind, in one namespace or all, limited to the objects that match the selectors.
+
+    With ``metadata_only`` the server sends only the metadata of each object.
+    """
 
     def __init__(
         self,
@@ -47,11 +52,15 @@ class Reflector(Generic[V]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        metadata_only: bool = False,
         indexes: Mapping[str, Index[V]] | None = None,
         backoff: Backoff = BACKOFF,
         rng: random.Random | None = None,
     ) -> None:
+        if metadata_only and view.__struct_fields__ != ("metadata",):
+            raise ValueError(f"{view.__name__} reads fields that a server does not send with the metadata alone")
         self._client = client
+        self._metadata_only = metadata_only
         self._path = resource.path(namespace)
         self._selectors = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
         self._clock = clock
@@ -107,7 +116,9 @@ class Reflector(Generic[V]):
 
     async def _list_page(self) -> None:
         query = self._list_watch.list_query() | self._selectors
-        self._list_watch.receive_page(await self._client.send(Request("GET", self._path, query)))
+        accept = METADATA_LIST if self._metadata_only else JSON
+        request = Request("GET", self._path, query, timeout_s=PAGE_TIMEOUT_S, accept=accept)
+        self._list_watch.receive_page(await self._client.send(request))
         self.last_error = ""
         if not self._list_watch.is_listing:
             self._synced.set()
@@ -136,7 +147,8 @@ class Reflector(Generic[V]):
 
     async def _read_watch(self) -> None:
         query = self._list_watch.watch_query(self._rng.randint(*WATCH_TIMEOUT_S)) | self._selectors
-        async with contextlib.aclosing(self._client.stream_lines(Request("GET", self._path, query))) as lines:
+        request = Request("GET", self._path, query, accept=METADATA if self._metadata_only else JSON)
+        async with contextlib.aclosing(self._client.stream_lines(request)) as lines:
             async for line in lines:
                 self._last_line_s = self._clock.monotonic()
                 self._list_watch.receive_line(line)

@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from governor.kube.client import Client, Limits, Transport
-from governor.kube.reflector import list_watch
+from governor.kube.client import Client, Limits, Transport, paging
 from governor.kube.reflector import reflector as reflector_module
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.limiter import Rate
@@ -78,7 +77,8 @@ async def test_a_compacted_history_costs_one_list_and_delivers_the_differences(
 async def test_a_list_compacted_between_two_pages_restarts(
     api: ControlPlane, client: Client, faults: FaultyApi, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_watch, "PAGE_SIZE", PAGE_SIZE)
+    monkeypatch.setattr(paging, "FIRST_LIMIT", PAGE_SIZE)
+    monkeypatch.setattr(paging, "MAX_LIMIT", PAGE_SIZE)
     await create(client, namespace, *(f"box-{number}" for number in range(MORE_THAN_A_PAGE)))
     clock = VirtualClock()
     faults.answer(403, which=is_later_page)

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from governor.kube.client import Client
-from governor.kube.reflector import list_watch
+from governor.kube.client import Client, paging
 from governor.kube.reflector.reflector import IDLE_TIMEOUT_S
 from governor.process.clock import VirtualClock
 from testbed.kube.api_faults import ApiRequest
@@ -142,7 +141,8 @@ async def test_an_error_event_in_a_watch_relists_once(
 async def test_an_expired_continue_token_restarts_the_list(
     faults: FaultyApi, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_watch, "PAGE_SIZE", PAGE_SIZE)
+    monkeypatch.setattr(paging, "FIRST_LIMIT", PAGE_SIZE)
+    monkeypatch.setattr(paging, "MAX_LIMIT", PAGE_SIZE)
     await create(client, namespace, *(f"box-{number}" for number in range(MORE_THAN_A_PAGE)))
     faults.answer(410, which=is_later_page, content=msgspec.json.encode(EXPIRED))
     async with watching(faults.client, namespace) as watcher:

@@ -1,12 +1,17 @@
 """The reflector on a healthy API server: events, views, selectors, indexes."""
 
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
 import msgspec
 import pytest
 import structlog.testing
 
-from governor.kube.client import Client, Transport
-from governor.kube.objects import PAGE_SIZE
-from governor.kube.reflector import Added
+from governor.kube.client import Client, Request, Transport
+from governor.kube.client.paging import MAX_LIMIT
+from governor.kube.config.access import Access
+from governor.kube.reflector import Added, Metadata, Reflector, View
+from governor.process.clock import SystemClock
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.bed import admin_of
 from tests.contract.kube.reflector.bed import (
@@ -18,6 +23,7 @@ from tests.contract.kube.reflector.bed import (
     box,
     gather_bounded,
     ref,
+    running,
     until_true,
     watching,
 )
@@ -146,6 +152,60 @@ async def test_an_object_that_does_not_fit_the_view_is_not_absent_and_hides_no_o
     assert logged == [f"ConfigMap {namespace}/bad", f"ConfigMap {namespace}/good"]
 
 
+class LabelledMetadata(Metadata, frozen=True):
+    labels: Mapping[str, str] = {}
+
+
+class Labelled(View, frozen=True):
+    metadata: LabelledMetadata
+
+
+class RecordingClient(Client):
+    """Records what the server sends."""
+
+    def __init__(self, transport: Transport, access: Access) -> None:
+        super().__init__(transport, access)
+        self.received: list[bytes] = []
+
+    async def send(self, request: Request) -> bytes:
+        self.received.append(await super().send(request))
+        return self.received[-1]
+
+    async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        async with aclosing(super().stream_lines(request)) as lines:
+            async for line in lines:
+                self.received.append(line)
+                yield line
+
+
+async def test_with_metadata_only_the_server_sends_no_other_fields(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    recording = RecordingClient(transport, admin_of(api))
+
+    async def create(name: str) -> None:
+        await client.create(CONFIG_MAPS, box(namespace, name, labels={"tier": name}), manager=MANAGER)
+
+    reflector = Reflector(
+        recording,
+        CONFIG_MAPS,
+        Labelled,
+        clock=SystemClock(),
+        on_event=lambda _: None,
+        namespace=namespace,
+        metadata_only=True,
+    )
+    await create("listed")
+    async with running(reflector.run()):
+        await until_true(lambda: reflector.is_synced)
+        await create("watched")
+        await until_true(lambda: len(reflector.store) == 2)
+    views = reflector.store.values()
+    assert [view.metadata.labels["tier"] for view in views if isinstance(view, Labelled)] == ["listed", "watched"]
+    assert len(recording.received) >= 2
+    assert all(b"PartialObjectMetadata" in each and b'"data"' not in each for each in recording.received)
+
+
 @pytest.mark.parametrize("total", [1_200, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_many_objects_are_listed_once_and_watched(
     api: ControlPlane, transport: Transport, namespace: str, total: int
@@ -155,7 +215,7 @@ async def test_many_objects_are_listed_once_and_watched(
         client.create(CONFIG_MAPS, box(namespace, f"box-{n}", n), manager=MANAGER) for n in range(total)
     )
     async with watching(client, namespace) as watcher:
-        assert len(watcher.reflector.store) == watcher.reflector.delivered == total > 2 * PAGE_SIZE
+        assert len(watcher.reflector.store) == watcher.reflector.delivered == total > 2 * MAX_LIMIT
         assert all(isinstance(event, Added) for event in watcher.recorder.events)
         await gather_bounded(client.delete(CONFIG_MAPS, f"box-{n}", namespace) for n in range(FEW))
         await until_true(lambda: len(watcher.reflector.store) == total - FEW)

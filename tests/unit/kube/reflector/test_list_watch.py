@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
+from governor.kube.client.paging import FIRST_LIMIT, TOO_LARGE
 from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.kube.reflector import Added, Changed, Event, Metadata, Removed, Unreadable, View
@@ -19,6 +20,9 @@ from governor.kube.reflector.store import Entry, WritableStore
 RESOURCE = ApiResource("example.dev", "v1", "Thing", "things", namespaced=False)
 PAGE = 2
 EXPIRED = Status(kind="Status", message="too old resource version", reason="Expired", code=410)
+
+TOO_LARGE_ERROR = GovernorError(Kind.EXHAUSTED, TOO_LARGE, "too large")
+DEADLINE_ERROR = GovernorError(Kind.DEADLINE, "kube-deadline", "too slow")
 
 encode = msgspec.json.encode
 
@@ -250,6 +254,34 @@ def test_an_expired_continue_token_restarts_the_list(server: Server, watcher: Wa
     watcher.catch_up()
     assert watcher.cached() == server.readable()
     assert watcher.list_watch.relists == 1
+
+
+def list_of(count: int, object_bytes: int, continue_token: str) -> bytes:
+    metadata = {"resourceVersion": "1", "continue": continue_token}
+    items = [{"metadata": {"name": f"{number}"}, "size": 1, "unread": "x" * object_bytes} for number in range(count)]
+    return encode({"kind": "ThingList", "metadata": metadata, "items": items})
+
+
+def test_the_page_size_follows_the_size_of_the_objects(watcher: Watcher) -> None:
+    assert watcher.list_watch.list_query() == {"limit": str(FIRST_LIMIT)}
+    watcher.list_watch.receive_page(list_of(100, 1_000_000, "x"))
+    assert watcher.list_watch.list_query() == {"limit": "4", "continue": "x"}
+
+
+@pytest.mark.parametrize("error", [TOO_LARGE_ERROR, DEADLINE_ERROR])
+def test_a_page_that_is_too_large_or_slow_is_requested_again_in_parts(watcher: Watcher, error: GovernorError) -> None:
+    watcher.list_watch.receive_page(list_of(100, 40_000, "x"))
+    before = int(watcher.list_watch.list_query()["limit"])
+    watcher.list_watch.receive_error(error)
+    assert watcher.list_watch.list_query() == {"limit": str(before // 10), "continue": "x"}
+    assert watcher.list_watch.relists == 0
+
+
+def test_a_watch_that_times_out_does_not_change_the_page_size(watcher: Watcher) -> None:
+    watcher.catch_up()
+    watcher.list_watch.receive_error(DEADLINE_ERROR)
+    watcher.expire_watch()
+    assert watcher.list_watch.list_query() == {"limit": str(FIRST_LIMIT)}
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 403, 404])

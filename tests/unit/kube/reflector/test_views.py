@@ -5,10 +5,15 @@ import tracemalloc
 import msgspec
 import pytest
 
-from governor.kube.objects import Object
+from governor.kube.client import Transport
+from governor.kube.objects import ApiResource, Object
+from governor.kube.reflector import Reflector
 from governor.kube.reflector.views import Metadata, View, ViewDecoder
+from governor.process.clock import SystemClock
+from tests.unit.kube.http_bed import HttpServer, never_respond
 
 OBJECTS = 2_000
+PODS = ApiResource("", "v1", "Pod", "pods", namespaced=True)
 
 
 class Labels(msgspec.Struct, frozen=True, gc=False):
@@ -104,3 +109,10 @@ def test_a_view_takes_less_than_a_kibibyte() -> None:
         tracemalloc.stop()
     assert len(page_of_views.objects) == OBJECTS
     assert bytes_each < 1024
+
+
+async def test_a_reflector_of_metadata_rejects_a_view_of_other_fields() -> None:
+    async with Transport() as transport, HttpServer(never_respond) as server:
+        client = server.client(transport)
+        with pytest.raises(ValueError, match="Pod reads fields"):
+            Reflector(client, PODS, Pod, clock=SystemClock(), on_event=lambda _: None, metadata_only=True)
