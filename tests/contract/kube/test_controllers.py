@@ -1,6 +1,6 @@
 """Behaviour beside real controllers: the statuses that they set, and the deletion of namespaces.
 
-The tests share one control plane with controllers, a scheduler and all features, without nodes; each has a namespace.
+The tests share one control plane with controllers, a scheduler and beta features, without nodes; each has a namespace.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from tests.contract.kube.readiness_bed import KNOWN, Cluster, served_kinds
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ALL_FEATURES = ("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true")
+BETA_FEATURES = ("--runtime-config=api/beta=true", "--feature-gates=AllBeta=true")
 ACCOUNTS = ApiResource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
 PODS = ApiResource("", "v1", "Pod", "pods", namespaced=True)
 SLICES = ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
@@ -35,7 +35,7 @@ RUNNING = {"phase": "Running", "conditions": [{"type": name, "status": "True"} f
 async def _plane(
     kubernetes_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ControlPlane]:
-    options = Options(controllers=True, scheduler=True, api_flags=ALL_FEATURES)
+    options = Options(controllers=True, scheduler=True, api_flags=BETA_FEATURES)
     async with ControlPlane(kubernetes_binaries, tmp_path_factory.mktemp("controllers"), options) as plane:
         yield plane
 
@@ -64,7 +64,7 @@ def live(client: Client, namespace: str) -> Cluster:
     return Cluster(client, namespace)
 
 
-async def test_with_all_features_each_kind_is_known_and_each_known_kind_exists(client: Client) -> None:
+async def test_with_beta_features_each_kind_is_known_and_each_known_kind_exists(client: Client) -> None:
     served = await served_kinds(client)
     assert sorted(served - KNOWN) == [], "neither in RULES_BY_KIND nor in ALWAYS_READY"
     assert sorted(KNOWN - served) == [], "no such kind"

@@ -1,6 +1,7 @@
-"""Readiness rules of the kinds of Kubernetes 1.36; every kind that its API server can serve is in one of the tables.
+"""Readiness rules of the kinds of Kubernetes 1.36; every kind with a stable or beta version is in one of the tables.
 
-Other kinds are custom resources, evaluated by the kstatus conventions. All versions of a kind share one rule.
+Other kinds, alpha kinds and custom resources, are evaluated by the kstatus conventions. All versions of a kind share
+one rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,8 +51,6 @@ RULES_BY_KIND: Final[Mapping[GroupKind, KindRule]] = {
         in_progress=("EvictionInProgress",), default=ready("InForce")
     ),
     ("resource.k8s.io", "ResourceClaim"): storage.resource_claim,
-    ("resource.k8s.io", "ResourcePoolStatusRequest"): ConditionRule(failed=("Failed",), ready=("Complete",)),
-    ("scheduling.k8s.io", "PodGroup"): ConditionRule(ready=("PodGroupScheduled",)),
     ("storage.k8s.io", "VolumeAttachment"): storage.volume_attachment,
     ("storagemigration.k8s.io", "StorageVersionMigration"): ConditionRule(failed=("Failed",), ready=("Succeeded",)),
 }
@@ -73,7 +72,7 @@ _STATELESS: Final[Mapping[str, tuple[str, ...]]] = {
     "node.k8s.io": ("RuntimeClass",),
     "rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     "resource.k8s.io": ("DeviceClass", "ResourceClaimTemplate", "ResourceSlice"),
-    "scheduling.k8s.io": ("PriorityClass", "Workload"),
+    "scheduling.k8s.io": ("PriorityClass",),
     "storage.k8s.io": ("CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttributesClass"),
 }
 """Configuration and templates: ready once the API server has stored them."""
@@ -82,7 +81,6 @@ _RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("ComponentStatus", "Event"),
     "coordination.k8s.io": ("Lease", "LeaseCandidate"),
     "events.k8s.io": ("Event",),
-    "internal.apiserver.k8s.io": ("StorageVersion",),
 }
 """Records that the components of the cluster write."""
 

@@ -191,7 +191,6 @@ CUSTOM = "example.com/v1 Widget"
             State.PROGRESSING,
             "WhyDangling",
         ),
-        (_object("scheduling.k8s.io/v1alpha2 PodGroup", {}), State.PROGRESSING, "NoStatus"),
         (_object("ConfigMap"), State.READY, "Exists"),
         (_object("admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration"), State.READY, "Exists"),
     ],
