@@ -142,14 +142,12 @@ class _Term:
             return Done() if (await objects.delete_all()).complete else Requeue(RECHECK_S)
         if isinstance(page, Unreadable):
             return Stalled(page.reason)
-        manifests = desired(page)
-        applied = await objects.apply(manifests)
-        if not applied.ok:
-            errors = [result.error for result in applied.results if result.error]
-            return Failed(RuntimeError("; ".join(errors)))
-        if not (await objects.prune(manifests)).complete:
+        report = await objects.converge(desired(page))
+        if report.pending:
             return Requeue(RECHECK_S)
-        return await self._readiness([result.ref for result in applied.results])
+        if not report.ok:
+            return Failed(RuntimeError("; ".join(report.problems())))
+        return await self._readiness([result.ref for result in report.apply.results])
 
     async def _readiness(self, refs: list[ObjectRef]) -> Outcome:
         objects = {}

@@ -132,7 +132,7 @@ async def test_a_deployment_is_ready_with_all_its_pods_and_a_job_when_complete(l
 
 
 async def test_an_apply_set_deletes_its_namespace(client: Client, namespace: str) -> None:
-    objects = make_set(client, namespace, deletion_timeout_s=120)
+    objects = make_set(client, namespace)
     inner = f"{namespace}-inner"
     service = {
         "apiVersion": "v1",
@@ -142,7 +142,7 @@ async def test_an_apply_set_deletes_its_namespace(client: Client, namespace: str
     }
     workload = deployment("d", 2)
     workload["metadata"]["namespace"] = inner
-    assert (await objects.apply([namespace_of(inner), service, workload])).ok
+    assert (await objects.converge([namespace_of(inner), service, workload])).ok
 
     async def all_created() -> bool:
         found = [[each async for each in client.list(kind, inner)] for kind in (PODS, SLICES, CONFIG_MAPS)]
@@ -151,6 +151,11 @@ async def test_an_apply_set_deletes_its_namespace(client: Client, namespace: str
     await until(all_created)
     planned = await objects.delete_all(dry_run=True)
     assert planned.counts() == {PruneOutcome.REMOVED: 3}, planned
-    report = await objects.delete_all()
-    assert report.counts() == {PruneOutcome.REMOVED: 3}, report
+
+    async def deleted() -> bool:
+        report = await objects.delete_all()
+        assert PruneOutcome.HELD not in report.counts(), report
+        return report.complete
+
+    await until(deleted)
     assert not await exists(client, NAMESPACES, inner, terminating=True)

@@ -7,21 +7,14 @@ from governor.kube.applyset.applyset import ApplySet
 from governor.kube.applyset.diff import IgnoredFields
 from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
 from governor.kube.applyset.entries import Entries, Entry
-from governor.kube.applyset.results import (
-    ApplyReport,
-    FieldConflict,
-    ObjectResult,
-    Outcome,
-    Plan,
-    PruneOutcome,
-    PruneReport,
-    PruneResult,
-)
+from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
+from governor.kube.applyset.results import FieldConflict, ObjectResult, Outcome, PruneOutcome, PruneResult
 from governor.kube.applyset.settings import Owner, Settings
 
 __all__ = [
     "ApplyReport",
     "ApplySet",
+    "ConvergeReport",
     "DriftMode",
     "DriftReport",
     "Entries",

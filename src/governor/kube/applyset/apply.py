@@ -1,4 +1,4 @@
-"""Server-side apply of one object (``Writer``) and of many in stages, with the inventory kept in step (``ApplyRun``).
+"""Server-side apply of one object (``Writer``) and of many in stages (``ApplyRun``).
 
 Each write is conditional on the state that was read: where no object was found, only a new one may be created; where
 one was found, only that object may be changed. An object created in between is read first and never adopted by
@@ -12,9 +12,8 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.diff import comparable, differences, with_live_values, without_fields
-from governor.kube.applyset.entries import Entries, LiveObjects, after_apply, before_apply
+from governor.kube.applyset.entries import Entries, LiveObjects
 from governor.kube.applyset.get import describe_termination, get, get_if_served, is_terminating
-from governor.kube.applyset.inventory import Inventory, Snapshot
 from governor.kube.applyset.manifests import Desired, kinds_of_crd
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.applyset.ownership import adopt_fields, applied_fields, owner_of, will_own, with_owner_label
@@ -96,8 +95,8 @@ class Writer:
             error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
             return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
         if is_terminating(live):
-            error = f"{describe_termination(live)}; apply again when it is gone"
-            return ObjectResult(task.desired.ref, Outcome.FAILED, error=error)
+            error = f"{describe_termination(live)}; it is applied again when it is gone"
+            return ObjectResult(task.desired.ref, Outcome.TERMINATING, error=error)
         return None
 
     def _outcome(self, before: Object | None, after: Object, changes: tuple[Difference, ...]) -> Outcome:
@@ -160,28 +159,23 @@ class Writer:
 
 
 class ApplyRun:
-    """Applies objects stage by stage and keeps the inventory in step with them."""
+    """Applies objects stage by stage."""
 
-    def __init__(self, client: Client, inventory: Inventory, writer: Writer, settings: Settings, clock: Clock) -> None:
+    def __init__(self, client: Client, writer: Writer, settings: Settings, clock: Clock) -> None:
         self._client = client
-        self._inventory = inventory
         self._writer = writer
         self._settings = settings
         self._clock = clock
 
-    async def run(self, tasks: Sequence[ApplyTask], snapshot: Snapshot) -> dict[ObjectRef, ObjectResult]:
-        """Record the intent, apply all objects of each stage until one stage fails, and record the results."""
-        due = [task.desired for task in tasks]
-        live = await self._get_known(due, snapshot.entries)
-        snapshot = await self._inventory.write(snapshot, before_apply(snapshot.entries, due, live))
+    async def run(self, tasks: Sequence[ApplyTask], live: LiveObjects) -> dict[ObjectRef, ObjectResult]:
+        """Apply all objects of each stage until one stage fails."""
         results: dict[ObjectRef, ObjectResult] = {}
         for stage in group_by_stage(tasks, lambda task: task.desired.ref):
             failed = next((result.ref for result in results.values() if result.outcome not in SUCCEEDED), None)
             results |= _skipped(stage, failed) if failed else await self._apply_stage(stage, live)
-        await self._inventory.write(snapshot, after_apply(snapshot.entries, due, results))
         return results
 
-    async def _get_known(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:
+    async def read(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:
         """Read the objects that the inventory lists; others are assumed to be new until the server rejects that."""
         known = [desired for desired in due if desired.ref in entries and entries[desired.ref].uid]
         found = await gather_bounded(known, self._get, self._settings.concurrency)

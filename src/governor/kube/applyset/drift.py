@@ -67,6 +67,12 @@ class ObjectDrift(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return whether the object or one of its fields is to be repaired."""
         return (self.deleted and not self.exhausted) or any(not field.exhausted for field in self.fields)
 
+    @property
+    def remains(self) -> bool:
+        """Return whether the object is still not in the desired state after the repair."""
+        repaired = self.repair is not None and self.repair.outcome in SUCCEEDED
+        return not repaired or any(field.exhausted for field in self.fields)
+
 
 class DriftReport(msgspec.Struct, frozen=True):
     """All objects that differ from their desired state."""

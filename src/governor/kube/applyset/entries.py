@@ -118,6 +118,12 @@ def after_prune(entries: Entries, results: Iterable[PruneResult]) -> Entries:
     return {ref: entry for ref, entry in entries.items() if ref not in settled}
 
 
+def skip_prune(entries: Entries, desired: Collection[ObjectRef], failed: ObjectRef) -> tuple[PruneResult, ...]:
+    """Return SKIPPED for all entries that are no longer desired, because an object could not be applied."""
+    reason = f"{failed} must be applied first"
+    return tuple(PruneResult(ref, PruneOutcome.SKIPPED, reason) for ref in sorted(entries) if ref not in desired)
+
+
 def kept_aliases(entries: Entries, desired: Collection[ObjectRef]) -> tuple[PruneResult, ...]:
     """Return KEPT for entries that are the same object as a desired one: two API groups may serve one object."""
     by_uid = {entries[ref].uid: ref for ref in desired if ref in entries and entries[ref].uid}

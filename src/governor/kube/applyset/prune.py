@@ -1,6 +1,8 @@
-"""Pruning objects of a set in reverse apply order, waiting until the objects of each stage are gone.
+"""Pruning objects of a set in reverse apply order, as far as possible without waiting.
 
-A namespace or CustomResourceDefinition that contains objects of others is held; its contents are listed first.
+The deletions of a stage are requested and checked once. While one of its objects still exists, the stages after it are
+skipped; the next run continues. A namespace or CustomResourceDefinition that contains objects of others is held; its
+contents are listed first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +20,10 @@ from governor.kube.applyset.results import PruneOutcome, PruneResult, is_stale, 
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
-from governor.process.clock import Clock
 
 _NAMESPACE: Final = ("", "Namespace")
 _CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _ATTEMPTS: Final = 4
-_FIRST_PAUSE_S: Final = 0.05
-_MAX_PAUSE_S: Final = 1.0
 _BLOCKING: Final = frozenset({PruneOutcome.TERMINATING, PruneOutcome.FAILED})
 
 
@@ -40,10 +39,6 @@ class _Target(msgspec.Struct, frozen=True):
     def uid(self) -> str:
         return str(self.live["metadata"]["uid"]) if self.live else self.entry.uid
 
-    @property
-    def is_terminating(self) -> bool:
-        return self.result.outcome is PruneOutcome.TERMINATING
-
     def with_outcome(self, outcome: PruneOutcome, reason: str = "") -> "_Target":
         return msgspec.structs.replace(self, result=PruneResult(self.entry.ref, outcome, reason))
 
@@ -51,15 +46,14 @@ class _Target(msgspec.Struct, frozen=True):
 class Pruner:
     """Prunes objects of one set; with ``dry_run`` it only reads."""
 
-    def __init__(self, client: Client, owner: Owner, settings: Settings, clock: Clock, *, dry_run: bool) -> None:
+    def __init__(self, client: Client, owner: Owner, settings: Settings, *, dry_run: bool) -> None:
         self._client = client
         self._owner = owner
         self._settings = settings
-        self._clock = clock
         self._dry_run = dry_run
 
     async def prune(self, entries: Sequence[Entry]) -> tuple[PruneResult, ...]:
-        """Prune the objects that may be pruned; a stage starts only when the one before is gone."""
+        """Prune the objects that may be pruned; a stage starts only if the one before is gone."""
         results: list[PruneResult] = []
         pruned: dict[ObjectRef, str] = {}
         for stage in reversed(group_by_stage(entries, lambda entry: entry.ref)):
@@ -80,7 +74,7 @@ class Pruner:
             return await self._prune_object(entry, pruned)
 
         targets = await gather_bounded(stage, prune, self._settings.concurrency)
-        return targets if self._dry_run else await self._wait_until_gone(targets)
+        return targets if self._dry_run else await gather_bounded(targets, self._check, self._settings.concurrency)
 
     async def _prune_object(self, entry: Entry, pruned: dict[ObjectRef, str]) -> _Target:
         if is_out_of_scope(entry.ref, self._settings):
@@ -162,23 +156,9 @@ class Pruner:
         empty = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
         await self._client.apply(resource, empty, manager=self._settings.manager)
 
-    async def _wait_until_gone(self, targets: list[_Target]) -> list[_Target]:
-        deadline = self._clock.monotonic() + self._settings.deletion_timeout_s
-        pause_s = _FIRST_PAUSE_S
-        # A deleted object counts as terminating until a read proves that it is gone.
-        targets = [
-            target.with_outcome(PruneOutcome.TERMINATING) if target.result.outcome is PruneOutcome.REMOVED else target
-            for target in targets
-        ]
-        while True:
-            targets = await gather_bounded(targets, self._poll, self._settings.concurrency)
-            if not any(target.is_terminating for target in targets) or self._clock.monotonic() >= deadline:
-                return targets
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-
-    async def _poll(self, target: _Target) -> _Target:
-        if not target.is_terminating or target.resource is None:
+    async def _check(self, target: _Target) -> _Target:
+        """Read a deleted object once: it counts as terminating until a read proves that it is gone."""
+        if target.result.outcome not in {PruneOutcome.REMOVED, PruneOutcome.TERMINATING} or target.resource is None:
             return target
         try:
             live = await get(self._client, target.resource, target.entry.ref)

@@ -2,7 +2,6 @@
 
 import enum
 import re
-from collections import Counter
 from typing import Final
 
 import msgspec
@@ -29,6 +28,8 @@ class Outcome(enum.StrEnum):
     """Rejected by the server or by the set; retrying the same manifest cannot help."""
     FAILED = "failed"
     """The outcome is unknown or a precondition is missing; retry later."""
+    TERMINATING = "terminating"
+    """It is being deleted; apply it again when it is gone."""
     SKIPPED = "skipped"
     """An earlier stage failed."""
 
@@ -57,26 +58,6 @@ class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the object existed before and is not owned by the set: pruning only releases the set's fields."""
     sent: bool = True
     """Whether a request was sent; not if the manifest equals the one applied last."""
-
-
-class ApplyReport(msgspec.Struct, frozen=True):
-    """Results of all desired objects, in apply order."""
-
-    results: tuple[ObjectResult, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Return whether every object succeeded."""
-        return all(result.outcome in SUCCEEDED for result in self.results)
-
-    @property
-    def unsent(self) -> int:
-        """Return the number of objects without a request because their manifests did not change."""
-        return sum(not result.sent for result in self.results)
-
-    def counts(self) -> dict[Outcome, int]:
-        """Return the number of objects per outcome."""
-        return dict(Counter(result.outcome for result in self.results))
 
 
 class PruneOutcome(enum.StrEnum):
@@ -121,28 +102,6 @@ class PruneResult(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     blockers: tuple[ObjectRef, ...] = ()
     """Some of the objects of others that it contains."""
-
-
-class PruneReport(msgspec.Struct, frozen=True):
-    """Results of all objects that are no longer desired, in prune order."""
-
-    results: tuple[PruneResult, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Return whether nothing is left to prune."""
-        return all(result.outcome in SETTLED for result in self.results)
-
-    def counts(self) -> dict[PruneOutcome, int]:
-        """Return the number of objects per outcome."""
-        return dict(Counter(result.outcome for result in self.results))
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What apply followed by prune would do."""
-
-    apply: ApplyReport
-    prune: PruneReport
 
 
 def conflicts_of(error: GovernorError) -> tuple[FieldConflict, ...]:

@@ -66,8 +66,6 @@ class Settings(msgspec.Struct, frozen=True):
     """Number of objects that are processed at a time."""
     served_timeout_s: float = 60.0
     """How long to wait until the kind of a new CustomResourceDefinition is served."""
-    deletion_timeout_s: float = 60.0
-    """How long to wait until the objects of one stage are gone."""
     repair_limit: int = 3
     """After this many repairs within the window a field is no longer repaired."""
     repair_window_s: float = 3600.0

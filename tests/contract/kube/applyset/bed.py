@@ -1,10 +1,20 @@
 """Apply sets, manifests and a recording client for tests of ``governor.kube.applyset`` on a real API server."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset import ApplyReport, ApplySet, Outcome, Owner, PruneReport, Settings
+from governor.kube.applyset import (
+    ApplyReport,
+    ApplySet,
+    DriftMode,
+    DriftReport,
+    Outcome,
+    Owner,
+    PruneReport,
+    Repair,
+    Settings,
+)
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.objects import ApiResource, Object
@@ -55,6 +65,23 @@ def make_set(
     """Return the apply set of a test, with the namespace as its owner id and the place of its inventory."""
     defaults: dict[str, Any] = {"manager": MANAGER, "label_prefix": PREFIX, "default_namespace": namespace}
     return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock)
+
+
+async def apply(objects: ApplySet, manifests: Iterable[Any]) -> ApplyReport:
+    """Converge and return the results of the desired objects."""
+    return (await objects.converge(manifests)).apply
+
+
+async def drift(
+    objects: ApplySet, manifests: Iterable[Any], mode: DriftMode = DriftMode.ENFORCE, repairs: Iterable[Repair] = ()
+) -> DriftReport:
+    """Converge and return the drift that was found."""
+    return (await objects.converge(manifests, drift=mode, repairs=repairs)).drift
+
+
+async def prune(objects: ApplySet, manifests: Iterable[Any], *, allow_empty: bool = False) -> PruneReport:
+    """Converge and return the results of the objects that are no longer desired."""
+    return (await objects.converge(manifests, allow_empty=allow_empty)).prune
 
 
 def config_map(name: str, namespace: str = "", **data: str) -> Object:

@@ -11,6 +11,7 @@ from tests.contract.kube.applyset.bed import (
     DEPLOYMENTS,
     LABEL,
     MANAGER,
+    apply,
     config_map,
     deployment,
     make_set,
@@ -32,7 +33,7 @@ async def test_fields_applied_by_kubectl_are_adopted_and_can_be_removed(
     await api.kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(theirs))
     mine = deployment("d", 2)
     objects = make_set(client, namespace, adopted_managers=frozenset({KUBECTL}))
-    report = await objects.apply([mine])
+    report = await apply(objects, [mine])
     assert outcomes(report) == {"d": Outcome.CHANGED}
     assert not report.results[0].shared
     live = await client.get(DEPLOYMENTS, "d", namespace)
@@ -47,9 +48,9 @@ async def test_fields_applied_by_kubectl_are_adopted_and_can_be_removed(
 async def test_without_adoption_kubectl_keeps_its_fields(api: ControlPlane, client: Client, namespace: str) -> None:
     await api.kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(config_map("c", a="1", b="1")))
     objects = make_set(client, namespace)
-    conflict = await objects.apply([config_map("c", a="2")])
+    conflict = await apply(objects, [config_map("c", a="2")])
     assert [(each.path, each.manager) for each in conflict.results[0].conflicts] == [("data.a", KUBECTL)]
-    assert (await objects.apply([config_map("c", a="1")])).ok
+    assert (await apply(objects, [config_map("c", a="1")])).ok
     assert (await client.get(CONFIG_MAPS, "c", namespace))["data"] == {"a": "1", "b": "1"}
     assert prune_outcomes(await objects.delete_all()) == {"c": "released"}
     assert (await client.get(CONFIG_MAPS, "c", namespace))["data"] == {"a": "1", "b": "1"}
@@ -60,12 +61,12 @@ async def test_fields_of_other_managers_are_not_adopted(api: ControlPlane, clien
     await client.patch(CONFIG_MAPS, "c", namespace, {"data": {"other": "1"}}, manager="other-client")
     await client.apply(CONFIG_MAPS, config_map("c", namespace, applied="1"), manager="helm")
     objects = make_set(client, namespace, adopted_managers=frozenset({KUBECTL, "helm"}))
-    assert (await objects.apply([config_map("c", a="1")])).ok
+    assert (await apply(objects, [config_map("c", a="1")])).ok
     live = await client.get(CONFIG_MAPS, "c", namespace)
     assert live["data"] == {"a": "1", "other": "1"}
     assert managers(live) >= {("other-client", "Update"), (MANAGER, "Apply")}
     assert not {KUBECTL, "helm"} & {manager for manager, _ in managers(live)}
-    conflict = await objects.apply([config_map("c", a="1", other="2")])
+    conflict = await apply(objects, [config_map("c", a="1", other="2")])
     assert [(each.path, each.manager) for each in conflict.results[0].conflicts] == [("data.other", "other-client")]
 
 
@@ -74,7 +75,7 @@ async def test_status_fields_are_not_adopted(client: Client, namespace: str) -> 
     manifest["metadata"]["namespace"] = namespace
     created = await client.create(DEPLOYMENTS, manifest, manager="helm")
     await client.replace(DEPLOYMENTS, {**created, "status": {"replicas": 1}}, manager="helm", subresource="status")
-    assert (await make_set(client, namespace, adopted_managers=frozenset({"helm"})).apply([deployment("d")])).ok
+    assert (await apply(make_set(client, namespace, adopted_managers=frozenset({"helm"})), [deployment("d")])).ok
     live = await client.get(DEPLOYMENTS, "d", namespace)
     kept = [entry for entry in live["metadata"]["managedFields"] if entry["manager"] == "helm"]
     assert [entry["subresource"] for entry in kept] == ["status"]

@@ -17,6 +17,7 @@ from tests.contract.kube.applyset.bed import (
     NAMESPACES,
     SECRETS,
     RecordingClient,
+    apply,
     config_map,
     custom,
     definition,
@@ -36,16 +37,13 @@ PRIORITIES = ApiResource("scheduling.k8s.io", "v1", "PriorityClass", "prioritycl
 async def test_objects_are_created_once_and_then_unchanged(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     manifests = [config_map("a", x="1"), deployment("d")]
-    first = await objects.apply(manifests)
+    first = await apply(objects, manifests)
     assert outcomes(first) == {"a": Outcome.CREATED, "d": Outcome.CREATED}
     assert first.ok
     assert first.unsent == 0
-    second = await objects.apply(manifests)
+    second = await apply(objects, manifests)
     assert outcomes(second) == {"a": Outcome.UNCHANGED, "d": Outcome.UNCHANGED}
     assert second.unsent == 2
-    third = await objects.apply(manifests, full=True)
-    assert outcomes(third) == {"a": Outcome.UNCHANGED, "d": Outcome.UNCHANGED}
-    assert third.unsent == 0
 
 
 async def test_unchanged_manifests_cause_one_read_of_the_inventory_and_no_write(
@@ -54,24 +52,24 @@ async def test_unchanged_manifests_cause_one_read_of_the_inventory_and_no_write(
     client = RecordingClient(transport, admin_of(api))
     manifests = [config_map(f"c{number}") for number in range(20)]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     client.sent.clear()
-    report = await objects.apply(manifests)
+    report = await apply(objects, manifests)
     assert report.unsent == 20
     assert [str(request) for request in client.sent] == [f"GET {CONFIG_MAPS.path(namespace, 'inventory')}"]
 
 
 async def test_a_new_object_costs_one_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
     client = RecordingClient(transport, admin_of(api))
-    await make_set(client, namespace).apply([config_map(f"c{number}") for number in range(20)])
+    await apply(make_set(client, namespace), [config_map(f"c{number}") for number in range(20)])
     assert len(client.sent) == 20 + 3  # the inventory is read once and written twice
 
 
 async def test_a_changed_manifest_changes_only_its_object(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a", x="1"), config_map("b", x="1")])
+    await apply(objects, [config_map("a", x="1"), config_map("b", x="1")])
     before = await client.get(CONFIG_MAPS, "b", namespace)
-    report = await objects.apply([config_map("a", x="2"), config_map("b", x="1")])
+    report = await apply(objects, [config_map("a", x="2"), config_map("b", x="1")])
     assert outcomes(report) == {"a": Outcome.CHANGED, "b": Outcome.UNCHANGED}
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "2"}
     assert await client.get(CONFIG_MAPS, "b", namespace) == before
@@ -79,13 +77,13 @@ async def test_a_changed_manifest_changes_only_its_object(client: Client, namesp
 
 async def test_a_field_removed_from_the_manifest_is_removed_from_the_object(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a", x="1", y="1")])
-    await objects.apply([config_map("a", x="1")])
+    await apply(objects, [config_map("a", x="1", y="1")])
+    await apply(objects, [config_map("a", x="1")])
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1"}
 
 
 async def test_every_object_has_the_owner_label_and_is_managed_by_apply(client: Client, namespace: str) -> None:
-    await make_set(client, namespace).apply([config_map("a", x="1")])
+    await apply(make_set(client, namespace), [config_map("a", x="1")])
     metadata = (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]
     assert metadata["labels"] == {LABEL: namespace}
     assert [(entry["manager"], entry["operation"]) for entry in metadata["managedFields"]] == [(MANAGER, "Apply")]
@@ -105,7 +103,7 @@ async def test_definitions_and_namespaces_are_applied_first(client: Client, name
         "value": 7,
     }
     manifests = [thing, clustered, config_map("a", inner), priority, namespace_of(inner), *definitions]
-    report = await make_set(client, namespace).apply(manifests)
+    report = await apply(make_set(client, namespace), manifests)
     assert report.ok, report
     assert report.counts() == {Outcome.CREATED: 7}
     order = [result.ref.kind for result in report.results]
@@ -125,7 +123,7 @@ async def test_definitions_and_namespaces_are_applied_first(client: Client, name
 async def test_a_failure_does_not_affect_its_stage_and_stops_later_stages(client: Client, namespace: str) -> None:
     broken = config_map("broken", **{"not a key!": "1"})
     later = deployment("later")
-    report = await make_set(client, namespace).apply([config_map("a"), broken, config_map("b"), later])
+    report = await apply(make_set(client, namespace), [config_map("a"), broken, config_map("b"), later])
     assert outcomes(report) == {
         "a": Outcome.CREATED,
         "broken": Outcome.REFUSED,
@@ -137,7 +135,7 @@ async def test_a_failure_does_not_affect_its_stage_and_stops_later_stages(client
     assert "not a key!" in errors["broken"]
     assert "broken" in errors["later"]
     assert not await exists(client, DEPLOYMENTS, "later", namespace)
-    again = await make_set(client, namespace).apply([config_map("a"), config_map("b"), later])
+    again = await apply(make_set(client, namespace), [config_map("a"), config_map("b"), later])
     assert outcomes(again) == {"a": Outcome.UNCHANGED, "b": Outcome.UNCHANGED, "later": Outcome.CREATED}
 
 
@@ -148,9 +146,9 @@ async def test_a_definition_that_cannot_be_served_is_a_failure(client: Client, n
     rival = copy.deepcopy(first)
     rival["metadata"]["name"] = f"rivals.{group}"
     rival["spec"]["names"]["plural"] = "rivals"
-    await make_set(client, namespace).apply([first])
+    await apply(make_set(client, namespace), [first])
     objects = make_set(client, namespace, owner=f"{namespace}-2", name="second", served_timeout_s=5)
-    report = await objects.apply([rival, config_map("never")])
+    report = await apply(objects, [rival, config_map("never")])
     assert [result.outcome for result in report.results] == [Outcome.FAILED, Outcome.SKIPPED]
     assert "not served" in report.results[0].error
     assert "already in use" in report.results[0].error
@@ -159,7 +157,7 @@ async def test_a_definition_that_cannot_be_served_is_a_failure(client: Client, n
 
 async def test_a_conflict_names_each_field_and_its_manager(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([deployment("d", 1)])
+    await apply(objects, [deployment("d", 1)])
     theirs = deployment("d", 5)
     theirs["metadata"]["namespace"] = namespace
     await client.apply(DEPLOYMENTS, theirs, manager="other", force=True)
@@ -171,7 +169,7 @@ async def test_a_conflict_names_each_field_and_its_manager(client: Client, names
         manager="third",
     )
     mine = deployment("d", 2, minReadySeconds=1)
-    report = await objects.apply([mine, config_map("fine")])
+    report = await apply(objects, [mine, config_map("fine")])
     result = report.results[1]
     assert result.outcome is Outcome.CONFLICT
     assert set(result.conflicts) == {
@@ -180,16 +178,16 @@ async def test_a_conflict_names_each_field_and_its_manager(client: Client, names
     }
     live = await client.get(DEPLOYMENTS, "d", namespace)
     assert (live["spec"]["replicas"], live["spec"]["minReadySeconds"]) == (5, 9)
-    forced = await make_set(client, namespace, force_conflicts=True).apply([mine])
+    forced = await apply(make_set(client, namespace, force_conflicts=True), [mine])
     assert forced.ok
     live = await client.get(DEPLOYMENTS, "d", namespace)
     assert (live["spec"]["replicas"], live["spec"]["minReadySeconds"]) == (2, 1)
 
 
 async def test_two_sets_never_share_an_object(client: Client, namespace: str) -> None:
-    await make_set(client, namespace).apply([config_map("a", x="1")])
+    await apply(make_set(client, namespace), [config_map("a", x="1")])
     other = make_set(client, namespace, owner=f"{namespace}-2", name="second", force_conflicts=True)
-    report = await other.apply([config_map("a", x="1")])
+    report = await apply(other, [config_map("a", x="1")])
     assert outcomes(report) == {"a": Outcome.REFUSED}
     assert f"belongs to '{namespace}'" in report.results[0].error
     assert (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]["labels"] == {LABEL: namespace}
@@ -197,7 +195,7 @@ async def test_two_sets_never_share_an_object(client: Client, namespace: str) ->
 
 async def test_an_existing_object_is_shared(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="other-client")
-    report = await make_set(client, namespace).apply([config_map("a", ours="1")])
+    report = await apply(make_set(client, namespace), [config_map("a", ours="1")])
     assert report.ok
     assert report.results[0].shared
     live = await client.get(CONFIG_MAPS, "a", namespace)
@@ -209,11 +207,16 @@ async def test_a_terminating_object_is_not_applied(client: Client, namespace: st
     objects = make_set(client, namespace)
     manifest = config_map("a", x="1")
     manifest["metadata"]["finalizers"] = ["example.com/wait"]
-    await objects.apply([manifest])
+    await apply(objects, [manifest])
     await client.delete(CONFIG_MAPS, "a", namespace)
-    report = await objects.apply([manifest], full=True)
-    assert outcomes(report) == {"a": Outcome.FAILED}
-    assert "still terminating: finalizer example.com/wait" in report.results[0].error
+    report = await objects.converge([manifest])
+    assert outcomes(report.apply) == {"a": Outcome.TERMINATING}
+    assert "still terminating: finalizer example.com/wait" in report.apply.results[0].error
+    assert report.pending
+    await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"finalizers": None}}, manager="other-client")
+    again = await objects.converge([manifest])
+    assert outcomes(again.apply) == {"a": Outcome.CREATED}
+    assert again.ok
 
 
 async def test_all_problems_are_reported_before_anything_is_written(client: Client, namespace: str) -> None:
@@ -232,7 +235,7 @@ async def test_all_problems_are_reported_before_anything_is_written(client: Clie
         "text",
         config_map(".."),
     ]
-    error = await error_of(make_set(client, namespace).apply(manifests))
+    error = await error_of(apply(make_set(client, namespace), manifests))
     assert error.kind is Kind.INVALID
     details = "\n".join(map(str, error.details))
     for each in (
@@ -255,30 +258,30 @@ async def test_all_problems_are_reported_before_anything_is_written(client: Clie
 
 async def test_nothing_is_written_outside_the_allowed_namespaces(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
-    error = await error_of(objects.apply([config_map("a"), config_map("b", "default"), namespace_of("c")]))
+    error = await error_of(apply(objects, [config_map("a"), config_map("b", "default"), namespace_of("c")]))
     assert [detail.document for detail in error.details] == [
         "manifest 2 (ConfigMap default/b)",
         "manifest 3 (Namespace c)",
     ]
-    assert (await objects.apply([config_map("a")])).ok
+    assert (await apply(objects, [config_map("a")])).ok
 
 
 async def test_lists_are_applied_item_by_item(client: Client, namespace: str) -> None:
     typed = {"apiVersion": "v1", "kind": "ConfigMapList", "items": [{"metadata": {"name": "b"}}]}
     plain = {"apiVersion": "v1", "kind": "List", "items": [config_map("a"), typed]}
-    report = await make_set(client, namespace).apply([plain])
+    report = await apply(make_set(client, namespace), [plain])
     assert outcomes(report) == {"a": Outcome.CREATED, "b": Outcome.CREATED}
 
 
 async def test_a_secret_leaves_no_digest_in_the_inventory(client: Client, namespace: str) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": "x"}}
     objects = make_set(client, namespace)
-    await objects.apply([secret, config_map("a")])
+    await apply(objects, [secret, config_map("a")])
     entries = {entry.ref.kind: entry for entry in (await objects.inventory()).values()}
     assert entries["Secret"].digest == ""
     assert entries["ConfigMap"].digest.startswith("sha256:")
     version = (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"]
-    again = await objects.apply([secret, config_map("a")])
+    again = await apply(objects, [secret, config_map("a")])
     assert outcomes(again) == {"s": Outcome.UNCHANGED, "a": Outcome.UNCHANGED}
     assert again.unsent == 1
     assert (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"] == version
@@ -287,7 +290,7 @@ async def test_a_secret_leaves_no_digest_in_the_inventory(client: Client, namesp
 async def test_a_manifest_that_violates_its_schema_is_refused(client: Client, namespace: str) -> None:
     unknown = config_map("unknown") | {"spec": {}}
     wrong = {**config_map("wrong"), "data": {"a": 5}}
-    report = await make_set(client, namespace).apply([unknown, wrong])
+    report = await apply(make_set(client, namespace), [unknown, wrong])
     assert outcomes(report) == {"unknown": Outcome.REFUSED, "wrong": Outcome.REFUSED}
     assert ".spec: field not declared in schema" in report.results[0].error
     assert ".data.a: expected string" in report.results[1].error
@@ -303,32 +306,32 @@ async def test_errors_do_not_contain_secret_values(client: Client, namespace: st
         {"data": {"a": 12345678}},
     ]
     for each in broken:
-        error = await error_of(make_set(client, namespace).apply([{**secret, **each}]))
+        error = await error_of(apply(make_set(client, namespace), [{**secret, **each}]))
         assert error.kind is Kind.INVALID
         assert "12345678" not in str(error)
     folded = {**secret, "data": {"a": "MTIzNDU2\nNzg=\n"}}
-    assert (await make_set(client, namespace).apply([folded])).ok
+    assert (await apply(make_set(client, namespace), [folded])).ok
 
 
 async def test_a_deleted_definition_is_re_created_with_its_objects(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     await client.delete(DEFINITIONS, f"things.{group}")
 
     async def gone() -> bool:
         return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
 
     await until(gone)
-    report = await objects.apply(manifests, full=True)
+    report = await apply(objects, manifests)
     assert report.counts() == {Outcome.CREATED: 2}, report
 
 
 async def test_an_existing_namespace_is_shared_and_new_objects_in_it_are_owned(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     await client.create(NAMESPACES, namespace_of(inner), manager="other-client")
-    report = await make_set(client, namespace).apply([namespace_of(inner), config_map("a", inner)])
+    report = await apply(make_set(client, namespace), [namespace_of(inner), config_map("a", inner)])
     assert [(result.outcome, result.shared) for result in report.results] == [
         (Outcome.UNCHANGED, True),
         (Outcome.CREATED, False),

@@ -16,7 +16,16 @@ from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.objects import Object
 from governor.process.flowcontrol.limiter import Rate
 from testbed.kube.control_plane import ControlPlane
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, LABEL, RecordingClient, config_map, exists, make_set
+from tests.contract.kube.applyset.bed import (
+    CONFIG_MAPS,
+    LABEL,
+    RecordingClient,
+    apply,
+    config_map,
+    exists,
+    make_set,
+    prune,
+)
 from tests.contract.kube.bed import admin_of
 
 UNLIMITED = Limits(rate=Rate(per_s=1e6, burst=10_000))
@@ -72,13 +81,13 @@ class Scene:
         theirs = self.manifest("theirs", theirs="1")
         theirs["metadata"]["namespace"] = self.namespace
         await self.client.create(CONFIG_MAPS, theirs, manager="other-client")
-        await self.set_of(self.client).apply(self.first)
+        await apply(self.set_of(self.client), self.first)
         await self.client.delete(CONFIG_MAPS, f"{self.prefix}-deleted", self.namespace)
 
     async def change(self, client: Client) -> None:
         objects = self.set_of(client)
-        assert (await objects.apply(self.second)).ok
-        assert (await objects.prune(self.second)).complete
+        assert (await apply(objects, self.second)).ok
+        assert (await prune(objects, self.second)).complete
 
     async def owned(self) -> set[str]:
         found = self.client.list(CONFIG_MAPS, self.namespace, labels=f"{LABEL}={self.owner}")
@@ -139,8 +148,8 @@ async def test_a_crashed_change_can_be_reverted(scene_of: Callable[[int], Scene]
 
     async def back(scene: Scene) -> None:
         objects = scene.set_of(scene.client)
-        assert (await objects.apply(scene.first[:2])).ok
-        assert (await objects.prune(scene.first[:2])).complete
+        assert (await apply(objects, scene.first[:2])).ok
+        assert (await prune(objects, scene.first[:2])).complete
         await scene.check()
         assert await scene.owned() == {f"{scene.prefix}-{name}" for name in ("stays", "gone")}
         data = {ref["metadata"]["name"]: ref["data"] async for ref in _all(scene)}

@@ -17,10 +17,12 @@ from tests.contract.kube.applyset.bed import (
     LABEL,
     SECRETS,
     RecordingClient,
+    apply,
     config_map,
     custom,
     definition,
     deployment,
+    drift,
     exists,
     kind_of,
     make_set,
@@ -44,14 +46,14 @@ async def test_there_is_no_drift_after_an_apply(client: Client, namespace: str) 
     manifests = [config_map("a", x="1"), deployment("d"), service, definition("Thing", group)]
     manifests.append(custom("Thing", group, "one", deep={"list": [1, 2]}))
     objects = make_set(client, namespace)
-    assert (await objects.apply(manifests)).ok
-    report = await objects.drift(manifests, DriftMode.ENFORCE)
+    assert (await apply(objects, manifests)).ok
+    report = await drift(objects, manifests, DriftMode.ENFORCE)
     assert (report.checked, report.objects, report.repairs) == (5, (), ())
 
 
 async def test_mode_off_sends_no_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
     client = RecordingClient(transport, admin_of(api))
-    report = await make_set(client, namespace).drift([config_map("a")], DriftMode.OFF)
+    report = await drift(make_set(client, namespace), [config_map("a")], DriftMode.OFF)
     assert (report.checked, report.objects) == (0, ())
     assert client.sent == []
 
@@ -62,18 +64,18 @@ async def test_mode_warn_reports_changed_fields_with_their_managers(
     client = RecordingClient(transport, admin_of(api))
     manifests = [deployment("d", 2), config_map("a", x="1")]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     await api.kubectl("-n", namespace, "set", "image", "deployment/d", "main=example/other")
     await api.kubectl("-n", namespace, "scale", "deployment/d", "--replicas=7")
     client.sent.clear()
-    report = await objects.drift(manifests, DriftMode.WARN)
+    report = await drift(objects, manifests, DriftMode.WARN)
     assert [each.ref.name for each in report.objects] == ["d"]
-    (drift,) = report.objects
+    (found,) = report.objects
     image = "spec.template.spec.containers[main].image"
-    assert paths(drift) == {image: ("kubectl-set",), "spec.replicas": ("kubectl",)}
-    by_path = {field.difference.path: field.difference for field in drift.fields}
+    assert paths(found) == {image: ("kubectl-set",), "spec.replicas": ("kubectl",)}
+    by_path = {field.difference.path: field.difference for field in found.fields}
     assert by_path[image] == Difference(image, Operation.CHANGED, "example/other", "example/one")
-    assert drift.repair is None
+    assert found.repair is None
     assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 7
     dry = {request.query.get("dryRun") for request in client.sent if request.method != "GET"}
     assert dry == {"All"}
@@ -85,34 +87,34 @@ async def test_mode_enforce_writes_only_drifted_objects(
     client = RecordingClient(transport, admin_of(api))
     manifests = [config_map("a", x="1"), config_map("b", x="1")]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"x": "2", "more": "1"}}, manager="other-client")
     client.sent.clear()
-    report = await objects.drift(manifests, DriftMode.ENFORCE)
-    (drift,) = report.objects
-    assert paths(drift) == {"data.x": ("other-client",)}
-    assert drift.repair is not None
-    assert drift.repair.outcome is Outcome.CHANGED
+    report = await drift(objects, manifests, DriftMode.ENFORCE)
+    (found,) = report.objects
+    assert paths(found) == {"data.x": ("other-client",)}
+    assert found.repair is not None
+    assert found.repair.outcome is Outcome.CHANGED
     # Fields added by other clients stay.
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "more": "1"}
     written = [request for request in client.sent if request.method != "GET" and "dryRun" not in request.query]
     assert [str(request) for request in written] == [f"PATCH {CONFIG_MAPS.path(namespace, 'a')}"]
-    assert (await objects.drift(manifests, DriftMode.WARN)).objects == ()
+    assert (await drift(objects, manifests, DriftMode.WARN)).objects == ()
 
 
 async def test_a_removed_field_and_a_deleted_object_are_drift(client: Client, namespace: str) -> None:
     manifests = [config_map("a", x="1", y="1"), config_map("b", x="1")]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": None}}, manager="other-client")
     await client.delete(CONFIG_MAPS, "b", namespace)
-    warned = await objects.drift(manifests, DriftMode.WARN)
+    warned = await drift(objects, manifests, DriftMode.WARN)
     assert {each.ref.name: each.deleted for each in warned.objects} == {"a": False, "b": True}
     assert [field.difference.operation for field in warned.objects[0].fields] == [Operation.ADDED]
     assert not await exists(client, CONFIG_MAPS, "b", namespace)
-    enforced = await objects.drift(manifests, DriftMode.ENFORCE)
+    enforced = await drift(objects, manifests, DriftMode.ENFORCE)
     assert [each.repair.outcome for each in enforced.objects if each.repair] == [Outcome.CHANGED, Outcome.CREATED]
-    assert (await objects.drift(manifests, DriftMode.WARN)).objects == ()
+    assert (await drift(objects, manifests, DriftMode.WARN)).objects == ()
     # The set owns the re-created object.
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed", "b": "removed"}
 
@@ -121,14 +123,14 @@ async def test_a_deleted_definition_is_drift_of_all_its_objects(client: Client, 
     group = f"{namespace}.example"
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     await client.delete(DEFINITIONS, f"things.{group}")
 
     async def gone() -> bool:
         return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
 
     await until(gone)
-    report = await objects.drift(manifests, DriftMode.ENFORCE)
+    report = await drift(objects, manifests, DriftMode.ENFORCE)
     assert [(each.deleted, each.repair and each.repair.outcome) for each in report.objects] == [
         (True, Outcome.CREATED),
         (True, Outcome.CREATED),
@@ -145,13 +147,13 @@ async def test_ignored_fields_keep_their_live_values(api: ControlPlane, client: 
     desired = deployment("d", 2)
     desired["spec"]["template"]["metadata"]["annotations"] = {"a": "1"}
     objects = make_set(client, namespace, ignored_fields=ignored)
-    await objects.apply([desired])
+    await apply(objects, [desired])
     await api.kubectl("-n", namespace, "scale", "deployment/d", "--replicas=7")
     template = {"metadata": {"annotations": {"a": "2"}}}
     await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"template": template}}, manager="other-client")
-    assert (await objects.drift([desired], DriftMode.ENFORCE)).objects == ()
+    assert (await drift(objects, [desired], DriftMode.ENFORCE)).objects == ()
     await api.kubectl("-n", namespace, "set", "image", "deployment/d", "main=example/other")
-    report = await objects.drift([desired], DriftMode.ENFORCE)
+    report = await drift(objects, [desired], DriftMode.ENFORCE)
     assert paths(report.objects[0]) == {"spec.template.spec.containers[main].image": ("kubectl-set",)}
     spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
     assert spec["replicas"] == 7
@@ -159,16 +161,16 @@ async def test_ignored_fields_keep_their_live_values(api: ControlPlane, client: 
     assert spec["template"]["spec"]["containers"][0]["image"] == "example/one"
     # A changed manifest neither conflicts over them nor resets them.
     changed = json.loads(json.dumps(desired).replace("example/one", "example/two"))
-    assert (await objects.apply([changed])).ok
+    assert (await apply(objects, [changed])).ok
     spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
     assert (spec["replicas"], spec["template"]["spec"]["containers"][0]["image"]) == (7, "example/two")
 
 
 async def test_an_ignored_field_without_another_manager_is_not_removed(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace, ignored_fields=(IgnoredFields(("spec.replicas",)),))
-    await objects.apply([deployment("d", 3)])
+    await apply(objects, [deployment("d", 3)])
     await client.patch(DEPLOYMENTS, "d", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="other-client")
-    await objects.apply([deployment("d", 4, minReadySeconds=1)])
+    await apply(objects, [deployment("d", 4, minReadySeconds=1)])
     assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 3
 
 
@@ -180,19 +182,19 @@ async def test_secrets_are_masked(client: Client, namespace: str) -> None:
         "data": {"password": "cGxhbg=="},
     }
     objects = make_set(client, namespace)
-    await objects.apply([secret])
+    await apply(objects, [secret])
     theirs = {
         "data": {"password": "YmFk"},
         "metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "YmFk"}},
     }
     await client.patch(SECRETS, "s", namespace, theirs, manager="other-client")
-    report = await objects.drift([secret], DriftMode.WARN)
+    report = await drift(objects, [secret], DriftMode.WARN)
     plan = await make_set(client, namespace, force_conflicts=True).plan([secret])
     assert set(paths(report.objects[0])) == {
         "data.password",
         'metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]',
     }
-    for shown in (report, plan, await objects.drift([secret], DriftMode.ENFORCE)):
+    for shown in (report, plan, await drift(objects, [secret], DriftMode.ENFORCE)):
         for text in ("cGxhbg", "YmFk", "plan\\n", "bad"):
             assert text not in repr(shown)
         assert "***" in repr(shown)
@@ -203,13 +205,13 @@ async def test_a_field_is_not_repaired_beyond_the_limit(client: Client, namespac
     manifests = [config_map("a", x="1", y="1")]
     clock = VirtualClock(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
     objects = make_set(client, namespace, clock=clock, repair_limit=2)
-    await objects.apply(manifests)
+    await apply(objects, manifests)
     repairs: tuple[Repair, ...] = ()
     counts = []
     for value in range(4):
         change = {"data": {"x": f"other {value}"}}
         await client.patch(CONFIG_MAPS, "a", namespace, change, manager="rival")
-        report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
+        report = await drift(objects, manifests, DriftMode.ENFORCE, repairs)
         repairs = report.repairs
         field = report.objects[0].fields[0]
         counts.append((field.repairs, field.exhausted, field.managers))
@@ -219,17 +221,17 @@ async def test_a_field_is_not_repaired_beyond_the_limit(client: Client, namespac
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"]["x"] == "other 3"
     # Other fields of the object are still repaired.
     await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"y": "2"}}, manager="other-client")
-    report = await objects.drift(manifests, DriftMode.ENFORCE, repairs)
+    report = await drift(objects, manifests, DriftMode.ENFORCE, repairs)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "other 3", "y": "1"}
     # After the window it is repaired again.
     await clock.advance(3601)
-    await objects.drift(manifests, DriftMode.ENFORCE, report.repairs)
+    await drift(objects, manifests, DriftMode.ENFORCE, report.repairs)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "y": "1"}
 
 
 async def test_an_object_that_cannot_be_compared_is_reported(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a")])
-    report = await objects.drift([config_map("a", **{"not a key!": "1"})], DriftMode.ENFORCE)
+    await apply(objects, [config_map("a")])
+    report = await drift(objects, [config_map("a", **{"not a key!": "1"})], DriftMode.ENFORCE)
     assert "not a key!" in report.objects[0].error
     assert report.objects[0].repair is None

@@ -16,6 +16,7 @@ from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
     INVENTORY,
     LABEL,
+    apply,
     config_map,
     deployment,
     error_of,
@@ -49,7 +50,7 @@ async def test_server_errors_affect_only_their_objects(
     objects = make_set(no_retry, namespace)
     faults.answer(500, which=lambda request: request.method == "PATCH" and request.path.endswith("/c1"))
     faults.answer(503, which=lambda request: request.method == "PATCH" and request.path.endswith("/c2"))
-    report = await objects.apply(manifests)
+    report = await apply(objects, manifests)
     assert outcomes(report) == {
         "c0": Outcome.CREATED,
         "c1": Outcome.FAILED,
@@ -65,7 +66,7 @@ async def test_server_errors_affect_only_their_objects(
         "c3": True,
         "later": False,
     }
-    again = await objects.apply(manifests)
+    again = await apply(objects, manifests)
     assert again.ok
     assert again.unsent == 2
     assert await exists(client, CONFIG_MAPS, "c1", namespace)
@@ -75,7 +76,7 @@ async def test_an_object_whose_response_was_lost_is_owned(faults: FaultyApi, cli
     """The client retries the request, and the server reports that the object exists."""
     faults.drop_response(which=lambda request: request.method == "PATCH" and request.path.endswith("/a"))
     objects = make_set(faults.client, namespace)
-    report = await objects.apply([config_map("a", x="1")])
+    report = await apply(objects, [config_map("a", x="1")])
     assert report.ok
     assert not report.results[0].shared
     assert (await client.get(CONFIG_MAPS, "a", namespace))["metadata"]["labels"] == {LABEL: namespace}
@@ -86,7 +87,7 @@ async def test_if_the_inventory_cannot_be_written_first_nothing_is_applied(
     faults: FaultyApi, no_retry: Client, client: Client, namespace: str
 ) -> None:
     faults.answer(500, which=lambda request: request.method == "POST")
-    error = await error_of(make_set(no_retry, namespace).apply([config_map("a")]))
+    error = await error_of(apply(make_set(no_retry, namespace), [config_map("a")]))
     assert error.kind is Kind.INTERNAL
     assert not await exists(client, CONFIG_MAPS, "a", namespace)
 
@@ -96,7 +97,7 @@ async def test_if_the_inventory_cannot_be_written_last_no_object_is_lost(
 ) -> None:
     objects = make_set(no_retry, namespace)
     faults.answer(500, which=lambda request: request.method == "PUT" and request.path.endswith(f"/{INVENTORY}"))
-    await error_of(objects.apply([config_map("a")]))
+    await error_of(apply(objects, [config_map("a")]))
     assert {ref.name: entry.uid for ref, entry in (await objects.inventory()).items()} == {"a": ""}
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
@@ -105,13 +106,13 @@ async def test_a_404_of_another_server_does_not_count_as_absent(
     faults: FaultyApi, no_retry: Client, client: Client, namespace: str
 ) -> None:
     objects = make_set(no_retry, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     faults.answer(404, times=3, which=lambda request: request.path.endswith("/a"), content=b"no such page")
     report = await objects.delete_all()
     assert prune_outcomes(report) == {"a": "failed"}
     assert "check that the address is an API server's" in report.results[0].reason
     faults.answer(404, which=lambda request: request.path.endswith(f"/{INVENTORY}"), content=b"no such page")
-    error = await error_of(objects.apply([config_map("b")]))
+    error = await error_of(apply(objects, [config_map("b")]))
     assert error.kind is Kind.UNAVAILABLE
     assert not await exists(client, CONFIG_MAPS, "b", namespace)
     assert prune_outcomes(await make_set(client, namespace).delete_all()) == {"a": "removed"}
@@ -121,7 +122,7 @@ async def test_a_failed_deletion_can_be_retried(
     faults: FaultyApi, no_retry: Client, client: Client, namespace: str
 ) -> None:
     objects = make_set(no_retry, namespace)
-    await objects.apply([config_map("a"), deployment("d")])
+    await apply(objects, [config_map("a"), deployment("d")])
     faults.answer(500, which=lambda request: request.method == "DELETE" and request.path.endswith("/d"))
     assert prune_outcomes(await objects.delete_all()) == {"d": "failed", "a": "skipped"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
@@ -130,7 +131,7 @@ async def test_a_failed_deletion_can_be_retried(
 
 async def test_a_lost_response_to_a_deletion_is_not_a_failure(faults: FaultyApi, namespace: str) -> None:
     objects = make_set(faults.client, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     faults.drop_response(which=lambda request: request.method == "DELETE" and request.path.endswith("/a"))
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
@@ -139,7 +140,7 @@ async def test_errors_while_waiting_for_a_deletion_are_retried(
     faults: FaultyApi, no_retry: Client, namespace: str
 ) -> None:
     objects = make_set(no_retry, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     reads = 0
 
     def while_waiting(request: ApiRequest) -> bool:
@@ -175,16 +176,16 @@ async def test_a_webhook_rejection_is_refused_with_its_message(
         }
         # In another set, so that the webhook is active before the objects are applied.
         guard = make_set(client, "default", owner=f"{namespace}-guard", name=f"{namespace}-guard")
-        assert (await guard.apply([configuration])).ok
+        assert (await apply(guard, [configuration])).ok
         objects = make_set(client, namespace)
 
         async def webhook_is_active() -> bool:
-            await objects.apply([config_map("probe")], full=True)
+            await apply(objects, [config_map("probe", n=str(len(webhook.requests)))])
             return bool(webhook.requests)
 
         await until(webhook_is_active)
         manifests = [config_map("a"), config_map("b")]
-        report = await objects.apply(manifests)
+        report = await apply(objects, manifests)
         assert outcomes(report) == {"a": Outcome.CREATED, "b": Outcome.REFUSED}
         assert "not on Fridays" in report.results[1].error
         assert outcomes((await objects.plan([config_map("b", x="1")])).apply) == {"b": Outcome.REFUSED}

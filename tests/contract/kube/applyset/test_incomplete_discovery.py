@@ -6,6 +6,7 @@ from governor.errors import Kind
 from governor.kube.client import Client, Request
 from tests.contract.kube.applyset.bed import (
     NAMESPACES,
+    apply,
     config_map,
     custom,
     definition,
@@ -14,6 +15,7 @@ from tests.contract.kube.applyset.bed import (
     kind_of,
     make_set,
     namespace_of,
+    prune,
     prune_outcomes,
 )
 from tests.contract.kube.bed import FaultyApi
@@ -33,18 +35,18 @@ async def test_a_starting_server_causes_no_lost_object_and_no_deleted_namespace(
 ) -> None:
     group = f"{namespace}.example.dev"
     thing, space = definition("Thing", group), namespace_of(f"{namespace}-shared")
-    await make_set(client, namespace, owner="definitions", name="definitions").apply([thing])
-    assert (await make_set(client, namespace).apply([custom("Thing", group, "ours"), space])).ok
+    await apply(make_set(client, namespace, owner="definitions", name="definitions"), [thing])
+    assert (await apply(make_set(client, namespace), [custom("Thing", group, "ours"), space])).ok
     theirs = custom("Thing", group, "theirs")
     theirs["metadata"]["namespace"] = space["metadata"]["name"]
     await client.apply(kind_of(thing), theirs, manager="other")
 
     await simulate_start(faults, group)
     starting = make_set(faults.client, namespace)
-    report = await starting.prune([config_map("a")])
+    report = await prune(starting, [config_map("a")])
     assert prune_outcomes(report)["ours"] == "failed"
     only_space = make_set(faults.client, namespace, owner="space", name="space")
-    assert (await only_space.apply([namespace_of(f"{namespace}-second")])).ok
+    assert (await apply(only_space, [namespace_of(f"{namespace}-second")])).ok
     removal = await only_space.delete_all()
 
     assert prune_outcomes(removal) == {f"{namespace}-second": "held"}
@@ -58,7 +60,7 @@ async def test_a_kind_that_a_starting_server_does_not_serve_yet_is_no_manifest_e
     client: Client, faults: FaultyApi, namespace: str
 ) -> None:
     group = f"{namespace}.example.dev"
-    await make_set(client, namespace).apply([definition("Thing", group)])
+    await apply(make_set(client, namespace), [definition("Thing", group)])
     await simulate_start(faults, group)
-    error = await error_of(make_set(faults.client, namespace, name="other").apply([custom("Thing", group, "one")]))
+    error = await error_of(apply(make_set(faults.client, namespace, name="other"), [custom("Thing", group, "one")]))
     assert (error.kind, error.code) == (Kind.UNAVAILABLE, "kube-not-ready")

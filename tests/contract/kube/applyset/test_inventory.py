@@ -22,10 +22,12 @@ from tests.contract.kube.applyset.bed import (
     MANAGER,
     PREFIX,
     RecordingClient,
+    apply,
     config_map,
     error_of,
     exists,
     make_set,
+    prune,
     prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
@@ -108,7 +110,7 @@ async def test_concurrent_applies_lose_no_entry(client: Client, namespace: str) 
     async def apply_until_ok(number: int) -> None:
         while True:
             try:
-                report = await sets[number].apply(desired[number])
+                report = await apply(sets[number], desired[number])
             except GovernorError as error:
                 if error.kind is not Kind.CONFLICT:
                     raise
@@ -198,15 +200,15 @@ async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
 ) -> None:
     client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), config_map("b")])
+    await apply(objects, [config_map("a"), config_map("b")])
     inventory = inventory_in(client, namespace)
     snapshot = await inventory.read()
     await inventory.write(snapshot, {**many(SEVERAL_CHUNKS), **snapshot.entries})
     await damage(client, namespace, how)
     client.sent.clear()
     calls: list[Awaitable[Any]] = [
-        objects.apply([config_map("c")]),
-        objects.prune([config_map("a")]),
+        apply(objects, [config_map("c")]),
+        prune(objects, [config_map("a")]),
         objects.delete_all(),
         objects.plan([]),
         objects.orphan(),
@@ -221,7 +223,7 @@ async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
 
 async def test_another_config_map_is_not_used_as_inventory(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map(INVENTORY, namespace, theirs="1"), manager="other-client")
-    error = await error_of(make_set(client, namespace).apply([config_map("a")]))
+    error = await error_of(apply(make_set(client, namespace), [config_map("a")]))
     assert error.code == "inventory-foreign"
     assert (await client.get(CONFIG_MAPS, INVENTORY, namespace))["data"] == {"theirs": "1"}
     assert not await exists(client, CONFIG_MAPS, "a", namespace)
@@ -229,16 +231,16 @@ async def test_another_config_map_is_not_used_as_inventory(client: Client, names
 
 async def test_after_a_deleted_inventory_the_next_apply_starts_a_new_one(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), config_map("b")])
+    await apply(objects, [config_map("a"), config_map("b")])
     await client.delete(CONFIG_MAPS, INVENTORY, namespace)
-    assert (await objects.apply([config_map("a")])).ok
+    assert (await apply(objects, [config_map("a")])).ok
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
     assert await exists(client, CONFIG_MAPS, "b", namespace)
 
 
 async def test_without_the_inventory_namespace_nothing_is_applied(client: Client, namespace: str) -> None:
     objects = make_set(client, f"{namespace}-absent", owner=namespace)
-    error = await error_of(objects.apply([config_map("a", namespace)]))
+    error = await error_of(apply(objects, [config_map("a", namespace)]))
     assert error.kind is Kind.NOT_FOUND
     assert f"{namespace}-absent" in error.message
     assert not await exists(client, CONFIG_MAPS, "a", namespace)

@@ -15,6 +15,7 @@ from tests.contract.kube.applyset.bed import (
     LABEL,
     NAMESPACES,
     RecordingClient,
+    apply,
     config_map,
     custom,
     definition,
@@ -24,6 +25,7 @@ from tests.contract.kube.applyset.bed import (
     kind_of,
     make_set,
     namespace_of,
+    prune,
     prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
@@ -33,15 +35,15 @@ SERVICES = ApiResource("", "v1", "Service", "services", namespaced=True)
 
 async def test_only_objects_no_longer_desired_are_deleted(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), config_map("b"), deployment("d")])
-    report = await objects.prune([config_map("b")])
+    await apply(objects, [config_map("a"), config_map("b"), deployment("d")])
+    report = await prune(objects, [config_map("b")])
     assert prune_outcomes(report) == {"a": "removed", "d": "removed"}
     assert [result.ref.kind for result in report.results] == ["Deployment", "ConfigMap"]
     assert report.complete
     assert {ref.name for ref in await objects.inventory()} == {"b"}
     assert await exists(client, CONFIG_MAPS, "b", namespace)
     assert not await exists(client, CONFIG_MAPS, "a", namespace)
-    assert (await objects.prune([config_map("b")])).results == ()
+    assert (await prune(objects, [config_map("b")])).results == ()
 
 
 async def test_an_object_desired_under_another_group_stays(client: Client, namespace: str) -> None:
@@ -61,10 +63,10 @@ async def test_an_object_desired_under_another_group_stays(client: Client, names
         "type": "Normal",
     }
     objects = make_set(client, namespace)
-    assert (await objects.apply([old])).ok
-    moved = await objects.apply([new])
+    assert (await apply(objects, [old])).ok
+    moved = await apply(objects, [new])
     assert moved.ok, moved
-    report = await objects.prune([new])
+    report = await prune(objects, [new])
     assert [(result.ref.group, result.outcome) for result in report.results] == [("events.k8s.io", PruneOutcome.KEPT)]
     assert f"is the same object as Event {namespace}/e" in report.results[0].reason
     assert await exists(client, ApiResource("", "v1", "Event", "events", namespaced=True), "e", namespace)
@@ -73,16 +75,16 @@ async def test_an_object_desired_under_another_group_stays(client: Client, names
 
 async def test_pruning_everything_is_refused_by_default(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a")])
-    error = await error_of(objects.prune([]))
+    await apply(objects, [config_map("a")])
+    error = await error_of(prune(objects, []))
     assert (error.kind, error.code) == (Kind.PRECONDITION, "set-emptied")
     assert await exists(client, CONFIG_MAPS, "a", namespace)
-    assert prune_outcomes(await objects.prune([], allow_empty=True)) == {"a": "removed"}
+    assert prune_outcomes(await prune(objects, [], allow_empty=True)) == {"a": "removed"}
 
 
 async def test_a_set_without_inventory_has_nothing_to_prune(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    assert (await objects.prune([])).results == ()
+    assert (await prune(objects, [])).results == ()
     assert (await objects.delete_all()).results == ()
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
@@ -90,7 +92,7 @@ async def test_a_set_without_inventory_has_nothing_to_prune(client: Client, name
 async def test_the_inventory_is_deleted_last(api: ControlPlane, transport: Transport, namespace: str) -> None:
     client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), deployment("d")])
+    await apply(objects, [config_map("a"), deployment("d")])
     client.sent.clear()
     report = await objects.delete_all()
     assert prune_outcomes(report) == {"d": "removed", "a": "removed"}
@@ -106,12 +108,12 @@ async def test_the_inventory_is_deleted_last(api: ControlPlane, transport: Trans
 
 async def test_an_object_re_created_by_another_client_stays(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), config_map("b")])
+    await apply(objects, [config_map("a"), config_map("b")])
     await client.delete(CONFIG_MAPS, "a", namespace)
     copied = config_map("a", namespace, theirs="1")
     copied["metadata"]["labels"] = {LABEL: namespace}  # even with our label
     await client.create(CONFIG_MAPS, copied, manager="other-client")
-    report = await objects.prune([config_map("b")])
+    report = await prune(objects, [config_map("b")])
     assert prune_outcomes(report) == {"a": "foreign"}
     assert "was deleted and created again outside this set" in report.results[0].reason
     assert await exists(client, CONFIG_MAPS, "a", namespace)
@@ -121,7 +123,7 @@ async def test_an_object_re_created_by_another_client_stays(client: Client, name
 async def test_a_shared_object_is_released_and_stays(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("a", namespace, theirs="1"), manager="other-client")
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a", ours="1")])
+    await apply(objects, [config_map("a", ours="1")])
     assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
     live = await client.get(CONFIG_MAPS, "a", namespace)
     assert live["data"] == {"theirs": "1"}
@@ -130,7 +132,7 @@ async def test_a_shared_object_is_released_and_stays(client: Client, namespace: 
 
 async def test_an_object_without_its_owner_label_stays(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a", x="1")])
+    await apply(objects, [config_map("a", x="1")])
     await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"labels": {LABEL: None}}}, manager="other-client")
     assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
@@ -140,7 +142,7 @@ async def test_an_object_with_a_keep_annotation_stays(client: Client, namespace:
     objects = make_set(client, namespace, keep_annotations={"helm.sh/resource-policy": "keep"})
     kept = config_map("a")
     kept["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    await objects.apply([kept, config_map("b")])
+    await apply(objects, [kept, config_map("b")])
     assert prune_outcomes(await objects.delete_all()) == {"a": "kept", "b": "removed"}
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
@@ -149,7 +151,7 @@ async def test_an_object_with_a_keep_annotation_stays(client: Client, namespace:
 async def test_objects_deleted_by_others_leave_the_inventory(client: Client, namespace: str) -> None:
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a"), definition("Thing", group), custom("Thing", group, "one")])
+    await apply(objects, [config_map("a"), definition("Thing", group), custom("Thing", group, "one")])
     await client.delete(CONFIG_MAPS, "a", namespace)
     await client.delete(DEFINITIONS, f"things.{group}")
 
@@ -166,7 +168,7 @@ async def test_a_finalizer_is_reported_and_later_stages_are_skipped(client: Clie
     stuck = deployment("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
     objects = make_set(client, namespace, deletion_timeout_s=0.2)
-    await objects.apply([config_map("a"), stuck])
+    await apply(objects, [config_map("a"), stuck])
     report = await objects.delete_all()
     assert prune_outcomes(report) == {"stuck": "terminating", "a": "skipped"}
     assert report.results[0].reason == "still terminating: finalizer example.com/wait"
@@ -181,7 +183,7 @@ async def test_a_dry_run_reports_without_writing(api: ControlPlane, transport: T
     client = RecordingClient(transport, admin_of(api))
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner), config_map("a", inner), config_map("b")])
+    await apply(objects, [namespace_of(inner), config_map("a", inner), config_map("b")])
     client.sent.clear()
     assert prune_outcomes(await objects.delete_all(dry_run=True)) == {"a": "removed", "b": "removed", inner: "removed"}
     await client.create(CONFIG_MAPS, config_map("theirs", inner), manager="other-client")
@@ -197,11 +199,11 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     inner = f"{namespace}-inner"
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner), config_map("a", inner), definition("Thing", group)])
+    await apply(objects, [namespace_of(inner), config_map("a", inner), definition("Thing", group)])
     thing = custom("Thing", group, "theirs")
     thing["metadata"]["namespace"] = inner
     await client.create(kind_of(definition("Thing", group)), thing, manager="other-client")
-    report = await objects.prune([definition("Thing", group)])
+    report = await prune(objects, [definition("Thing", group)])
     assert prune_outcomes(report) == {"a": "removed", inner: "held"}
     held = report.results[1]
     assert held.blockers == (ObjectRef(group, "Thing", inner, "theirs"),)
@@ -210,7 +212,7 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     assert not report.complete
     await client.delete(kind_of(definition("Thing", group)), "theirs", inner)
     # Without controllers a namespace terminates forever.
-    again = await make_set(client, namespace, deletion_timeout_s=0.1).prune([definition("Thing", group)])
+    again = await prune(make_set(client, namespace, deletion_timeout_s=0.1), [definition("Thing", group)])
     assert prune_outcomes(again) == {inner: "terminating"}
     assert "finalizer kubernetes" in again.results[0].reason
 
@@ -221,11 +223,11 @@ async def test_objects_of_a_new_kind_hold_a_namespace_too(
     inner = f"{namespace}-inner"
     group = f"{namespace}.example"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner)])  # this client has cached discovery
+    await apply(objects, [namespace_of(inner)])  # this client has cached discovery
     thing = custom("Thing", group, "theirs")
     thing["metadata"]["namespace"] = inner
     others = make_set(Client(transport, admin_of(api)), namespace, owner=f"{namespace}-2", name="second")
-    assert (await others.apply([definition("Thing", group), thing])).ok
+    assert (await apply(others, [definition("Thing", group), thing])).ok
     report = await objects.delete_all()
     assert prune_outcomes(report) == {inner: "held"}
     assert report.results[0].blockers == (ObjectRef(group, "Thing", inner, "theirs"),)
@@ -234,8 +236,8 @@ async def test_objects_of_a_new_kind_hold_a_namespace_too(
 async def test_a_namespace_with_desired_objects_stays(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner), config_map("a", inner)])
-    report = await objects.prune([config_map("a", inner)])
+    await apply(objects, [namespace_of(inner), config_map("a", inner)])
+    report = await prune(objects, [config_map("a", inner)])
     assert prune_outcomes(report) == {inner: "held"}
     assert report.results[0].blockers == (ObjectRef("", "ConfigMap", inner, "a"),)
 
@@ -245,7 +247,7 @@ async def test_a_namespace_with_kept_objects_stays(client: Client, namespace: st
     kept = config_map("a", inner)
     kept["metadata"]["annotations"] = {"keep": "yes"}
     objects = make_set(client, namespace, keep_annotations={"keep": "yes"})
-    await objects.apply([namespace_of(inner), kept])
+    await apply(objects, [namespace_of(inner), kept])
     assert prune_outcomes(await objects.delete_all()) == {"a": "kept", inner: "held"}
     assert await exists(client, NAMESPACES, inner)
 
@@ -253,7 +255,7 @@ async def test_a_namespace_with_kept_objects_stays(client: Client, namespace: st
 async def test_of_many_blocking_objects_five_are_listed(client: Client, namespace: str) -> None:
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner)])
+    await apply(objects, [namespace_of(inner)])
     for number in range(7):
         await client.create(CONFIG_MAPS, config_map(f"c{number}", inner), manager="other-client")
     result = (await objects.delete_all()).results[0]
@@ -265,7 +267,7 @@ async def test_a_definition_with_objects_of_others_stays(client: Client, namespa
     group = f"{namespace}.example"
     defined = definition("Thing", group)
     objects = make_set(client, namespace)
-    await objects.apply([defined, custom("Thing", group, "ours")])
+    await apply(objects, [defined, custom("Thing", group, "ours")])
     theirs = custom("Thing", group, "theirs")
     theirs["metadata"]["namespace"] = "default"
     await client.create(kind_of(defined), theirs, manager="other-client")
@@ -281,12 +283,12 @@ async def test_a_definition_with_objects_of_others_stays(client: Client, namespa
 
 async def test_orphaning_deletes_only_the_inventory(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     await objects.orphan()
     assert await exists(client, CONFIG_MAPS, "a", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
     # The owner label makes the object owned again once it is desired again.
-    assert not (await objects.apply([config_map("a")])).results[0].shared
+    assert not (await apply(objects, [config_map("a")])).results[0].shared
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
@@ -294,7 +296,7 @@ async def test_a_cancelled_deletion_can_be_resumed(client: Client, namespace: st
     stuck = config_map("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
     objects = make_set(client, namespace)
-    await objects.apply([stuck])
+    await apply(objects, [stuck])
     deleting = asyncio.create_task(objects.delete_all())
 
     async def deletion_requested() -> bool:

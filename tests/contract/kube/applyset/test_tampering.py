@@ -22,6 +22,7 @@ from tests.contract.kube.applyset.bed import (
     PREFIX,
     SECRETS,
     RecordingClient,
+    apply,
     config_map,
     custom,
     definition,
@@ -31,6 +32,7 @@ from tests.contract.kube.applyset.bed import (
     make_set,
     namespace_of,
     outcomes,
+    prune,
     prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
@@ -54,9 +56,9 @@ async def test_injected_entries_prune_nothing(client: Client, namespace: str) ->
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": other}}
     await client.create(SECRETS, secret, manager="other-client")
     rival = make_set(client, other)
-    await rival.apply([config_map("rival")])
+    await apply(rival, [config_map("rival")])
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     await inject(
         client,
         namespace,
@@ -67,7 +69,7 @@ async def test_injected_entries_prune_nothing(client: Client, namespace: str) ->
         await entry_of(client, CONFIG_MAPS, INVENTORY, other),
         Entry(ObjectRef("", "ConfigMap", other, "no-uid")),
     )
-    report = await objects.prune([config_map("a")])
+    report = await prune(objects, [config_map("a")])
     assert report.counts() == {PruneOutcome.FOREIGN: 5, PruneOutcome.ABSENT: 1}
     assert await exists(client, SECRETS, "s", other)
     assert await exists(client, CONFIG_MAPS, "rival", other)
@@ -86,11 +88,11 @@ async def test_entries_outside_the_allowed_namespaces_are_not_read(
     ours["metadata"]["labels"] = {LABEL: namespace}  # even with our label
     await client.create(CONFIG_MAPS, ours, manager="other-client")
     objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     injected = [await entry_of(client, CONFIG_MAPS, "x", other), await entry_of(client, NAMESPACES, other)]
     await inject(client, namespace, *injected)
     client.sent.clear()
-    report = await objects.prune([config_map("a")])
+    report = await prune(objects, [config_map("a")])
     assert prune_outcomes(report) == {"x": "refused", other: "refused"}
     assert all(f"/{other}" not in request.path for request in client.sent)
     assert await exists(client, CONFIG_MAPS, "x", other)
@@ -99,7 +101,7 @@ async def test_entries_outside_the_allowed_namespaces_are_not_read(
 async def test_entries_with_names_that_change_the_path_are_damage(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     for name, other in (("..", namespace), ("a/../../x", namespace), ("a", "..")):
-        await objects.apply([config_map("a")])
+        await apply(objects, [config_map("a")])
         await inject(client, namespace, Entry(ObjectRef("", "ConfigMap", other, name)))
         error = await error_of(objects.delete_all())
         assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
@@ -131,7 +133,7 @@ async def test_an_object_created_concurrently_is_shared_and_never_deleted(
 
     mine.intercept = RacingClient("PATCH", CONFIG_MAPS.path(namespace, "a"), create)
     objects = make_set(mine, namespace)
-    report = await objects.apply([config_map("a", ours="1")])
+    report = await apply(objects, [config_map("a", ours="1")])
     assert report.ok
     assert report.results[0].shared
     assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
@@ -144,7 +146,7 @@ async def test_an_object_replaced_concurrently_is_not_owned(
 ) -> None:
     mine = RecordingClient(transport, admin_of(api))
     objects = make_set(mine, namespace)
-    await objects.apply([config_map("a", x="1")])
+    await apply(objects, [config_map("a", x="1")])
 
     async def replace() -> None:
         await client.delete(CONFIG_MAPS, "a", namespace)
@@ -155,10 +157,10 @@ async def test_an_object_replaced_concurrently_is_not_owned(
     mine.intercept = RacingClient("PATCH", CONFIG_MAPS.path(namespace, "a"), replace)
     if crashes:
         with pytest.raises(ConnectionError):
-            await objects.apply([config_map("a", x="2")])
+            await apply(objects, [config_map("a", x="2")])
         assert prune_outcomes(await objects.delete_all()) == {"a": "foreign"}
     else:
-        report = await objects.apply([config_map("a", x="2")])
+        report = await apply(objects, [config_map("a", x="2")])
         assert [(result.outcome, result.shared) for result in report.results] == [(Outcome.CHANGED, True)]
         assert prune_outcomes(await objects.delete_all()) == {"a": "released"}
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"theirs": "1"}
@@ -169,7 +171,7 @@ async def test_an_object_replaced_between_read_and_deletion_stays(
 ) -> None:
     mine = RecordingClient(transport, admin_of(api))
     objects = make_set(mine, namespace)
-    await objects.apply([config_map("a", x="1")])
+    await apply(objects, [config_map("a", x="1")])
 
     async def replace() -> None:
         await client.delete(CONFIG_MAPS, "a", namespace)
@@ -195,7 +197,7 @@ async def test_an_adoption_is_retried_after_a_concurrent_change(
         return await send(request)
 
     recording.intercept = change_before_second_patch
-    report = await make_set(recording, namespace, adopted_managers=frozenset({"helm"})).apply([config_map("a", x="1")])
+    report = await apply(make_set(recording, namespace, adopted_managers=frozenset({"helm"})), [config_map("a", x="1")])
     assert outcomes(report) == {"a": Outcome.CHANGED}
     live = await client.get(CONFIG_MAPS, "a", namespace)
     assert live["data"] == {"x": "1", "theirs": "1"}
@@ -204,20 +206,20 @@ async def test_an_adoption_is_retried_after_a_concurrent_change(
 
 async def test_names_cannot_escape_their_path_segment(client: Client, namespace: str) -> None:
     for name in (".", "..", "a/b", "a%2fb", "a\nb", ""):
-        error = await error_of(make_set(client, namespace).apply([config_map(name)]))
+        error = await error_of(apply(make_set(client, namespace), [config_map(name)]))
         assert error.kind is Kind.INVALID
     for other in ("..", "a/b", "UPPER", "a b"):
-        error = await error_of(make_set(client, namespace).apply([config_map("a", other)]))
+        error = await error_of(apply(make_set(client, namespace), [config_map("a", other)]))
         assert error.kind is Kind.INVALID
     weird = config_map("a")
     weird["apiVersion"] = "../../v1"
-    assert (await error_of(make_set(client, namespace).apply([weird]))).kind is Kind.INVALID
+    assert (await error_of(apply(make_set(client, namespace), [weird]))).kind is Kind.INVALID
 
 
 async def test_a_manifest_cannot_set_the_owner_label(client: Client, namespace: str) -> None:
     manifest = config_map("a")
     manifest["metadata"]["labels"] = {LABEL: "another"}
-    error = await error_of(make_set(client, namespace).apply([manifest]))
+    error = await error_of(apply(make_set(client, namespace), [manifest]))
     assert "is set by the apply set" in str(error)
 
 
@@ -225,13 +227,13 @@ async def test_a_definition_with_objects_of_another_version_stays(client: Client
     group = f"{namespace}.example"
     defined = definition("Thing", group)
     objects = make_set(client, namespace)
-    await objects.apply([defined])
+    await apply(objects, [defined])
     newer = json.loads(json.dumps(defined))
     newer["spec"]["versions"] = [
         {**defined["spec"]["versions"][0], "storage": False},
         {**defined["spec"]["versions"][0], "name": "v2"},
     ]
-    await objects.apply([newer])
+    await apply(objects, [newer])
     theirs = custom("Thing", group, "theirs")
     theirs["metadata"]["namespace"] = namespace
     await client.create(kind_of(defined), theirs, manager="other-client")
@@ -245,7 +247,7 @@ async def test_a_namespace_whose_contents_cannot_be_listed_stays(
     client = RecordingClient(transport, admin_of(api))
     inner = f"{namespace}-inner"
     objects = make_set(client, namespace)
-    await objects.apply([namespace_of(inner)])
+    await apply(objects, [namespace_of(inner)])
 
     async def broken(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
         if request.path.endswith(f"/namespaces/{inner}/secrets"):
@@ -266,7 +268,7 @@ async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace
     victim["metadata"]["labels"] = {"guard": "on"} | ({LABEL: namespace} if labelled else {})
     await client.apply(NAMESPACES, victim, manager=MANAGER)
     objects = make_set(client, namespace, allowed_namespaces=frozenset({namespace}))
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     name = victim["metadata"]["name"]
     await inject(
         client,
@@ -274,7 +276,7 @@ async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace
         Entry(ObjectRef("", "Namespace", namespace, name)),
         Entry(ObjectRef("", "ConfigMap", "", "a")),
     )
-    report = await objects.prune([config_map("a")])
+    report = await prune(objects, [config_map("a")])
     assert prune_outcomes(report) == {name: "refused", "a": "refused"}
     live = await client.get(NAMESPACES, name)
     assert live["metadata"]["labels"]["guard"] == "on"
@@ -285,12 +287,12 @@ async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace
 @pytest.mark.parametrize("missing", ["entries", "chunks"])
 async def test_a_sealed_inventory_with_a_missing_part_is_damaged(client: Client, namespace: str, missing: str) -> None:
     objects = make_set(client, namespace)
-    await objects.apply([config_map("a")])
+    await apply(objects, [config_map("a")])
     head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
     data = {key: value for key, value in head["data"].items() if key not in (missing, "digest")}
     head["data"] = data | {"digest": checksum(data)}
     await client.replace(CONFIG_MAPS, head, manager="intruder")
-    error = await error_of(objects.prune([config_map("b")]))
+    error = await error_of(prune(objects, [config_map("b")]))
     assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
     assert await exists(client, CONFIG_MAPS, "a", namespace)
 
