@@ -11,14 +11,17 @@ from governor.kube.applyset import (
     DriftReport,
     Outcome,
     Owner,
+    PruneOutcome,
     PruneReport,
     Repair,
     Settings,
 )
+from governor.kube.applyset.results import SETTLED
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import Clock
+from testbed.waiting import until
 
 MANAGER = "set-manager"
 PREFIX = "applyset.example"
@@ -82,6 +85,18 @@ async def drift(
 async def prune(objects: ApplySet, manifests: Iterable[Any], *, allow_empty: bool = False) -> PruneReport:
     """Converge and return the results of the objects that are no longer desired."""
     return (await objects.converge(manifests, allow_empty=allow_empty)).prune
+
+
+async def delete_until_gone(objects: ApplySet) -> None:
+    """Delete the set, again until no deletion is in progress any more."""
+
+    async def complete() -> bool:
+        report = await objects.delete_all()
+        outcomes = report.counts().keys() - SETTLED
+        assert outcomes <= {PruneOutcome.TERMINATING, PruneOutcome.SKIPPED}, report
+        return report.complete
+
+    await until(complete)
 
 
 def config_map(name: str, namespace: str = "", **data: str) -> Object:

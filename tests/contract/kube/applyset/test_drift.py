@@ -2,9 +2,11 @@
 
 import datetime
 import json
+from collections.abc import Awaitable, Callable
 
+from governor.errors import GovernorError, Kind
 from governor.kube.applyset import DriftMode, IgnoredFields, ObjectDrift, Outcome, Repair
-from governor.kube.client import Client, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ObjectRef
 from governor.process.clock import VirtualClock
 from governor.values.treediff import Difference, Operation
@@ -14,6 +16,7 @@ from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
     DEFINITIONS,
     DEPLOYMENTS,
+    INVENTORY,
     LABEL,
     SECRETS,
     RecordingClient,
@@ -51,11 +54,17 @@ async def test_there_is_no_drift_after_an_apply(client: Client, namespace: str) 
     assert (report.checked, report.objects, report.repairs) == (5, (), ())
 
 
-async def test_mode_off_sends_no_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
+async def test_with_mode_off_unchanged_manifests_cost_one_read(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
     client = RecordingClient(transport, admin_of(api))
-    report = await drift(make_set(client, namespace), [config_map("a")], DriftMode.OFF)
-    assert (report.checked, report.objects) == (0, ())
-    assert client.sent == []
+    objects = make_set(client, namespace)
+    await objects.converge([config_map("a")])
+    await client.delete(CONFIG_MAPS, "a", namespace)
+    client.sent.clear()
+    report = await objects.converge([config_map("a")], drift=DriftMode.OFF)
+    assert (report.drift.checked, report.drift.objects) == (0, ())
+    assert [str(request) for request in client.sent] == [f"GET {CONFIG_MAPS.path(namespace, INVENTORY)}"]
 
 
 async def test_mode_warn_reports_changed_fields_with_their_managers(
@@ -229,9 +238,22 @@ async def test_a_field_is_not_repaired_beyond_the_limit(client: Client, namespac
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "y": "1"}
 
 
-async def test_an_object_that_cannot_be_compared_is_reported(client: Client, namespace: str) -> None:
+async def test_an_object_that_cannot_be_compared_is_reported(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
-    await apply(objects, [config_map("a")])
-    report = await drift(objects, [config_map("a", **{"not a key!": "1"})], DriftMode.ENFORCE)
-    assert "not a key!" in report.objects[0].error
-    assert report.objects[0].repair is None
+    await apply(objects, [config_map("a", x="1")])
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"x": "2"}}, manager="other-client")
+
+    async def unreadable(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+        if request.path == CONFIG_MAPS.path(namespace, "a"):
+            raise GovernorError(Kind.DENIED, "x", "may not read it")
+        return await send(request)
+
+    client.intercept = unreadable
+    report = await objects.converge([config_map("a", x="1")])
+    assert report.drift.objects[0].error == "may not read it"
+    assert report.drift.objects[0].repair is None
+    assert (report.ok, report.pending) == (False, False)
+    assert report.problems() == (f"ConfigMap {namespace}/a: cannot be compared: may not read it",)

@@ -136,20 +136,23 @@ async def test_a_lost_response_to_a_deletion_is_not_a_failure(faults: FaultyApi,
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
-async def test_errors_while_waiting_for_a_deletion_are_retried(
+async def test_a_deleted_object_that_cannot_be_read_stays_in_the_inventory(
     faults: FaultyApi, no_retry: Client, namespace: str
 ) -> None:
     objects = make_set(no_retry, namespace)
     await apply(objects, [config_map("a")])
     reads = 0
 
-    def while_waiting(request: ApiRequest) -> bool:
+    def second_read(request: ApiRequest) -> bool:
         nonlocal reads
         reads += request.method == "GET" and request.path.endswith("/a")
-        return reads in (2, 3) and request.path.endswith("/a")
+        return reads == 2
 
-    faults.answer(500, times=2, which=while_waiting)
-    assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
+    faults.answer(500, which=second_read)
+    report = await objects.delete_all()
+    assert prune_outcomes(report) == {"a": "terminating"}
+    assert "cannot be read" in report.results[0].reason
+    assert prune_outcomes(await objects.delete_all()) == {"a": "absent"}
 
 
 async def test_a_webhook_rejection_is_refused_with_its_message(

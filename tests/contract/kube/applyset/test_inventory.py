@@ -102,15 +102,15 @@ async def test_of_two_writers_one_gets_a_conflict(client: Client, namespace: str
     assert (await inventory.read()).entries == entries
 
 
-async def test_concurrent_applies_lose_no_entry(client: Client, namespace: str) -> None:
+async def test_concurrent_runs_lose_no_entry(client: Client, namespace: str) -> None:
     sets = [make_set(client, namespace) for _ in range(6)]
-    desired = [[config_map(f"c{number}")] for number in range(len(sets))]
+    desired = [config_map(f"c{number}") for number in range(6)]
     conflicts: list[int] = []
 
-    async def apply_until_ok(number: int) -> None:
+    async def converge_until_ok(number: int) -> None:
         while True:
             try:
-                report = await apply(sets[number], desired[number])
+                report = await sets[number].converge(desired)
             except GovernorError as error:
                 if error.kind is not Kind.CONFLICT:
                     raise
@@ -121,7 +121,7 @@ async def test_concurrent_applies_lose_no_entry(client: Client, namespace: str) 
 
     async with asyncio.TaskGroup() as group:
         for number in range(len(sets)):
-            group.create_task(apply_until_ok(number))
+            group.create_task(converge_until_ok(number))
     entries = await sets[0].inventory()
     assert {ref.name for ref in entries} == {f"c{number}" for number in range(len(sets))}
     assert all(entry.uid for entry in entries.values())

@@ -1,7 +1,5 @@
 """Pruning on a real API server: which objects are deleted and which stay."""
 
-import asyncio
-
 from governor.errors import Kind
 from governor.kube.applyset import PruneOutcome
 from governor.kube.client import Client, Transport
@@ -19,6 +17,7 @@ from tests.contract.kube.applyset.bed import (
     config_map,
     custom,
     definition,
+    delete_until_gone,
     deployment,
     error_of,
     exists,
@@ -64,9 +63,9 @@ async def test_an_object_desired_under_another_group_stays(client: Client, names
     }
     objects = make_set(client, namespace)
     assert (await apply(objects, [old])).ok
-    moved = await apply(objects, [new])
+    moved = await objects.converge([new])
     assert moved.ok, moved
-    report = await prune(objects, [new])
+    report = moved.prune
     assert [(result.ref.group, result.outcome) for result in report.results] == [("events.k8s.io", PruneOutcome.KEPT)]
     assert f"is the same object as Event {namespace}/e" in report.results[0].reason
     assert await exists(client, ApiResource("", "v1", "Event", "events", namespaced=True), "e", namespace)
@@ -167,7 +166,7 @@ async def test_objects_deleted_by_others_leave_the_inventory(client: Client, nam
 async def test_a_finalizer_is_reported_and_later_stages_are_skipped(client: Client, namespace: str) -> None:
     stuck = deployment("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
-    objects = make_set(client, namespace, deletion_timeout_s=0.2)
+    objects = make_set(client, namespace)
     await apply(objects, [config_map("a"), stuck])
     report = await objects.delete_all()
     assert prune_outcomes(report) == {"stuck": "terminating", "a": "skipped"}
@@ -212,7 +211,7 @@ async def test_a_namespace_with_objects_of_others_stays(client: Client, namespac
     assert not report.complete
     await client.delete(kind_of(definition("Thing", group)), "theirs", inner)
     # Without controllers a namespace terminates forever.
-    again = await prune(make_set(client, namespace, deletion_timeout_s=0.1), [definition("Thing", group)])
+    again = await prune(objects, [definition("Thing", group)])
     assert prune_outcomes(again) == {inner: "terminating"}
     assert "finalizer kubernetes" in again.results[0].reason
 
@@ -277,7 +276,8 @@ async def test_a_definition_with_objects_of_others_stays(client: Client, namespa
     assert await exists(client, DEFINITIONS, f"things.{group}")
     assert {ref.kind for ref in await objects.inventory()} == {"CustomResourceDefinition"}
     await client.delete(kind_of(defined), "theirs", "default")
-    assert prune_outcomes(await objects.delete_all()) == {f"things.{group}": "removed"}
+    await delete_until_gone(objects)
+    assert not await exists(client, DEFINITIONS, f"things.{group}")
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
 
@@ -292,18 +292,31 @@ async def test_orphaning_deletes_only_the_inventory(client: Client, namespace: s
     assert prune_outcomes(await objects.delete_all()) == {"a": "removed"}
 
 
-async def test_a_cancelled_deletion_can_be_resumed(client: Client, namespace: str) -> None:
-    stuck = config_map("stuck")
+async def test_a_deletion_in_progress_holds_no_caller_and_is_continued(client: Client, namespace: str) -> None:
+    stuck = deployment("stuck")
     stuck["metadata"]["finalizers"] = ["example.com/wait"]
     objects = make_set(client, namespace)
-    await apply(objects, [stuck])
-    deleting = asyncio.create_task(objects.delete_all())
+    await objects.converge([stuck, config_map("a"), config_map("stays")])
+    for _ in range(2):
+        report = await objects.converge([config_map("stays")])
+        assert prune_outcomes(report.prune) == {"stuck": "terminating", "a": "skipped"}
+        assert (report.ok, report.pending) == (False, True)
+        assert report.problems() == (
+            f"Deployment.apps {namespace}/stuck: terminating: still terminating: finalizer example.com/wait",
+        )
+    await client.patch(DEPLOYMENTS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="other-client")
+    last = await objects.converge([config_map("stays")])
+    assert prune_outcomes(last.prune) == {"stuck": "absent", "a": "removed"}
+    assert (last.ok, last.pending, last.problems()) == (True, False, ())
 
-    async def deletion_requested() -> bool:
-        return not await exists(client, CONFIG_MAPS, "stuck", namespace)
 
-    await until(deletion_requested)
-    deleting.cancel()
-    assert isinstance((await asyncio.gather(deleting, return_exceptions=True))[0], asyncio.CancelledError)
-    await client.patch(CONFIG_MAPS, "stuck", namespace, {"metadata": {"finalizers": None}}, manager="other-client")
-    assert prune_outcomes(await objects.delete_all()) == {"stuck": "absent"}
+async def test_nothing_is_pruned_while_an_object_cannot_be_applied(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace)
+    await objects.converge([config_map("old")])
+    broken = config_map("new", **{"not a key!": "1"})
+    report = await objects.converge([broken])
+    assert prune_outcomes(report.prune) == {"old": "skipped"}
+    assert (report.ok, report.pending) == (False, False)
+    assert [text.split(": ")[:2] for text in report.problems()] == [[f"ConfigMap {namespace}/new", "refused"]]
+    assert await exists(client, CONFIG_MAPS, "old", namespace)
+    assert prune_outcomes((await objects.converge([config_map("new")])).prune) == {"old": "removed"}
