@@ -9,9 +9,10 @@ from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, Obj
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
 from governor.kube.applyset.results import FieldConflict, ObjectResult, Outcome, PruneOutcome, PruneResult
-from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.applyset.settings import TOLERATED_CONTENTS, Owner, Settings, ToleratedContent
 
 __all__ = [
+    "TOLERATED_CONTENTS",
     "ApplyReport",
     "ApplySet",
     "ConvergeReport",
@@ -32,4 +33,5 @@ __all__ = [
     "PruneResult",
     "Repair",
     "Settings",
+    "ToleratedContent",
 ]

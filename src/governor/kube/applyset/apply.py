@@ -5,18 +5,28 @@ one was found, only that object may be changed. An object created in between is 
 accident.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.diff import comparable, differences, with_live_values, without_fields
 from governor.kube.applyset.entries import Entries, LiveObjects
-from governor.kube.applyset.get import describe_termination, get, get_if_served, is_terminating
-from governor.kube.applyset.manifests import Desired, kinds_of_crd
+from governor.kube.applyset.live import (
+    adopt_fields,
+    applied_fields,
+    describe_termination,
+    get,
+    get_if_served,
+    is_terminating,
+    owner_of,
+    wait_until_served,
+    will_own,
+    with_owner_label,
+)
+from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
-from governor.kube.applyset.ownership import adopt_fields, applied_fields, owner_of, will_own, with_owner_label
 from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, apply_failure, conflicts_of, is_stale
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
@@ -29,8 +39,6 @@ _ATTEMPTS: Final = 4
 _ONLY_IF_ABSENT: Final = "1"
 """A resourceVersion that no object has: the server reports CONFLICT if the object exists, and else ignores it."""
 _JSON_PATCH: Final = "application/json-patch+json"
-_FIRST_PAUSE_S: Final = 0.05
-_MAX_PAUSE_S: Final = 1.0
 
 
 class ApplyTask(msgspec.Struct, frozen=True):
@@ -206,56 +214,6 @@ class ApplyRun:
         except GovernorError as error:
             return apply_failure(desired.ref, error)
         return ObjectResult(desired.ref, Outcome.FAILED, error=why) if why else result
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    resources: tuple[_Resource, ...]
-
-
-_decode_resources: Final = msgspec.json.Decoder(_Resources).decode
-
-
-async def wait_until_served(client: Client, crd: Desired, clock: Clock, timeout_s: float) -> str:
-    """Wait until a CustomResourceDefinition is established and all its versions are served.
-
-    Return the reason if that takes longer than the timeout, otherwise ``""``.
-    """
-    deadline = clock.monotonic() + timeout_s
-    pause_s = _FIRST_PAUSE_S
-    while why := await _why_not_served(client, crd):
-        if clock.monotonic() >= deadline:
-            return f"its kind is not served after {timeout_s:g} s: {why}"
-        await clock.sleep(pause_s)
-        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-    client.discovery.invalidate()
-    return ""
-
-
-async def _why_not_served(client: Client, crd: Desired) -> str:
-    try:
-        live = await get(client, crd.resource, crd.ref)
-        conditions = _conditions(live or {})
-        if conditions.get("Established", {}).get("status") != "True":
-            return str(conditions.get("NamesAccepted", {}).get("message") or "it is not established")
-        for kind in kinds_of_crd(live):
-            # Discovery is readable for every user; listing objects may be forbidden.
-            served = _decode_resources(await client.send(Request("GET", f"/apis/{kind.group}/{kind.version}")))
-            if kind.plural not in {each.name for each in served.resources}:
-                return f"{kind.version} is not served yet"
-    except GovernorError as error:
-        # A version that is not served yet is a 404; any other failure may be temporary.
-        if error.kind in {Kind.DENIED, Kind.UNAUTHENTICATED}:
-            raise
-        return error.message
-    return ""
-
-
-def _conditions(live: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {each["type"]: each for each in (live.get("status") or {}).get("conditions") or ()}
 
 
 def _visible_differences(task: ApplyTask, live: Object, after: Object) -> tuple[Difference, ...]:

@@ -22,8 +22,8 @@ from governor.kube.applyset.entries import (
     kept_aliases,
     skip_prune,
 )
-from governor.kube.applyset.get import get, get_if_served, is_terminating
 from governor.kube.applyset.inventory import Inventory, Snapshot
+from governor.kube.applyset.live import get, get_if_served, is_terminating
 from governor.kube.applyset.manifests import Desired, GroupVersionKind, expand, kinds_to_discover, validate
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.applyset.prune import Pruner

@@ -42,7 +42,7 @@ class IgnoredFields(msgspec.Struct, frozen=True):
     def matches(self, ref: ObjectRef) -> bool:
         """Return whether the rule applies to this object."""
         pairs = ((self.group, ref.group), (self.kind, ref.kind), (self.namespace, ref.namespace), (self.name, ref.name))
-        return all(_matches(pattern, text) for pattern, text in pairs)
+        return all(text_matches(pattern, text) for pattern, text in pairs)
 
 
 def comparable(live: Object) -> Object:
@@ -152,13 +152,14 @@ def _step_matches(pattern: Step, steps: _Address) -> bool:
     if pattern == ANY:
         return True
     if isinstance(pattern, str):
-        return any(isinstance(step, str) and _matches(pattern, step) for step in steps)
+        return any(isinstance(step, str) and text_matches(pattern, step) for step in steps)
     if isinstance(pattern, Item):
-        return any(isinstance(step, Item) and _matches(pattern.name, step.name) for step in steps)
+        return any(isinstance(step, Item) and text_matches(pattern.name, step.name) for step in steps)
     return pattern in steps
 
 
-def _matches(pattern: str, text: str) -> bool:
+def text_matches(pattern: str, text: str) -> bool:
+    """Return whether the text matches the pattern, in which ``*`` stands for any text."""
     if ANY not in pattern:
         return pattern == text
     return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), text, re.DOTALL) is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from governor.kube.applyset.ownership import other_managers
+from governor.kube.applyset.live import other_managers
 from governor.kube.applyset.results import SUCCEEDED, ObjectResult
 from governor.kube.applyset.settings import Settings
 from governor.kube.objects import Object, ObjectRef

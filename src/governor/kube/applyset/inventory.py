@@ -14,7 +14,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entries, pack, unpack
-from governor.kube.applyset.get import get
+from governor.kube.applyset.live import get
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource, Object, ObjectRef

@@ -22,14 +22,16 @@ class Stage(enum.IntEnum):
     NAMESPACES = 1
     CLASSES_AND_LIMITS = 2
     SERVICE_ACCOUNTS = 3
-    RBAC = 4
-    CONFIGURATION = 5
-    STORAGE = 6
-    SERVICES = 7
-    WORKLOADS = 8
-    OTHERS = 9
+    ROLES = 4
+    BINDINGS = 5
+    """A binding to a missing role is rejected for users who may not bind every role."""
+    CONFIGURATION = 6
+    STORAGE = 7
+    SERVICES = 8
+    WORKLOADS = 9
+    OTHERS = 10
     """Custom resources, and kinds that refer to workloads."""
-    ADMISSION = 10
+    ADMISSION = 11
     """Kinds that the API server consults before it accepts or serves other objects."""
 
 
@@ -46,7 +48,8 @@ _KINDS: Final[Mapping[Stage, Mapping[str, tuple[str, ...]]]] = {
         "flowcontrol.apiserver.k8s.io": ("FlowSchema", "PriorityLevelConfiguration"),
     },
     Stage.SERVICE_ACCOUNTS: {"": ("ServiceAccount",)},
-    Stage.RBAC: {"rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")},
+    Stage.ROLES: {"rbac.authorization.k8s.io": ("ClusterRole", "Role")},
+    Stage.BINDINGS: {"rbac.authorization.k8s.io": ("ClusterRoleBinding", "RoleBinding")},
     Stage.CONFIGURATION: {"": ("ConfigMap", "Secret")},
     Stage.STORAGE: {"": ("PersistentVolume", "PersistentVolumeClaim")},
     Stage.SERVICES: {"": ("Endpoints", "Service"), "discovery.k8s.io": ("EndpointSlice",)},

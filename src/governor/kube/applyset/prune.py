@@ -1,8 +1,7 @@
-"""Pruning objects of a set in reverse apply order, as far as possible without waiting.
+"""Pruning objects of a set in reverse apply order, as far as possible without waiting; in doubt an object stays.
 
 The deletions of a stage are requested and checked once. While one of its objects still exists, the stages after it are
-skipped; the next run continues. A namespace or CustomResourceDefinition that contains objects of others is held; its
-contents are listed first.
+skipped; the next run continues. A namespace or CustomResourceDefinition that contains objects of others is held.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +10,45 @@ from typing import Final
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.kube.applyset.contents import held_by_contents
 from governor.kube.applyset.entries import Entry
-from governor.kube.applyset.get import NOT_SERVED, describe_termination, get, is_terminating
-from governor.kube.applyset.manifests import kinds_of_crd
+from governor.kube.applyset.live import (
+    NOT_SERVED,
+    describe_termination,
+    get,
+    has_applied,
+    is_terminating,
+    owner_of,
+)
 from governor.kube.applyset.order import gather_bounded, group_by_stage
-from governor.kube.applyset.prune_policy import Content, decide, foreign_contents, held, is_out_of_scope
 from governor.kube.applyset.results import PruneOutcome, PruneResult, is_stale, prune_failure
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
 
-_NAMESPACE: Final = ("", "Namespace")
-_CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _ATTEMPTS: Final = 4
 _BLOCKING: Final = frozenset({PruneOutcome.TERMINATING, PruneOutcome.FAILED})
+
+
+def decide(entry: Entry, live: Object | None, owner: Owner, settings: Settings) -> PruneResult:
+    """Return the intended outcome: REMOVED and RELEASED are still to be carried out, TERMINATING to be waited for."""
+    ref = entry.ref
+    if live is None:
+        return PruneResult(ref, PruneOutcome.ABSENT)
+    if entry.uid and live["metadata"]["uid"] != entry.uid:
+        return PruneResult(ref, PruneOutcome.FOREIGN, "was deleted and created again outside this set")
+    if annotation := _keep_annotation(live, settings.keep_annotations):
+        return PruneResult(ref, PruneOutcome.KEPT, f"has the annotation {annotation}")
+    if owner_of(live, settings) != owner.id:
+        return _not_owned(ref, live, settings)
+    if is_terminating(live):
+        return PruneResult(ref, PruneOutcome.TERMINATING, describe_termination(live))
+    return PruneResult(ref, PruneOutcome.REMOVED)
+
+
+def is_out_of_scope(ref: ObjectRef, settings: Settings) -> bool:
+    """Return whether the set may not touch the object, whatever its inventory lists."""
+    return settings.allowed_namespaces is not None and ref.namespace not in settings.allowed_namespaces
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -107,7 +131,7 @@ class Pruner:
         if resource is None or live is None:
             return target
         if target.result.outcome is PruneOutcome.REMOVED:
-            blocked = await _held_by_contents(self._client, ref, live, pruned, self._settings.concurrency)
+            blocked = await held_by_contents(self._client, ref, live, pruned, self._settings)
             if blocked:
                 return msgspec.structs.replace(target, result=blocked)
             if not self._dry_run:
@@ -170,53 +194,15 @@ class Pruner:
         return target.with_outcome(PruneOutcome.TERMINATING, describe_termination(live))
 
 
-async def _held_by_contents(
-    client: Client, ref: ObjectRef, live: Object, pruned: Mapping[ObjectRef, str], concurrency: int
-) -> PruneResult | None:
-    """Return HELD for a namespace or CustomResourceDefinition with contents of others, or None."""
-    try:
-        if (ref.group, ref.kind) == _NAMESPACE:
-            contents = await _namespace_contents(client, ref.name, concurrency)
-        elif (ref.group, ref.kind) == _CRD:
-            contents = await _crd_contents(client, live)
-        else:
-            return None
-    except GovernorError as error:
-        return PruneResult(ref, PruneOutcome.HELD, f"its contents cannot be listed: {error.message}")
-    foreign = foreign_contents(contents, pruned)
-    return held(ref, foreign) if foreign else None
+def _keep_annotation(live: Object, keep: Mapping[str, str]) -> str:
+    annotations = live["metadata"].get("annotations") or {}
+    return next((f"{key}: {value}" for key, value in keep.items() if annotations.get(key) == value), "")
 
 
-async def _namespace_contents(client: Client, namespace: str, concurrency: int) -> list[Content]:
-    await client.discovery.require_ready()  # kinds defined a moment ago count too
-    kinds = [
-        kind
-        for kind in await client.discovery.preferred_resources()
-        if kind.namespaced and {"list", "delete"} <= kind.verbs
-    ]
-    if stale := await client.discovery.stale_groups():
-        message = f"the servers of the API groups {', '.join(sorted(stale))} do not respond"
-        raise GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
-
-    async def list_kind(kind: ApiResource) -> list[Content]:
-        return await _list(client, kind, namespace)
-
-    return [each for found in await gather_bounded(kinds, list_kind, concurrency) for each in found]
-
-
-async def _crd_contents(client: Client, crd: Object) -> list[Content]:
-    kind = next(kinds_of_crd(crd), None)
-    if kind is None:
-        raise GovernorError(Kind.PRECONDITION, "definition-not-served", "none of its versions is served")
-    return await _list(client, kind)
-
-
-async def _list(client: Client, kind: ApiResource, namespace: str = "") -> list[Content]:
-    return [_content(kind, live) async for live in client.list(kind, namespace)]
-
-
-def _content(kind: ApiResource, live: Object) -> Content:
-    metadata = live["metadata"]
-    ref = ObjectRef(kind.group, kind.kind, metadata.get("namespace", ""), metadata["name"])
-    owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences", ()))
-    return Content(ref, metadata["uid"], owners, is_terminating(live))
+def _not_owned(ref: ObjectRef, live: Object, settings: Settings) -> PruneResult:
+    other = owner_of(live, settings)
+    if other:
+        return PruneResult(ref, PruneOutcome.FOREIGN, f"belongs to {other!r}")
+    if has_applied(live, settings.manager):
+        return PruneResult(ref, PruneOutcome.RELEASED, "existed before the set, or its owner label was removed")
+    return PruneResult(ref, PruneOutcome.FOREIGN, "has neither the owner label nor fields of this set")

@@ -13,6 +13,7 @@ from governor.values.treediff import Difference
 
 _SCHEMA_ERRORS: Final = ("failed to create typed patch object", "unable to convert unstructured object")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+_NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _RETRYABLE: Final = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
 
 
@@ -29,7 +30,7 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
     """The outcome is unknown or a precondition is missing; retry later."""
     TERMINATING = "terminating"
-    """It is being deleted; apply it again when it is gone."""
+    """It or its namespace is being deleted; apply it again when that is gone."""
     SKIPPED = "skipped"
     """An earlier stage failed."""
 
@@ -125,7 +126,10 @@ def apply_failure(ref: ObjectRef, error: GovernorError) -> ObjectResult:
     """Return the result of an apply that raised an error."""
     if error.kind is Kind.CONFLICT:
         return ObjectResult(ref, Outcome.CONFLICT, error=error.message, conflicts=conflicts_of(error))
-    retryable = error.kind in _RETRYABLE and not _is_schema_error(error)
+    if isinstance(error, ApiError) and any(cause.reason == _NAMESPACE_TERMINATING for cause in error.causes):
+        return ObjectResult(ref, Outcome.TERMINATING, error=error.message)
+    # An apply creates: if the server does not find something, that is the namespace, the kind or a role.
+    retryable = error.kind in _RETRYABLE | {Kind.NOT_FOUND} and not _is_schema_error(error)
     return ObjectResult(ref, Outcome.FAILED if retryable else Outcome.REFUSED, error=str(error))
 
 

@@ -1,13 +1,14 @@
 """Who owns an apply set and how its objects are applied, pruned and repaired."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from governor.errors import invalid
-from governor.kube.applyset.diff import IgnoredFields
+from governor.kube.applyset.diff import ANY, IgnoredFields, text_matches
+from governor.kube.objects import ObjectRef
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NOT_IN_PATH_SEGMENT: Final = re.compile(r"[/%\x00-\x1f\x7f\ud800-\udfff]")
@@ -43,6 +44,58 @@ class Owner(msgspec.Struct, frozen=True):
             raise invalid("owner-place", f"{self.namespace}/{self.name} is not a valid ConfigMap name")
 
 
+class ToleratedContent(msgspec.Struct, frozen=True):
+    """Objects that may be deleted together with their namespace; ``*`` in group, kind or name matches any text."""
+
+    kind: str
+    name: str = ANY
+    group: str = ""
+    marker: str = ""
+    """Key of a label or annotation that the object must have; if empty, none."""
+
+    def matches(self, ref: ObjectRef, markers: Collection[str]) -> bool:
+        """Return whether the rule applies to an object with these labels and annotations."""
+        pairs = ((self.group, ref.group), (self.kind, ref.kind), (self.name, ref.name))
+        return (not self.marker or self.marker in markers) and all(text_matches(*pair) for pair in pairs)
+
+
+_ACCOUNT: Final = "kubernetes.io/service-account.name"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+TOLERATED_CONTENTS: Final = (
+    # Kubernetes itself
+    ToleratedContent("ServiceAccount", "default"),
+    ToleratedContent("Secret", "default-*", marker=_ACCOUNT),
+    ToleratedContent("ConfigMap", "kube-root-ca.crt"),
+    ToleratedContent("Event"),
+    ToleratedContent("Event", group="events.k8s.io"),
+    # A Lease stores who leads; operators create one beside themselves.
+    ToleratedContent("Lease", group="coordination.k8s.io"),
+    # Istio and Cilium
+    ToleratedContent("ConfigMap", "istio-ca-root-cert"),
+    ToleratedContent("ConfigMap", "istio-ca-crl"),
+    ToleratedContent("CiliumEndpoint", group="cilium.io"),
+    # trust-manager and Kyverno
+    ToleratedContent("ConfigMap", marker="trust.cert-manager.io/bundle"),
+    ToleratedContent("Secret", marker="trust.cert-manager.io/bundle"),
+    ToleratedContent(ANY, group=ANY, marker="generate.kyverno.io/policy-name"),
+    # OpenShift with its pipelines
+    ToleratedContent("ConfigMap", "openshift-service-ca.crt"),
+    ToleratedContent("ConfigMap", "config-service-cabundle"),
+    ToleratedContent("ConfigMap", "config-trusted-cabundle"),
+    *(ToleratedContent("ServiceAccount", name) for name in ("builder", "deployer", "pipeline")),
+    *(ToleratedContent("Secret", f"{name}-*", marker=_ACCOUNT) for name in ("builder", "deployer", "pipeline")),
+    ToleratedContent("RoleBinding", "system:deployers", _RBAC),
+    ToleratedContent("RoleBinding", "system:image-builders", _RBAC),
+    ToleratedContent("RoleBinding", "system:image-pullers", _RBAC),
+    ToleratedContent("RoleBinding", "openshift-pipelines-edit", _RBAC),
+    ToleratedContent("RoleBinding", "pipelines-scc-rolebinding", _RBAC),
+    # Google Kubernetes Engine
+    ToleratedContent("ResourceQuota", "gke-resource-quotas"),
+)
+"""Objects that Kubernetes, meshes, certificate operators and distributions put into each namespace."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """How the objects of a set are applied, pruned and repaired."""
 
@@ -62,6 +115,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Fields that keep their live values and never count as drift."""
     keep_annotations: Mapping[str, str] = {}
     """An object with any of these annotations is kept when it is no longer desired."""
+    tolerated_contents: tuple[ToleratedContent, ...] = TOLERATED_CONTENTS
+    """Objects outside the set that are deleted with its namespace; all others hold the namespace."""
     concurrency: int = 8
     """Number of objects that are processed at a time."""
     served_timeout_s: float = 60.0

@@ -16,12 +16,16 @@ from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
     INVENTORY,
     LABEL,
+    NAMESPACES,
     apply,
     config_map,
+    custom,
+    definition,
     deployment,
     error_of,
     exists,
     make_set,
+    namespace_of,
     outcomes,
     prune_outcomes,
 )
@@ -194,3 +198,34 @@ async def test_a_webhook_rejection_is_refused_with_its_message(
         assert outcomes((await objects.plan([config_map("b", x="1")])).apply) == {"b": Outcome.REFUSED}
         assert prune_outcomes(await guard.delete_all()) == {namespace: "removed"}
     assert not await exists(client, WEBHOOKS, namespace)
+
+
+async def test_a_missing_prerequisite_is_a_failure_that_a_retry_heals(
+    faults: FaultyApi, no_retry: Client, client: Client, namespace: str
+) -> None:
+    """An API server that lags behind does not know a namespace or a definition yet that another one has created."""
+    group = f"{namespace}.example"
+    other = f"{namespace}-later"
+    manifests = [definition("Thing", group), custom("Thing", group, "one"), config_map("a", other)]
+    objects = make_set(no_retry, namespace)
+    report = await apply(objects, manifests)
+    assert outcomes(report) == {f"things.{group}": Outcome.CREATED, "a": Outcome.FAILED, "one": Outcome.SKIPPED}
+    assert f'namespaces "{other}" not found' in report.results[1].error
+    await client.create(NAMESPACES, namespace_of(other), manager="other-client")
+    faults.answer(
+        404,
+        which=lambda request: request.method == "PATCH" and request.path.endswith("/things/one"),
+        content=b"404 page not found\n",
+    )
+    assert outcomes(await apply(objects, manifests))["one"] == Outcome.FAILED
+    assert outcomes(await apply(objects, manifests))["one"] == Outcome.CREATED
+
+
+async def test_a_terminating_namespace_is_waited_for(client: Client, namespace: str) -> None:
+    other = f"{namespace}-old"
+    await client.create(NAMESPACES, namespace_of(other), manager="other-client")
+    await client.delete(NAMESPACES, other)  # without controllers it terminates for ever
+    report = await make_set(client, namespace).converge([config_map("a", other)])
+    assert outcomes(report.apply) == {"a": Outcome.TERMINATING}
+    assert "because it is being terminated" in report.apply.results[0].error
+    assert report.pending

@@ -2,7 +2,7 @@
 
 from governor.errors import Kind
 from governor.kube.applyset import PruneOutcome
-from governor.kube.client import Client, Transport
+from governor.kube.client import METADATA_LIST, Client, Transport
 from governor.kube.objects import ApiResource, ObjectRef
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
@@ -249,6 +249,48 @@ async def test_a_namespace_with_kept_objects_stays(client: Client, namespace: st
     await apply(objects, [namespace_of(inner), kept])
     assert prune_outcomes(await objects.delete_all()) == {"a": "kept", inner: "held"}
     assert await exists(client, NAMESPACES, inner)
+
+
+INJECTED: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("ConfigMap", "kube-root-ca.crt", {}),
+    ("ConfigMap", "istio-ca-root-cert", {}),
+    ("ConfigMap", "istio-ca-crl", {}),
+    ("ConfigMap", "openshift-service-ca.crt", {}),
+    ("ConfigMap", "company-roots", {"trust.cert-manager.io/bundle": "company-roots"}),
+    ("Secret", "registry-login", {"generate.kyverno.io/policy-name": "sync-secrets"}),
+    ("ServiceAccount", "default", {}),
+    ("ServiceAccount", "builder", {}),
+    ("ResourceQuota", "gke-resource-quotas", {}),
+)
+
+
+async def test_objects_that_a_mesh_or_an_operator_puts_into_each_namespace_do_not_hold_it(
+    client: Client, namespace: str
+) -> None:
+    inner = f"{namespace}-inner"
+    objects = make_set(client, namespace)
+    await objects.converge([namespace_of(inner)])
+    for kind, name, labels in INJECTED:
+        resource = await client.discovery.find("", kind)
+        metadata = {"name": name, "namespace": inner, "labels": labels}
+        await client.create(resource, {"apiVersion": "v1", "kind": kind, "metadata": metadata}, manager="operator")
+    strict = make_set(client, namespace, tolerated_contents=())
+    assert len((await strict.delete_all(dry_run=True)).results[0].blockers) == 5
+    assert prune_outcomes(await objects.delete_all()) == {inner: "terminating"}
+
+
+async def test_contents_are_listed_without_their_values(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = RecordingClient(transport, admin_of(api))
+    inner = f"{namespace}-inner"
+    objects = make_set(client, namespace)
+    await objects.converge([namespace_of(inner)])
+    client.sent.clear()
+    await objects.delete_all(dry_run=True)
+    lists = [request for request in client.sent if request.path.startswith(f"/api/v1/namespaces/{inner}/")]
+    assert lists
+    assert {request.accept for request in lists} == {METADATA_LIST}
 
 
 async def test_of_many_blocking_objects_five_are_listed(client: Client, namespace: str) -> None:

@@ -15,6 +15,7 @@ ORDERED = [
     ("", "Namespace"),
     ("scheduling.k8s.io", "PriorityClass"),
     ("", "ServiceAccount"),
+    ("rbac.authorization.k8s.io", "Role"),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
     ("", "Secret"),
     ("", "PersistentVolumeClaim"),

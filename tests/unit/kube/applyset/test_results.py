@@ -49,9 +49,9 @@ def test_a_schema_error_is_refused_although_its_status_is_500() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "outcome"),
-    [(kind, Outcome.REFUSED) for kind in (Kind.INVALID, Kind.DENIED, Kind.NOT_FOUND, Kind.UNIMPLEMENTED)]
+    [(kind, Outcome.REFUSED) for kind in (Kind.INVALID, Kind.DENIED, Kind.UNIMPLEMENTED)]
     + [(kind, Outcome.FAILED) for kind in (Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.EXHAUSTED)]
-    + [(Kind.UNAUTHENTICATED, Outcome.FAILED), (Kind.CONFLICT, Outcome.CONFLICT)],
+    + [(Kind.NOT_FOUND, Outcome.FAILED), (Kind.UNAUTHENTICATED, Outcome.FAILED), (Kind.CONFLICT, Outcome.CONFLICT)],
 )
 def test_retryable_errors_are_failed_and_others_refused(kind: Kind, outcome: Outcome) -> None:
     result = apply_failure(REF, GovernorError(kind, "x", "why"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.kube.applyset.entries import Entry
-from governor.kube.applyset.prune_policy import Content, decide, foreign_contents, held, is_out_of_scope
+from governor.kube.applyset.prune import decide, is_out_of_scope
 from governor.kube.applyset.results import PruneOutcome
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object, ObjectRef
@@ -85,68 +85,3 @@ def test_no_combination_removes_an_object_that_is_not_ours(
 def test_allowed_namespaces_apply_to_pruning_too(namespace: str, allowed: frozenset[str] | None, outside: bool) -> None:
     settings = Settings("ours", "x.example", allowed_namespaces=allowed)
     assert is_out_of_scope(ObjectRef("", "ConfigMap", namespace, "a"), settings) is outside
-
-
-def make_content(kind: str, name: str, uid: str, *owners: str, group: str = "", terminating: bool = False) -> Content:
-    return Content(ObjectRef(group, kind, "shop", name), uid, frozenset(owners), terminating)
-
-
-OURS = {ObjectRef("apps", "Deployment", "shop", "d"): "d", ObjectRef("", "Service", "shop", "s"): "s"}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        make_content("ServiceAccount", "default", "1"),
-        make_content("ConfigMap", "kube-root-ca.crt", "1"),
-        make_content("Event", "x", "1"),
-        make_content("Event", "x", "1", group="events.k8s.io"),
-        make_content("Deployment", "d", "d", group="apps"),
-        make_content("ReplicaSet", "d-1", "1", "d", group="apps"),
-        make_content("EndpointSlice", "s-1", "1", "s", group="discovery.k8s.io"),
-        make_content("Endpoints", "s", "1"),
-        make_content("Pod", "theirs", "1", terminating=True),
-    ],
-)
-def test_own_and_default_objects_do_not_hold_a_namespace(content: Content) -> None:
-    assert foreign_contents([content], OURS) == ()
-
-
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        make_content("ServiceAccount", "robot", "1"),
-        make_content("ConfigMap", "a", "1"),
-        make_content("Secret", "default", "1"),
-        make_content("Deployment", "d", "another", group="apps"),
-        make_content("ReplicaSet", "x", "1", "foreign", group="apps"),
-        make_content("Pod", "two-owners", "1", "d", "foreign"),
-        make_content("Endpoints", "other", "1"),
-        make_content("Service", "s", "another"),
-        make_content("Lease", "leader", "1", group="coordination.k8s.io"),
-        make_content("PersistentVolumeClaim", "data", "1"),
-    ],
-)
-def test_all_other_objects_hold_a_namespace(foreign: Content) -> None:
-    assert foreign_contents([foreign], OURS) == (foreign.ref,)
-
-
-def test_dependents_at_any_depth_are_ours() -> None:
-    chain = [
-        make_content("Pod", "p", "3", "2"),
-        make_content("ReplicaSet", "r", "2", "d"),
-        make_content("Log", "l", "4", "3"),
-    ]
-    assert foreign_contents(chain, OURS) == ()
-    assert [ref.name for ref in foreign_contents(chain, {})] == ["l", "p", "r"]
-
-
-def test_objects_that_own_each_other_are_not_ours() -> None:
-    cycle = [make_content("A", "a", "1", "2"), make_content("A", "b", "2", "1")]
-    assert len(foreign_contents(cycle, OURS)) == 2
-
-
-def test_only_five_examples_are_listed() -> None:
-    result = held(REF, tuple(ObjectRef("", "Pod", "shop", str(number)) for number in range(9)))
-    assert len(result.blockers) == 5
-    assert result.reason.endswith("and 4 more")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from governor.kube.applyset.ownership import adopt_fields, applied_fields, has_applied, managers_of, other_managers
+from governor.kube.applyset.live import adopt_fields, applied_fields, has_applied, managers_of, other_managers
 from governor.kube.objects import Object
 from governor.values.paths import parse
 

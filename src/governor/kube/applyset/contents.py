@@ -1,0 +1,129 @@
+"""What a namespace or CustomResourceDefinition contains: it is deleted only if nothing of others goes with it.
+
+In doubt it stays. Only the metadata of the contents is read.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset.live import is_terminating
+from governor.kube.applyset.manifests import kinds_of_crd
+from governor.kube.applyset.order import gather_bounded
+from governor.kube.applyset.results import PruneOutcome, PruneResult
+from governor.kube.applyset.settings import Settings, ToleratedContent
+from governor.kube.client import Client
+from governor.kube.objects import ApiResource, Object, ObjectRef
+
+_NAMESPACE: Final = ("", "Namespace")
+_CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_EXAMPLES: Final = 5
+
+
+class Content(msgspec.Struct, frozen=True):
+    """An object that deleting a namespace or CustomResourceDefinition would delete too."""
+
+    ref: ObjectRef
+    uid: str
+    owners: frozenset[str] = frozenset()
+    """Uids of its owner references."""
+    markers: frozenset[str] = frozenset()
+    """Keys of its labels and annotations."""
+    terminating: bool = False
+
+
+async def held_by_contents(
+    client: Client, ref: ObjectRef, live: Object, pruned: Mapping[ObjectRef, str], settings: Settings
+) -> PruneResult | None:
+    """Return HELD for a namespace or CustomResourceDefinition with contents of others, or None."""
+    try:
+        if (ref.group, ref.kind) == _NAMESPACE:
+            contents = await _namespace_contents(client, ref.name, settings.concurrency)
+        elif (ref.group, ref.kind) == _CRD:
+            contents = await _crd_contents(client, live)
+        else:
+            return None
+    except GovernorError as error:
+        return PruneResult(ref, PruneOutcome.HELD, f"its contents cannot be listed: {error.message}")
+    foreign = foreign_contents(contents, pruned, settings.tolerated_contents)
+    return held(ref, foreign) if foreign else None
+
+
+def foreign_contents(
+    contents: Iterable[Content], pruned: Mapping[ObjectRef, str], tolerated: Collection[ToleratedContent]
+) -> tuple[ObjectRef, ...]:
+    """Return the contents that do not belong to the set.
+
+    Excluded are pruned objects (given with their uids), their dependents, tolerated objects, and objects that terminate
+    already.
+    """
+    contents = tuple(contents)
+    own = set(pruned.values())
+    grown = True
+    while grown:
+        dependents = {each.uid for each in contents if each.uid not in own and each.owners and each.owners <= own}
+        own |= dependents
+        grown = bool(dependents)
+    return tuple(
+        sorted(
+            each.ref
+            for each in contents
+            if not (each.uid in own or each.terminating or _is_tolerated(each, tolerated) or _is_derived(each, pruned))
+        )
+    )
+
+
+def held(ref: ObjectRef, foreign: tuple[ObjectRef, ...]) -> PruneResult:
+    """Return the result for a namespace or CustomResourceDefinition that contains objects of others."""
+    named = ", ".join(map(str, foreign[:_EXAMPLES]))
+    more = f" and {len(foreign) - _EXAMPLES} more" if len(foreign) > _EXAMPLES else ""
+    reason = f"contains objects outside this set: {named}{more}"
+    return PruneResult(ref, PruneOutcome.HELD, reason, foreign[:_EXAMPLES])
+
+
+def _is_tolerated(content: Content, tolerated: Collection[ToleratedContent]) -> bool:
+    return any(each.matches(content.ref, content.markers) for each in tolerated)
+
+
+def _is_derived(content: Content, pruned: Mapping[ObjectRef, str]) -> bool:
+    """Return whether these are the Endpoints of a pruned Service, which have its name and no owner reference."""
+    ref = content.ref
+    return (ref.group, ref.kind) == ("", "Endpoints") and ObjectRef("", "Service", ref.namespace, ref.name) in pruned
+
+
+async def _namespace_contents(client: Client, namespace: str, concurrency: int) -> list[Content]:
+    await client.discovery.require_ready()  # kinds defined a moment ago count too
+    kinds = [
+        kind
+        for kind in await client.discovery.preferred_resources()
+        if kind.namespaced and {"list", "delete"} <= kind.verbs
+    ]
+    if stale := await client.discovery.stale_groups():
+        message = f"the servers of the API groups {', '.join(sorted(stale))} do not respond"
+        raise GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
+
+    async def list_kind(kind: ApiResource) -> list[Content]:
+        return await _list(client, kind, namespace)
+
+    return [each for found in await gather_bounded(kinds, list_kind, concurrency) for each in found]
+
+
+async def _crd_contents(client: Client, crd: Object) -> list[Content]:
+    kind = next(kinds_of_crd(crd), None)
+    if kind is None:
+        raise GovernorError(Kind.PRECONDITION, "definition-not-served", "none of its versions is served")
+    return await _list(client, kind)
+
+
+async def _list(client: Client, kind: ApiResource, namespace: str = "") -> list[Content]:
+    return [_content(kind, live) async for live in client.list(kind, namespace, metadata_only=True)]
+
+
+def _content(kind: ApiResource, live: Object) -> Content:
+    metadata = live["metadata"]
+    ref = ObjectRef(kind.group, kind.kind, metadata.get("namespace", ""), metadata["name"])
+    owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences", ()))
+    markers = frozenset({*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())})
+    return Content(ref, metadata["uid"], owners, markers, is_terminating(live))
