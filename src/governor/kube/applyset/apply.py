@@ -83,6 +83,8 @@ class Writer:
 
     async def _attempt(self, task: ApplyTask, live: Object | None) -> ObjectResult:
         ref = task.desired.ref
+        if live is not None and task.ignored and not self._dry_run:
+            live = await get(self._client, task.desired.resource, ref)  # their values may have changed
         if live is not None and (rejected := self._rejection(task, live)):
             return rejected
         owned = will_own(live, self._owner, self._settings)
@@ -142,7 +144,7 @@ class Writer:
         return adopted
 
     async def _apply(self, task: ApplyTask, live: Object | None, *, force: bool, dry_run: bool) -> Object:
-        manifest = self._manifest(task, live)
+        manifest = self._manifest(task, live, dry_run=dry_run)
         resource, manager = task.desired.resource, self._settings.manager
         try:
             return await self._client.apply(resource, manifest, manager=manager, force=force, dry_run=dry_run)
@@ -154,7 +156,7 @@ class Writer:
                 raise
         return await self._client.apply(resource, manifest, manager=manager, force=True, dry_run=True)
 
-    def _manifest(self, task: ApplyTask, live: Object | None) -> Object:
+    def _manifest(self, task: ApplyTask, live: Object | None, *, dry_run: bool) -> Object:
         manifest = task.desired.manifest
         if will_own(live, self._owner, self._settings):
             manifest = with_owner_label(manifest, self._owner, self._settings)
@@ -162,7 +164,9 @@ class Writer:
             precondition = {"resourceVersion": _ONLY_IF_ABSENT}
         else:
             manifest = with_live_values(manifest, live, task.ignored)
-            precondition = {"uid": live["metadata"]["uid"]}
+            # Live values of ignored fields are written only onto the state that they were read from.
+            keys = ("uid", "resourceVersion") if task.ignored and not dry_run else ("uid",)
+            precondition = {key: live["metadata"][key] for key in keys}
         return {**manifest, "metadata": {**manifest["metadata"], **precondition}}
 
 

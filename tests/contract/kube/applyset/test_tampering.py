@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from governor.errors import Kind
-from governor.kube.applyset import Entry, Outcome, PruneOutcome
+from governor.kube.applyset import Entry, IgnoredFields, Outcome, PruneOutcome
 from governor.kube.applyset.inventory import FORMAT, Inventory, checksum
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
@@ -15,6 +15,7 @@ from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
     DEFINITIONS,
+    DEPLOYMENTS,
     INVENTORY,
     LABEL,
     MANAGER,
@@ -26,6 +27,7 @@ from tests.contract.kube.applyset.bed import (
     config_map,
     custom,
     definition,
+    deployment,
     error_of,
     exists,
     kind_of,
@@ -202,6 +204,25 @@ async def test_an_adoption_is_retried_after_a_concurrent_change(
     live = await client.get(CONFIG_MAPS, "a", namespace)
     assert live["data"] == {"x": "1", "theirs": "1"}
     assert {entry["manager"] for entry in live["metadata"]["managedFields"]} == {MANAGER, "other-client"}
+
+
+async def test_an_ignored_field_that_changes_between_read_and_write_keeps_its_value(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    """An autoscaler's replicas survive a forced apply."""
+    mine = RecordingClient(transport, admin_of(api))
+    ignored = (IgnoredFields(("spec.replicas",), kind="Deployment"),)
+    objects = make_set(mine, namespace, ignored_fields=ignored, force_conflicts=True)
+    await objects.converge([deployment("d", 2)])
+
+    async def scale() -> None:
+        await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"replicas": 7}}, manager="autoscaler")
+
+    mine.intercept = RacingClient("PATCH", DEPLOYMENTS.path(namespace, "d"), scale)
+    report = await objects.converge([deployment("d", 3, minReadySeconds=1)])
+    assert outcomes(report.apply) == {"d": Outcome.CHANGED}
+    spec = (await client.get(DEPLOYMENTS, "d", namespace))["spec"]
+    assert (spec["replicas"], spec["minReadySeconds"]) == (7, 1)
 
 
 async def test_names_cannot_escape_their_path_segment(client: Client, namespace: str) -> None:
