@@ -12,7 +12,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.diff import comparable, differences, with_live_values, without_fields
-from governor.kube.applyset.entries import Entries, LiveObjects
+from governor.kube.applyset.entries import Entries, LiveObjects, seen_in
 from governor.kube.applyset.live import (
     adopt_fields,
     applied_fields,
@@ -27,7 +27,7 @@ from governor.kube.applyset.live import (
 )
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, apply_failure, conflicts_of, is_stale
+from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, Seen, apply_failure, conflicts_of, is_stale
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import Object, ObjectRef
@@ -47,7 +47,14 @@ class ApplyTask(msgspec.Struct, frozen=True):
     desired: Desired
     ignored: tuple[Path, ...] = ()
     """Fields that keep their live values."""
+    unrepaired: tuple[Path, ...] = ()
+    """Fields that keep their live values although they are not as desired."""
     force: bool = False
+
+    @property
+    def kept(self) -> tuple[Path, ...]:
+        """Return all fields that keep their live values."""
+        return self.ignored + self.unrepaired
 
 
 class Writer:
@@ -83,7 +90,7 @@ class Writer:
 
     async def _attempt(self, task: ApplyTask, live: Object | None) -> ObjectResult:
         ref = task.desired.ref
-        if live is not None and task.ignored and not self._dry_run:
+        if live is not None and task.kept and not self._dry_run:
             live = await get(self._client, task.desired.resource, ref)  # their values may have changed
         if live is not None and (rejected := self._rejection(task, live)):
             return rejected
@@ -97,6 +104,7 @@ class Writer:
             uid=str(after["metadata"]["uid"]),
             differences=changes,
             shared=not owned,
+            seen=Seen() if task.unrepaired else seen_in(after),
         )
 
     def _rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
@@ -163,9 +171,9 @@ class Writer:
         if live is None:
             precondition = {"resourceVersion": _ONLY_IF_ABSENT}
         else:
-            manifest = with_live_values(manifest, live, task.ignored)
+            manifest = with_live_values(manifest, live, task.kept)
             # Live values of ignored fields are written only onto the state that they were read from.
-            keys = ("uid", "resourceVersion") if task.ignored and not dry_run else ("uid",)
+            keys = ("uid", "resourceVersion") if task.kept and not dry_run else ("uid",)
             precondition = {key: live["metadata"][key] for key in keys}
         return {**manifest, "metadata": {**manifest["metadata"], **precondition}}
 

@@ -3,18 +3,29 @@
 Combines the decisions and actions of the modules beside it.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any
+import secrets
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.apply import ApplyRun, ApplyTask, Writer
-from governor.kube.applyset.diff import patterns_for
-from governor.kube.applyset.drift import DriftMode, DriftReport, ObjectDrift, Repair, RepairHistory
+from governor.kube.applyset.diff import is_secret, patterns_for
+from governor.kube.applyset.drift import (
+    DriftCheck,
+    DriftMode,
+    DriftReport,
+    ObjectDrift,
+    Observer,
+    Repair,
+    RepairHistory,
+)
 from governor.kube.applyset.entries import (
     Entries,
     after_apply,
+    after_check,
     after_prune,
     before_apply,
     before_prune,
@@ -23,17 +34,26 @@ from governor.kube.applyset.entries import (
     skip_prune,
 )
 from governor.kube.applyset.inventory import Inventory, Snapshot
-from governor.kube.applyset.live import get, get_if_served, is_terminating
-from governor.kube.applyset.manifests import Desired, GroupVersionKind, expand, kinds_to_discover, validate
+from governor.kube.applyset.live import get
+from governor.kube.applyset.manifests import (
+    Desired,
+    GroupVersionKind,
+    expand,
+    kinds_to_discover,
+    validate,
+    with_digest_key,
+)
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.applyset.prune import Pruner
 from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, PruneResult
+from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, PruneResult, Seen
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
-from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock, SystemClock
 from governor.values.paths import parse
+
+_KEY_BYTES: Final = 16
 
 
 class ApplySet:
@@ -65,23 +85,17 @@ class ApplySet:
         anything is written; PRECONDITION if all objects would be pruned and that is not allowed; CONFLICT if another
         writer of the set was faster.
         """
-        desired = await self._validate(manifests)
-        snapshot = await self._inventory.read()
-        if snapshot.entries and not desired and not allow_empty:
-            raise self._emptied(snapshot.entries)
         history = RepairHistory(repairs, self._settings, self._clock.now())
-        tasks = [self._task(each) for each in desired if not is_applied(each, snapshot.entries)]
-        applied = [each for each in desired if is_applied(each, snapshot.entries)]
-        drifts = await self._find_drift(applied, history) if drift is not DriftMode.OFF else []
-        if drift is DriftMode.ENFORCE:
-            by_ref = {each.ref: each for each in applied}
-            tasks += [self._repair_task(by_ref[each.ref], each) for each in drifts if each.repairable]
-        results, pruned = await self._change(tasks, snapshot, {each.ref for each in desired})
-        drifts = [msgspec.structs.replace(each, repair=results.get(each.ref)) for each in drifts]
-        checked = len(applied) if drift is not DriftMode.OFF else 0
-        updated = history.updated(drifts, (each.ref for each in desired))
+        survey = await self._survey(manifests, drift, history)
+        if survey.snapshot.entries and not survey.desired and not allow_empty:
+            raise self._emptied(survey.snapshot.entries)
+        results, pruned = await self._change(survey)
+        drifts = [msgspec.structs.replace(each, repair=results.get(each.ref)) for each in survey.drifts]
+        updated = history.updated(drifts, (each.ref for each in survey.desired))
         return ConvergeReport(
-            _report(desired, results), DriftReport(drift, checked, tuple(drifts), updated), PruneReport(pruned)
+            _report(survey.desired, results),
+            DriftReport(drift, survey.checked, tuple(drifts), updated),
+            PruneReport(pruned),
         )
 
     async def delete_all(self, *, dry_run: bool = False) -> PruneReport:
@@ -106,25 +120,56 @@ class ApplySet:
         if snapshot.uid:
             await self._inventory.delete(snapshot)
 
-    async def plan(self, manifests: Iterable[Any], *, full: bool = False) -> Plan:
+    async def plan(self, manifests: Iterable[Any], *, drift: DriftMode = DriftMode.ENFORCE) -> Plan:
         """Return what ``converge`` would apply and prune, without writing.
 
         Fields that would be removed only because their manager is adopted first are not included.
         """
-        desired = await self._validate(manifests)
-        snapshot = await self._inventory.read()
-        due = [each for each in desired if full or not is_applied(each, snapshot.entries)]
-        unplannable = await self._without_prerequisites(due)
+        survey = await self._survey(manifests, drift, RepairHistory((), self._settings, self._clock.now()))
+        unplannable = await self._without_prerequisites(task.desired for task in survey.tasks)
         writer = Writer(self._client, self._owner, self._settings, dry_run=True)
 
-        async def plan(each: Desired) -> ObjectResult:
-            if each.ref in unplannable:
-                return ObjectResult(each.ref, Outcome.CREATED, sent=False)
-            return await writer.write(self._task(each), None)
+        async def plan(task: ApplyTask) -> ObjectResult:
+            if task.desired.ref in unplannable:
+                return ObjectResult(task.desired.ref, Outcome.CREATED, sent=False)
+            return await writer.write(task, None)
 
-        results = {result.ref: result for result in await gather_bounded(due, plan, self._settings.concurrency)}
-        pruned = await self._prune(snapshot.entries, {each.ref for each in desired}, dry_run=True)
-        return Plan(_report(desired, results), PruneReport(pruned))
+        planned = await gather_bounded(survey.tasks, plan, self._settings.concurrency)
+        pruned = await self._prune(survey.snapshot.entries, survey.refs, dry_run=True)
+        return Plan(_report(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
+
+    async def _survey(self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory) -> "_Survey":
+        """Return what is to be done: validate, read the inventory, and compare what changed in the cluster."""
+        desired = await self._validate(manifests)
+        snapshot = await self._inventory.read()
+        known = [each for each in desired if each.ref in snapshot.entries and snapshot.entries[each.ref].uid]
+        observed = await Observer(self._client, self._owner, self._settings).observe(
+            each for each in known if mode is not DriftMode.OFF or is_secret(each.manifest)
+        )
+        desired = tuple(self._with_digest_key(each, observed.get(each.ref)) for each in desired)
+        applied = [each for each in desired if is_applied(each, snapshot.entries)]
+        tasks = [self._task(each) for each in desired if not is_applied(each, snapshot.entries)]
+        if mode is DriftMode.OFF:
+            return _Survey(desired, snapshot, tasks)
+        check = DriftCheck(self._client, Writer(self._client, self._owner, self._settings, dry_run=True), history)
+
+        async def compare(each: Desired) -> ObjectDrift | Seen | None:
+            return await check.check(self._task(each), snapshot.entries[each.ref], observed[each.ref])
+
+        found = await gather_bounded(applied, compare, self._settings.concurrency)
+        drifts = [each for each in found if isinstance(each, ObjectDrift)]
+        seen = {each.ref: state for each, state in zip(applied, found, strict=True) if isinstance(state, Seen)}
+        if mode is DriftMode.ENFORCE:
+            by_ref = {each.ref: each for each in applied}
+            tasks += [self._repair_task(by_ref[each.ref], each) for each in drifts if each.repairable]
+        return _Survey(desired, snapshot, tasks, drifts, seen, len(applied))
+
+    def _with_digest_key(self, desired: Desired, live: Object | GovernorError | None) -> Desired:
+        if not is_secret(desired.manifest):
+            return desired
+        metadata = live["metadata"] if isinstance(live, dict) else {}
+        key = (metadata.get("annotations") or {}).get(self._settings.digest_key_annotation)
+        return with_digest_key(desired, key or secrets.token_urlsafe(_KEY_BYTES), self._settings)
 
     async def _validate(self, manifests: Iterable[Any]) -> tuple[Desired, ...]:
         located = expand(manifests)
@@ -137,7 +182,7 @@ class ApplySet:
                 if kind := await self._find_kind(key):
                     served[key] = kind
             missing -= served.keys()
-        return validate(located, served, self._owner, self._settings, self._inventory.reserves)
+        return validate(located, served, self._owner, self._settings)
 
     async def _find_kind(self, key: GroupVersionKind) -> ApiResource | None:
         group, version, kind = key
@@ -150,21 +195,23 @@ class ApplySet:
 
     def _task(self, desired: Desired, *, force: bool = False) -> ApplyTask:
         ignored = patterns_for(desired.ref, self._settings.ignored_fields)
-        return ApplyTask(desired, ignored, force or self._settings.force_conflicts)
+        return ApplyTask(desired, ignored, force=force or self._settings.force_conflicts)
 
-    async def _change(
-        self, tasks: list[ApplyTask], snapshot: Snapshot, desired: set[ObjectRef]
-    ) -> tuple[dict[ObjectRef, ObjectResult], tuple[PruneResult, ...]]:
+    async def _change(self, survey: "_Survey") -> tuple[dict[ObjectRef, ObjectResult], tuple[PruneResult, ...]]:
         """Record the intents, apply, prune if everything was applied, and record the results."""
+        snapshot, desired = survey.snapshot, survey.refs
+        entries = after_check(snapshot.entries, survey.seen)
+        due = [task.desired for task in survey.tasks]
+        if not due and entries.keys() <= desired:
+            await self._inventory.write(snapshot, entries)
+            return {}, ()
         run = ApplyRun(self._client, Writer(self._client, self._owner, self._settings), self._settings, self._clock)
-        due = [task.desired for task in tasks]
-        live = await run.read(due, snapshot.entries)
-        intents = before_prune(before_apply(snapshot.entries, due, live), desired)
-        snapshot = await self._inventory.write(snapshot, intents)
-        results = await run.run(tasks, live)
+        live = await run.read(due, entries)
+        snapshot = await self._inventory.write(snapshot, before_prune(before_apply(entries, due, live), desired))
+        results = await run.run(survey.tasks, live)
         entries = after_apply(snapshot.entries, due, results)
-        failed = next((ref for ref, result in results.items() if result.outcome not in SUCCEEDED), None)
-        pruned = skip_prune(entries, desired, failed) if failed else await self._prune(entries, desired)
+        blocker = survey.blocker(results)
+        pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, desired)
         await self._inventory.write(snapshot, after_prune(entries, pruned))
         return results, pruned
 
@@ -197,28 +244,33 @@ class ApplySet:
     async def _serves(self, kind: ApiResource) -> bool:
         return await self._find_kind((kind.group, kind.version, kind.kind)) is not None
 
-    async def _find_drift(self, applied: Iterable[Desired], history: RepairHistory) -> list[ObjectDrift]:
-        async def compare(each: Desired) -> ObjectDrift | None:
-            return await self._compare(each, history)
-
-        return [each for each in await gather_bounded(applied, compare, self._settings.concurrency) if each]
-
-    async def _compare(self, desired: Desired, history: RepairHistory) -> ObjectDrift | None:
-        read = get_if_served if desired.defined_in_set else get
-        try:
-            live = await read(self._client, desired.resource, desired.ref)
-            if live is None or is_terminating(live):
-                return history.deletion_drift(desired.ref)
-            writer = Writer(self._client, self._owner, self._settings, dry_run=True)
-            found = await writer.compare(self._task(desired), live)
-        except GovernorError as error:
-            return ObjectDrift(desired.ref, error=str(error))
-        return history.field_drift(desired.ref, live, found) if found else None
-
     def _repair_task(self, desired: Desired, drift: ObjectDrift) -> ApplyTask:
         task = self._task(desired, force=True)
         exhausted = tuple(parse(field.difference.path) for field in drift.fields if field.exhausted)
-        return msgspec.structs.replace(task, ignored=task.ignored + exhausted)
+        return msgspec.structs.replace(task, unrepaired=exhausted)
+
+
+class _Survey(msgspec.Struct, frozen=True):
+    """What one run is to do."""
+
+    desired: tuple[Desired, ...]
+    snapshot: Snapshot
+    tasks: list[ApplyTask]
+    """Objects whose manifest changed, and repairs."""
+    drifts: list[ObjectDrift] = []
+    seen: Mapping[ObjectRef, Seen] = {}
+    """New states of objects that changed and are still as desired."""
+    checked: int = 0
+
+    @property
+    def refs(self) -> set[ObjectRef]:
+        return {each.ref for each in self.desired}
+
+    def blocker(self, results: Mapping[ObjectRef, ObjectResult]) -> ObjectRef | None:
+        """Return an object because of which nothing may be pruned: it was not applied or could not be compared."""
+        failed = (ref for ref, result in results.items() if result.outcome not in SUCCEEDED)
+        unknown = (drift.ref for drift in self.drifts if drift.error)
+        return next(chain(failed, unknown), None)
 
 
 def _report(desired: Iterable[Desired], results: dict[ObjectRef, ObjectResult]) -> ApplyReport:

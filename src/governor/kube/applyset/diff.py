@@ -19,6 +19,8 @@ from governor.values.treediff import Difference, diff
 from governor.values.trees import Tree, map_leaves, named_items
 
 ANY: Final = "*"
+DIGEST_KEY: Final = "digest-key"
+"""Name of the annotation of a Secret with the key of its digest; shown masked."""
 
 _SERVER_METADATA: Final = frozenset(
     {"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
@@ -92,19 +94,22 @@ def with_live_values(manifest: Object, live: Object, patterns: Iterable[Path]) -
 def _with_wrapped_values(secret: Object) -> Object:
     return {
         key: map_leaves(value, _wrap) if key in {"data", "stringData"} else value for key, value in secret.items()
-    } | {"metadata": _with_wrapped_last_applied(secret["metadata"])}
+    } | {"metadata": _with_wrapped_annotations(secret["metadata"])}
 
 
 def _wrap(_: Path, leaf: Tree) -> Tree:
     return Secret(str(leaf))
 
 
-def _with_wrapped_last_applied(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Wrap the annotation in which kubectl stores a copy of the whole Secret."""
+def _with_wrapped_annotations(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Wrap the key of the digest, and the annotation in which kubectl stores a copy of the whole Secret."""
     annotations = metadata.get("annotations") or {}
-    if _LAST_APPLIED not in annotations:
-        return metadata
-    return metadata | {"annotations": annotations | {_LAST_APPLIED: Secret(annotations[_LAST_APPLIED])}}
+    wrapped = {
+        key: Secret(value)
+        for key, value in annotations.items()
+        if key == _LAST_APPLIED or key.rpartition("/")[2] == DIGEST_KEY
+    }
+    return metadata | {"annotations": annotations | wrapped} if wrapped else metadata
 
 
 def _pattern(text: str) -> Path:

@@ -1,21 +1,32 @@
 """Drift: how live objects differ from the desired state, and how often each field was repaired.
 
-A field that another client keeps changing back is no longer repaired once the limit is reached. The repair history is a
-value that the caller keeps and passes to the next check, in memory or in a status.
+The metadata of all objects is listed once per kind by the owner label, and only objects whose content changed since
+they were last seen as desired are compared. A field that another client keeps changing back is no longer repaired once
+the limit is reached. The repair history is a value that the caller keeps and passes to the next check.
 """
 
 import datetime
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 import msgspec
 
-from governor.kube.applyset.live import other_managers
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult
-from governor.kube.applyset.settings import Settings
-from governor.kube.objects import Object, ObjectRef
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset.apply import ApplyTask, Writer
+from governor.kube.applyset.entries import Entry, LiveObjects, is_unchanged, seen_in
+from governor.kube.applyset.live import get, get_if_served, is_terminating, other_managers
+from governor.kube.applyset.manifests import Desired
+from governor.kube.applyset.order import gather_bounded
+from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Seen
+from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.client import Client
+from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.values.paths import parse
 from governor.values.treediff import Difference
+
+_READ_SINGLY: Final = frozenset({Kind.DENIED, Kind.NOT_FOUND, Kind.UNIMPLEMENTED})
+"""Errors of a list that say nothing about the single objects."""
 
 
 class DriftMode(enum.StrEnum):
@@ -126,3 +137,83 @@ class RepairHistory:
 
 def _repaired_paths(drift: ObjectDrift) -> list[str]:
     return [""] if drift.deleted else [each.difference.path for each in drift.fields if not each.exhausted]
+
+
+class Observer:
+    """Reads the metadata of objects with one list per kind, and objects without the owner label one by one."""
+
+    def __init__(self, client: Client, owner: Owner, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._selector = f"{settings.owner_label}={owner.id}"
+
+    async def observe(self, desired: Iterable[Desired]) -> LiveObjects:
+        """Return what is known of each object: at least its metadata, None if it is absent, or an error."""
+        kinds: dict[ApiResource, list[Desired]] = {}
+        for each in desired:
+            kinds.setdefault(each.resource, []).append(each)
+        found: dict[ObjectRef, Object | GovernorError | None] = {}
+        for listed in await gather_bounded(kinds.items(), self._list, self._settings.concurrency):
+            found |= listed
+        unlisted = [each for group in kinds.values() for each in group if each.ref not in found]
+        read = await gather_bounded(unlisted, self._get, self._settings.concurrency)
+        return found | {each.ref: live for each, live in zip(unlisted, read, strict=True)}
+
+    async def _list(self, kind: tuple[ApiResource, list[Desired]]) -> dict[ObjectRef, Object | GovernorError | None]:
+        resource, desired = kind
+        found: dict[ObjectRef, Object | GovernorError | None] = {}
+        try:
+            for namespace in self._namespaces(resource, desired):
+                listed = self._client.list(resource, namespace, labels=self._selector, metadata_only=True)
+                found |= {ref_of(each): each async for each in listed}
+        except GovernorError as error:
+            if error.kind in _READ_SINGLY:
+                return {}
+            return {each.ref: error for each in desired}
+        return found
+
+    def _namespaces(self, resource: ApiResource, desired: Iterable[Desired]) -> Collection[str]:
+        namespaces = {each.ref.namespace for each in desired}
+        one_by_one = len(namespaces) == 1 or self._settings.allowed_namespaces is not None
+        return sorted(namespaces) if resource.namespaced and one_by_one else ("",)
+
+    async def _get(self, desired: Desired) -> Object | GovernorError | None:
+        read = get_if_served if desired.defined_in_set else get
+        try:
+            return await read(self._client, desired.resource, desired.ref)
+        except GovernorError as error:
+            return error
+
+
+class DriftCheck:
+    """Compares applied objects with their desired state."""
+
+    def __init__(self, client: Client, writer: Writer, history: RepairHistory) -> None:
+        self._client = client
+        self._writer = writer
+        self._history = history
+
+    async def check(
+        self, task: ApplyTask, entry: Entry, observed: Object | GovernorError | None
+    ) -> ObjectDrift | Seen | None:
+        """Return the drift; the new state of a changed object that is as desired; or None if it did not change."""
+        ref = task.desired.ref
+        if isinstance(observed, GovernorError):
+            return ObjectDrift(ref, error=str(observed))
+        if _is_gone(observed, entry):
+            return self._history.deletion_drift(ref)
+        if observed is not None and is_unchanged(entry, observed):
+            return None
+        try:
+            live = await get(self._client, task.desired.resource, ref)
+            if live is None or _is_gone(live, entry):
+                return self._history.deletion_drift(ref)
+            found = await self._writer.compare(task, live)
+        except GovernorError as error:
+            return ObjectDrift(ref, error=str(error))
+        return self._history.field_drift(ref, live, found) if found else seen_in(live)
+
+
+def _is_gone(live: Object | None, entry: Entry) -> bool:
+    """Return whether the object that was applied is deleted, in deletion, or replaced by another of its name."""
+    return live is None or is_terminating(live) or live["metadata"]["uid"] != entry.uid

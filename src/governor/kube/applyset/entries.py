@@ -1,27 +1,33 @@
-"""Inventory entries: their encoding in chunks that fit a ConfigMap, and how apply and prune change them. Pure.
+"""Inventory entries: their encoding, and how apply, checks and prune change them. Pure.
 
-Format v1: a chunk is a JSON list of ``[group, kind, namespace, [[name, uid, digest], ...]]``. An entry without a uid is
-an intent: the object may or may not have been written. ``inventory`` stores the chunks.
+The entries are a JSON list of ``[group, kind, namespace, rows]`` with rows ``[name, uid, digest, resourceVersion,
+generation, metadata digest]``; format v1 has no fields after the digest. An entry without a uid is an intent: the
+object may or may not have been written. ``inventory`` stores the text.
 """
 
 import base64
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final, TypeAlias
 
 import msgspec
 
-from governor.errors import GovernorError, Kind
+from governor.errors import GovernorError, Kind, invalid
 from governor.kube.applyset.manifests import Desired
-from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
+from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult, Seen
 from governor.kube.applyset.settings import is_name, is_namespace
 from governor.kube.objects import Object, ObjectRef
+from governor.values.digest import canonical
 
-MAX_CHUNK_BYTES: Final = 512 * 1024
-"""Half of what a ConfigMap may hold, which leaves room for metadata."""
+MAX_BYTES: Final = 1_000_000
+"""Limit of the encoded entries. A ConfigMap may hold 1,048,576 bytes; the rest is for the other fields of the head."""
 
 _ALGORITHM: Final = "sha256:"
-_BLOCK_BYTES: Final = len("[[]],[]")
+_ROW_BYTES: Final = 120
+"""What uid, digest and state of an object take: reserved for entries that do not have them yet."""
+_METADATA: Final = ("annotations", "finalizers", "labels", "ownerReferences")
+_METADATA_DIGEST_BYTES: Final = 12
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):
@@ -31,14 +37,25 @@ class Entry(msgspec.Struct, frozen=True, order=True):
     uid: str = ""
     """Uid of the object when it was last read; empty while unknown."""
     digest: str = ""
-    """Digest of the manifest applied last; empty while uncertain."""
+    """Digest of the manifest applied last, keyed for a Secret; empty while uncertain."""
+    seen: Seen = Seen()
+    """State in which the object was as desired."""
 
 
 Entries: TypeAlias = Mapping[ObjectRef, Entry]
 LiveObjects: TypeAlias = Mapping[ObjectRef, Object | GovernorError | None]
 """Live objects of inventory entries, or the error of reading them."""
 
-_Row: TypeAlias = tuple[str, str, str]
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    uid: str
+    digest: str
+    version: str = ""
+    generation: int = 0
+    metadata: str = ""
+
+
 _Block: TypeAlias = tuple[str, str, str, list[_Row]]
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -50,35 +67,53 @@ def by_ref(entries: Iterable[Entry]) -> dict[ObjectRef, Entry]:
     return {entry.ref: entry for entry in entries}
 
 
-def pack(entries: Entries, chunk_bytes: int = MAX_CHUNK_BYTES) -> tuple[str, ...]:
-    """Encode entries into one or more chunks of at most ``chunk_bytes``; equal entries give equal chunks."""
-    chunks: list[list[Entry]] = [[]]
-    room = chunk_bytes
-    for entry in sorted(entries.values()):
-        # Each entry is counted as if it had its own block, so a chunk is never larger than counted.
-        size = len(_encode((*_block_key(entry), *_row(entry)))) + _BLOCK_BYTES
-        if size > room:
-            chunks.append([])
-            room = chunk_bytes
-        chunks[-1].append(entry)
-        room -= size
-    return tuple(_encode(_blocks(chunk)).decode() for chunk in chunks if chunk or len(chunks) == 1)
+def pack(entries: Entries) -> str:
+    """Encode entries; equal entries give equal texts. INVALID if they do not fit into one ConfigMap."""
+    ordered = sorted(entries.values())
+    blocks = [(*key, [_row(entry) for entry in group]) for key, group in groupby(ordered, key=_block_key)]
+    text = _encode(blocks)
+    size = len(text) + _ROW_BYTES * sum(not entry.digest for entry in ordered)
+    if size > MAX_BYTES:
+        message = (
+            f"the inventory of {len(ordered)} objects takes {size} bytes, and a ConfigMap holds {MAX_BYTES}; "
+            "divide the objects among several sets"
+        )
+        raise invalid("set-too-large", message)
+    return text.decode()
 
 
-def unpack(chunks: Iterable[str]) -> dict[ObjectRef, Entry]:
-    """Decode chunks written by ``pack``; PRECONDITION for anything else."""
+def unpack(texts: Iterable[str]) -> dict[ObjectRef, Entry]:
+    """Decode texts written by ``pack`` or by format v1; PRECONDITION for anything else."""
     found: dict[ObjectRef, Entry] = {}
-    for chunk in chunks:
+    for text in texts:
         try:
-            blocks = _decode(chunk)
+            blocks = _decode(text)
         except msgspec.MsgspecError as error:
             raise _undecodable(str(error)) from error
         for group, kind, namespace, rows in blocks:
-            for name, uid, digest in rows:
-                ref = ObjectRef(group, kind, namespace, name)
+            for row in rows:
+                ref = ObjectRef(group, kind, namespace, row.name)
                 _check(ref, duplicate=ref in found)
-                found[ref] = Entry(ref, uid, _long_digest(digest))
+                seen = Seen(row.version, row.generation, row.metadata)
+                found[ref] = Entry(ref, row.uid, _long_digest(row.digest), seen)
     return found
+
+
+def seen_in(live: Object) -> Seen:
+    """Return the state of a live object; reading its metadata is enough to compare it later."""
+    metadata = live["metadata"]
+    generation = metadata.get("generation") or 0
+    # Annotations of a Secret may contain its values, and a Secret has no generation.
+    return Seen(metadata["resourceVersion"], generation, _metadata_digest(metadata) if generation else "")
+
+
+def is_unchanged(entry: Entry, live: Object) -> bool:
+    """Return whether nothing but the status of the object changed since it was seen as desired."""
+    now, seen = seen_in(live), entry.seen
+    if live["metadata"]["uid"] != entry.uid or not seen.version:
+        return False
+    same_content = bool(now.generation) and (now.generation, now.metadata) == (seen.generation, seen.metadata)
+    return now.version == seen.version or same_content
 
 
 def is_applied(desired: Desired, entries: Entries) -> bool:
@@ -112,6 +147,12 @@ def before_prune(entries: Entries, desired: Collection[ObjectRef]) -> Entries:
     return {ref: entry if ref in desired else Entry(ref, entry.uid) for ref, entry in entries.items()}
 
 
+def after_check(entries: Entries, seen: Mapping[ObjectRef, Seen]) -> Entries:
+    """Return the entries with the states in which objects were found as desired."""
+    updated = {ref: msgspec.structs.replace(entries[ref], seen=state) for ref, state in seen.items()}
+    return {**entries, **updated}
+
+
 def after_prune(entries: Entries, results: Iterable[PruneResult]) -> Entries:
     """Return the entries without the objects whose pruning is settled."""
     settled = {result.ref for result in results if result.outcome in SETTLED}
@@ -139,17 +180,15 @@ def _intent(known: Entry | None, desired: Desired, objects: LiveObjects) -> Entr
         return Entry(desired.ref)
     live = objects[desired.ref]
     uid = known.uid if isinstance(live, GovernorError) else live["metadata"]["uid"] if live else ""
-    return Entry(desired.ref, uid, known.digest if known.digest == desired.digest else "")
+    return (
+        Entry(desired.ref, uid, known.digest, known.seen) if known.digest == desired.digest else Entry(desired.ref, uid)
+    )
 
 
 def _applied(intent: Entry, desired: Desired, result: ObjectResult) -> Entry:
     if result.outcome in SUCCEEDED:
-        return Entry(desired.ref, result.uid, desired.digest)
+        return Entry(desired.ref, result.uid, desired.digest, result.seen)
     return intent if result.outcome is Outcome.SKIPPED else Entry(desired.ref, intent.uid)
-
-
-def _blocks(entries: Iterable[Entry]) -> list[_Block]:
-    return [(*key, [_row(entry) for entry in group]) for key, group in groupby(entries, key=_block_key)]
 
 
 def _block_key(entry: Entry) -> tuple[str, str, str]:
@@ -157,7 +196,14 @@ def _block_key(entry: Entry) -> tuple[str, str, str]:
 
 
 def _row(entry: Entry) -> _Row:
-    return entry.ref.name, entry.uid, _short_digest(entry.digest)
+    seen = entry.seen
+    return _Row(entry.ref.name, entry.uid, _short_digest(entry.digest), seen.version, seen.generation, seen.metadata)
+
+
+def _metadata_digest(metadata: Object) -> str:
+    content = canonical({key: metadata.get(key) or None for key in _METADATA})
+    raw = hashlib.sha256(content).digest()[:_METADATA_DIGEST_BYTES]
+    return base64.urlsafe_b64encode(raw).decode()
 
 
 def _check(ref: ObjectRef, *, duplicate: bool) -> None:

@@ -1,35 +1,31 @@
-"""Storage of a set's inventory: a head ConfigMap, and chunk ConfigMaps for entries that do not fit into it.
+"""Storage of a set's inventory: one ConfigMap with the entries of the set and the claim of its writer.
 
-The head lists the chunks by name and digest and is replaced only at the resourceVersion that was read. Chunks are
-immutable: a write creates new chunks, then replaces the head, then deletes old chunks. A crash therefore leaves the old
-state or the new one, and of two concurrent writers one gets CONFLICT. ``entries`` defines the content.
+It is replaced only at the resourceVersion that was read: a crash leaves the old state or the new one, and of two
+concurrent writers one gets CONFLICT. ``entries`` defines the content. An inventory of format v1, whose entries may
+continue in further ConfigMaps (chunks), is still read, and converted by the next write.
 """
 
 import hashlib
-import secrets
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import Entries, pack, unpack
 from governor.kube.applyset.live import get
-from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.applyset.settings import Claim, Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.values.digest import digest
 
-FORMAT: Final = "v1"
+FORMAT: Final = "v2"
 CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 
-_BASE: Final = "base"
+_FORMAT_V1: Final = "v1"
 _READ_ATTEMPTS: Final = 3
 
 
-class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
-    """Name of a chunk ConfigMap and the digest of its entries."""
-
+class _Chunk(msgspec.Struct, frozen=True, array_like=True):
     name: str
     digest: str
 
@@ -39,12 +35,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     entries: Entries = {}
     uid: str = ""
-    """Uid of the head; empty if there is no inventory."""
+    """Uid of the ConfigMap; empty if there is no inventory."""
     resource_version: str = ""
-    chunks: tuple[ChunkRef, ...] = ()
+    claim: Claim | None = None
+    is_v1: bool = False
 
 
-_decode_chunks: Final = msgspec.json.Decoder(tuple[ChunkRef, ...]).decode
+_decode_chunks: Final = msgspec.json.Decoder(tuple[_Chunk, ...]).decode
+_decode_claim: Final = msgspec.json.Decoder(Claim | None).decode
 
 
 class Inventory:
@@ -57,13 +55,8 @@ class Inventory:
 
     @property
     def ref(self) -> ObjectRef:
-        """Return the reference of the head."""
+        """Return the reference of the ConfigMap."""
         return ObjectRef("", "ConfigMap", self._owner.namespace, self._owner.name)
-
-    def reserves(self, ref: ObjectRef) -> bool:
-        """Return whether the name is that of the head or a possible chunk."""
-        matches = ref.name == self.ref.name or ref.name.startswith(f"{self.ref.name}.")
-        return matches and (ref.group, ref.kind, ref.namespace) == ("", "ConfigMap", self.ref.namespace)
 
     async def read(self) -> Snapshot:
         """Read the inventory; PRECONDITION if it is damaged or belongs to another owner."""
@@ -72,9 +65,9 @@ class Inventory:
             head = await get(self._client, CONFIG_MAPS, self.ref)
             if head is None:
                 return Snapshot()
-            snapshot, texts = self._open(head)
+            snapshot, texts, chunks = self._open(head)
             missing = None
-            for chunk in snapshot.chunks:
+            for chunk in chunks:
                 text = await self._read_chunk(chunk)
                 if text is None:
                     missing = chunk.name
@@ -87,26 +80,36 @@ class Inventory:
             previous = snapshot.resource_version  # another writer may have replaced the chunks during the read
         raise GovernorError(Kind.CONFLICT, "inventory-conflict", f"{self.ref} changes faster than it can be read")
 
-    async def write(self, snapshot: Snapshot, entries: Entries) -> Snapshot:
-        """Replace the snapshot's entries; CONFLICT if the inventory changed since it was read."""
-        if entries == snapshot.entries and (snapshot.uid or not entries):
+    async def write(self, snapshot: Snapshot, entries: Entries, claim: Claim | None = None) -> Snapshot:
+        """Replace the entries, and the claim if one is given; CONFLICT if the inventory changed since it was read.
+
+        Nothing is sent if there is no claim and the entries are the same.
+        """
+        if claim is None and entries == snapshot.entries and (snapshot.uid or not entries):
             return snapshot
-        texts = pack(entries)
-        if not snapshot.uid:
-            first = texts if len(texts) == 1 else pack({})
-            snapshot = self._written(await self._create_head(first[0]), entries if len(texts) == 1 else {}, ())
-            if len(texts) == 1:
-                return snapshot
-        chunks = tuple([await self._ensure_chunk(text, snapshot) for text in texts[1:]])
-        head = self._head(texts[0], chunks)
-        head["metadata"] |= {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version}
-        written = self._written(await self._replace_head(head), entries, chunks)
-        if snapshot.chunks or chunks:
-            await self._delete_old_chunks(written)
-        return written
+        claim = claim or snapshot.claim
+        head = self._head(pack(entries), claim)
+        try:
+            if snapshot.uid:
+                head["metadata"] |= {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version}
+                written = await self._client.replace(CONFIG_MAPS, head, manager=self._settings.manager)
+            else:
+                written = await self._client.create(CONFIG_MAPS, head, manager=self._settings.manager)
+        except GovernorError as error:
+            raise self._conflict(error) from error
+        if snapshot.is_v1:
+            await self._delete_chunks(snapshot.uid)
+        return Snapshot(entries, written["metadata"]["uid"], written["metadata"]["resourceVersion"], claim)
+
+    async def is_at(self, snapshot: Snapshot) -> bool:
+        """Return whether the inventory is still the one that was read or written."""
+        metadata = (await self._client.get(CONFIG_MAPS, self.ref.name, self.ref.namespace, metadata_only=True))[
+            "metadata"
+        ]
+        return (metadata["uid"], metadata["resourceVersion"]) == (snapshot.uid, snapshot.resource_version)
 
     async def delete(self, snapshot: Snapshot) -> None:
-        """Delete head and chunks; CONFLICT if the inventory changed since it was read."""
+        """Delete the inventory; CONFLICT if it changed since it was read."""
         preconditions = {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version}
         body = msgspec.json.encode({"preconditions": preconditions})
         path = CONFIG_MAPS.path(self.ref.namespace, self.ref.name)
@@ -114,12 +117,12 @@ class Inventory:
             await self._client.send(Request("DELETE", path, body=body))
         except GovernorError as error:
             raise self._conflict(error) from error
-        for chunk in await self._list_chunks(snapshot.uid):
-            await self._delete_chunk(chunk)
+        if snapshot.is_v1:
+            await self._delete_chunks(snapshot.uid)
 
-    def _open(self, head: Object) -> tuple[Snapshot, list[str]]:
+    def _open(self, head: Object) -> tuple[Snapshot, list[str], tuple[_Chunk, ...]]:
         data = head.get("data") or {}
-        if data.get("format") != FORMAT:
+        if data.get("format") not in {FORMAT, _FORMAT_V1}:
             raise self._foreign(
                 f"its format is {data.get('format')!r}, not {FORMAT!r}: it is not an inventory, or of a newer version"
             )
@@ -127,19 +130,22 @@ class Inventory:
             raise self._foreign(f"it is the inventory of {data.get('owner')!r}, not of {self._owner.id!r}")
         if data.get("digest") != checksum(data):
             raise self._damaged("its content does not match its digest")
+        is_v1 = data["format"] == _FORMAT_V1
         try:
-            chunks = _decode_chunks(data.get("chunks", ""))
+            chunks = _decode_chunks(data.get("chunks", "")) if is_v1 else ()
+            claim = None if is_v1 else _decode_claim(data.get("claim", ""))
         except msgspec.MsgspecError as error:
-            raise self._damaged(f"its list of chunks cannot be decoded: {error}") from error
+            raise self._damaged(f"its claim or list of chunks cannot be decoded: {error}") from error
         if len({chunk.name for chunk in chunks}) != len(chunks):
             raise self._damaged("it lists a chunk twice")
         metadata = head["metadata"]
-        return Snapshot({}, metadata["uid"], metadata["resourceVersion"], chunks), [data.get("entries", "")]
+        snapshot = Snapshot({}, metadata["uid"], metadata["resourceVersion"], claim, is_v1)
+        return snapshot, [data.get("entries", "")], chunks
 
-    async def _read_chunk(self, chunk: ChunkRef) -> str | None:
+    async def _read_chunk(self, chunk: _Chunk) -> str | None:
         found = await get(self._client, CONFIG_MAPS, ObjectRef("", "ConfigMap", self.ref.namespace, chunk.name))
         text = str(((found or {}).get("data") or {}).get("entries", ""))
-        return text if _digest(text) == chunk.digest else None
+        return text if hashlib.sha256(text.encode()).hexdigest() == chunk.digest else None
 
     def _unpack(self, texts: list[str]) -> Entries:
         try:
@@ -147,70 +153,35 @@ class Inventory:
         except GovernorError as error:
             raise self._damaged(error.message) from error
 
-    async def _ensure_chunk(self, text: str, snapshot: Snapshot) -> ChunkRef:
-        """Return the chunk with this text; create it under an unused name if the snapshot has none."""
-        expected = _digest(text)
-        known = next((chunk for chunk in snapshot.chunks if chunk.digest == expected), None)
-        if known:
-            return known
-        name = f"{self.ref.name}.{secrets.token_hex(6)}"
-        manifest = self._config_map(name, {"entries": text}) | {"immutable": True}
-        manifest["metadata"] |= {
-            "annotations": {f"{self._settings.label_prefix}/{_BASE}": snapshot.resource_version},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": self.ref.name, "uid": snapshot.uid}],
-        }
-        await self._client.create(CONFIG_MAPS, manifest, manager=self._settings.manager)
-        return ChunkRef(name, expected)
-
-    async def _create_head(self, text: str) -> Object:
-        try:
-            return await self._client.create(CONFIG_MAPS, self._head(text, ()), manager=self._settings.manager)
-        except GovernorError as error:
-            raise self._conflict(error) from error
-
-    async def _replace_head(self, head: Object) -> Object:
-        try:
-            return await self._client.replace(CONFIG_MAPS, head, manager=self._settings.manager)
-        except GovernorError as error:
-            raise self._conflict(error) from error
-
-    async def _delete_old_chunks(self, written: Snapshot) -> None:
-        """Delete chunks that no head can list any more.
-
-        A chunk names the head's resourceVersion that its writer read. If that is older than the head just written, the
-        writer's own head is rejected with CONFLICT.
-        """
-        current = {chunk.name for chunk in written.chunks}
-        for chunk in await self._list_chunks(written.uid):
-            base = chunk["metadata"].get("annotations", {}).get(f"{self._settings.label_prefix}/{_BASE}", "")
-            if chunk["metadata"]["name"] not in current and _is_older(base, written.resource_version):
-                await self._delete_chunk(chunk)
-
-    async def _list_chunks(self, uid: str) -> list[Object]:
+    async def _delete_chunks(self, uid: str) -> None:
+        """Delete the chunks of format v1. Those that a crash leaves are deleted with the inventory, which owns them."""
         labels = f"{self._settings.inventory_label}={self._owner.id}"
-        found = self._client.list(CONFIG_MAPS, self.ref.namespace, labels=labels)
-        return [each async for each in found if _is_owned_by(each, uid)]
+        found = [each async for each in self._client.list(CONFIG_MAPS, self.ref.namespace, labels=labels)]
+        for chunk in found:
+            metadata = chunk["metadata"]
+            if not any(owner["uid"] == uid for owner in metadata.get("ownerReferences", ())):
+                continue
+            try:
+                await self._client.delete(CONFIG_MAPS, metadata["name"], self.ref.namespace, uid=metadata["uid"])
+            except GovernorError as error:
+                if error.kind is not Kind.NOT_FOUND:  # another writer deleted it
+                    raise
 
-    async def _delete_chunk(self, chunk: Object) -> None:
-        metadata = chunk["metadata"]
-        try:
-            await self._client.delete(CONFIG_MAPS, metadata["name"], self.ref.namespace, uid=metadata["uid"])
-        except GovernorError as error:
-            if error.kind is not Kind.NOT_FOUND:  # another writer deleted it
-                raise
-
-    def _head(self, text: str, chunks: tuple[ChunkRef, ...]) -> Object:
-        listed = msgspec.json.encode(chunks).decode()
-        data = {"format": FORMAT, "owner": self._owner.id, "entries": text, "chunks": listed}
-        return self._config_map(self.ref.name, data | {"digest": checksum(data)})
-
-    def _config_map(self, name: str, data: dict[str, str]) -> Object:
+    def _head(self, text: str, claim: Claim | None) -> Object:
+        data = {
+            "format": FORMAT,
+            "owner": self._owner.id,
+            "claim": msgspec.json.encode(claim).decode(),
+            "entries": text,
+        }
         labels = {self._settings.inventory_label: self._owner.id}
-        metadata = {"name": name, "namespace": self.ref.namespace, "labels": labels}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-    def _written(self, head: Object, entries: Entries, chunks: tuple[ChunkRef, ...]) -> Snapshot:
-        return Snapshot(entries, head["metadata"]["uid"], head["metadata"]["resourceVersion"], chunks)
+        metadata = {"name": self.ref.name, "namespace": self.ref.namespace, "labels": labels}
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": data | {"digest": checksum(data)},
+        }
 
     def _conflict(self, error: GovernorError) -> GovernorError:
         if error.kind not in {Kind.CONFLICT, Kind.EXISTS}:
@@ -231,18 +202,6 @@ class Inventory:
 
 
 def checksum(data: dict[str, str]) -> str:
-    """Return the digest of a head's content. It detects accidental damage, not tampering."""
-    return digest([data.get(key) for key in ("format", "owner", "entries", "chunks")])
-
-
-def _is_owned_by(chunk: Object, uid: str) -> bool:
-    owners: Iterable[Any] = chunk["metadata"].get("ownerReferences", ())
-    return any(owner["uid"] == uid for owner in owners)
-
-
-def _is_older(version: str, than: str) -> bool:
-    return version.isdigit() and than.isdigit() and int(version) < int(than)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the digest of an inventory's content. It detects accidental damage, not tampering."""
+    keys = ("entries", "chunks") if data.get("format") == _FORMAT_V1 else ("claim", "entries")
+    return digest([data.get(key) for key in ("format", "owner", *keys)])

@@ -4,8 +4,9 @@ The caller discovers which kinds the server serves, for the kinds returned by ``
 """
 
 import base64
+import hmac
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -14,7 +15,7 @@ from governor.errors import Detail, invalid
 from governor.kube.applyset.diff import is_secret
 from governor.kube.applyset.settings import Owner, Settings, is_name, is_namespace
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of
-from governor.values.digest import digest
+from governor.values.digest import canonical, digest
 from governor.values.paths import render
 
 GroupVersionKind: TypeAlias = tuple[str, str, str]
@@ -30,7 +31,7 @@ class Desired(msgspec.Struct, frozen=True):
     resource: ApiResource
     manifest: Object
     digest: str = ""
-    """Digest of the manifest. Empty for a Secret: readers of the inventory could test guesses against it."""
+    """Digest of the manifest; that of a Secret is keyed, or empty while its key is unknown."""
     defined_in_set: bool = False
     """Whether a CustomResourceDefinition of this set defines its kind."""
 
@@ -81,7 +82,6 @@ def validate(
     served: Mapping[GroupVersionKind, ApiResource],
     owner: Owner,
     settings: Settings,
-    is_inventory: Callable[[ObjectRef], bool],
 ) -> tuple[Desired, ...]:
     """Return the desired objects; INVALID with a detail for each problem."""
     manifests = tuple(manifests)
@@ -97,13 +97,26 @@ def validate(
         if resource is not None:
             desired = _desired(each.manifest, resource, settings, defined_in_set=_kind_of(each.manifest) in defined)
             problems += _scope_problems(desired, settings)
-            problems += _reserved_names(desired, owner, settings, is_inventory)
+            problems += _reserved_names(desired, owner, settings)
             valid.append(desired)
         details += [msgspec.structs.replace(problem, document=_document(each)) for problem in problems]
     details += _duplicates(valid)
     if details:
         raise invalid("manifests-invalid", f"{len(details)} problems in the manifests; nothing was written", details)
     return tuple(valid)
+
+
+def with_digest_key(secret: Desired, key: str, settings: Settings) -> Desired:
+    """Return a Secret with a keyed digest, and the key in an annotation.
+
+    Readers of the inventory could test guesses against a plain digest. The key is readable for users who can read the
+    Secret itself.
+    """
+    keyed = hmac.new(key.encode(), canonical(secret.manifest), "sha256").hexdigest()
+    metadata = secret.manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), settings.digest_key_annotation: key}
+    manifest = {**secret.manifest, "metadata": {**metadata, "annotations": annotations}}
+    return msgspec.structs.replace(secret, manifest=manifest, digest=f"sha256:{keyed}")
 
 
 class _CrdNames(msgspec.Struct, frozen=True):
@@ -240,15 +253,15 @@ def _scope_problems(desired: Desired, settings: Settings) -> Iterator[Detail]:
         )
 
 
-def _reserved_names(
-    desired: Desired, owner: Owner, settings: Settings, is_inventory: Callable[[ObjectRef], bool]
-) -> Iterator[Detail]:
-    if is_inventory(desired.ref):
+def _reserved_names(desired: Desired, owner: Owner, settings: Settings) -> Iterator[Detail]:
+    if desired.ref == ObjectRef("", "ConfigMap", owner.namespace, owner.name):
         yield Detail("has the name of the set's own inventory; choose another")
     if desired.ref == ObjectRef("", "Namespace", "", owner.namespace):
         yield Detail("contains the set's own inventory, which would be deleted with it; remove it from the set")
-    if settings.owner_label in (desired.manifest["metadata"].get("labels") or {}):
-        yield Detail("is set by the apply set; remove it", path=f'metadata.labels["{settings.owner_label}"]')
+    metadata = desired.manifest["metadata"]
+    for field, key in (("labels", settings.owner_label), ("annotations", settings.digest_key_annotation)):
+        if key in (metadata.get(field) or {}):
+            yield Detail("is set by the apply set; remove it", path=f'metadata.{field}["{key}"]')
 
 
 def _duplicates(desired: Iterable[Desired]) -> Iterator[Detail]:

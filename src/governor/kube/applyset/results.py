@@ -45,6 +45,17 @@ class FieldConflict(msgspec.Struct, frozen=True):
     manager: str
 
 
+class Seen(msgspec.Struct, frozen=True, order=True):
+    """State of an object as far as it shows whether its content changed."""
+
+    version: str = ""
+    """The resourceVersion; empty if unknown."""
+    generation: int = 0
+    """Number of changes of the content without status; 0 for kinds that do not count them."""
+    metadata: str = ""
+    """Digest of labels, annotations, owner references and finalizers; empty without generation."""
+
+
 class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of applying one object, or of planning to."""
 
@@ -57,6 +68,8 @@ class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """In a plan: the masked changes."""
     shared: bool = False
     """Whether the object existed before and is not owned by the set: pruning only releases the set's fields."""
+    seen: Seen = Seen()
+    """State after the apply; empty if the object is not wholly as desired."""
     sent: bool = True
     """Whether a request was sent; not if the manifest equals the one applied last."""
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from governor.errors import invalid
-from governor.kube.applyset.diff import ANY, IgnoredFields, text_matches
+from governor.kube.applyset.diff import ANY, DIGEST_KEY, IgnoredFields, text_matches
 from governor.kube.objects import ObjectRef
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -42,6 +42,27 @@ class Owner(msgspec.Struct, frozen=True):
             )
         if not (is_namespace(self.namespace) and is_name(self.name)):
             raise invalid("owner-place", f"{self.namespace}/{self.name} is not a valid ConfigMap name")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right of one of several owners that share a cluster to write a set; stored in the inventory.
+
+    A claim is newer by epoch, then by generation. A holder cannot write once a newer claim is stored.
+    """
+
+    holder: str
+    """Name of the writer, for messages; unique among the writers of one epoch."""
+    epoch: int
+    """Rises each time the set is assigned to another holder."""
+    generation: int
+    """Generation of the desired state."""
+    cluster_uid: str
+    """Uid of the namespace kube-system of the cluster that the holder means to write to."""
+
+    def is_superseded_by(self, other: "Claim") -> bool:
+        """Return whether the holder of this claim may no longer write because the other is stored."""
+        mine, theirs = (self.epoch, self.generation), (other.epoch, other.generation)
+        return mine < theirs or (mine == theirs and self.holder != other.holder)
 
 
 class ToleratedContent(msgspec.Struct, frozen=True):
@@ -130,6 +151,11 @@ class Settings(msgspec.Struct, frozen=True):
     def owner_label(self) -> str:
         """Return the label that names the owner; only the owner's set prunes the object."""
         return f"{self.label_prefix}/owner"
+
+    @property
+    def digest_key_annotation(self) -> str:
+        """Return the annotation of a Secret with the key of its digest in the inventory."""
+        return f"{self.label_prefix}/{DIGEST_KEY}"
 
     @property
     def inventory_label(self) -> str:

@@ -15,7 +15,6 @@ from tests.contract.kube.applyset.bed import (
     LABEL,
     MANAGER,
     NAMESPACES,
-    SECRETS,
     RecordingClient,
     apply,
     config_map,
@@ -44,19 +43,6 @@ async def test_objects_are_created_once_and_then_unchanged(client: Client, names
     second = await apply(objects, manifests)
     assert outcomes(second) == {"a": Outcome.UNCHANGED, "d": Outcome.UNCHANGED}
     assert second.unsent == 2
-
-
-async def test_unchanged_manifests_cause_one_read_of_the_inventory_and_no_write(
-    api: ControlPlane, transport: Transport, namespace: str
-) -> None:
-    client = RecordingClient(transport, admin_of(api))
-    manifests = [config_map(f"c{number}") for number in range(20)]
-    objects = make_set(client, namespace)
-    await apply(objects, manifests)
-    client.sent.clear()
-    report = await apply(objects, manifests)
-    assert report.unsent == 20
-    assert [str(request) for request in client.sent] == [f"GET {CONFIG_MAPS.path(namespace, 'inventory')}"]
 
 
 async def test_a_new_object_costs_one_request(api: ControlPlane, transport: Transport, namespace: str) -> None:
@@ -230,7 +216,6 @@ async def test_all_problems_are_reported_before_anything_is_written(client: Clie
         custom("Unknown", "nowhere.example", "u"),
         {**namespace_of("n"), "metadata": {"name": "n", "namespace": namespace}},
         config_map("inventory"),
-        config_map("inventory.0123"),
         namespace_of(namespace),
         "text",
         config_map(".."),
@@ -245,13 +230,12 @@ async def test_all_problems_are_reported_before_anything_is_written(client: Clie
         "does not serve Unknown in nowhere.example/v1",
         "Namespace is cluster-scoped",
         "manifest 7 (ConfigMap inventory): has the name of the set's own inventory",
-        "manifest 8 (ConfigMap inventory.0123): has the name of the set's own inventory",
         "contains the set's own inventory",
-        "manifest 10: is not a map",
+        "manifest 9: is not a map",
         "'..' is not a valid object name",
     ):
         assert each in details
-    assert len(error.details) == 10
+    assert len(error.details) == 9
     assert not await exists(client, CONFIG_MAPS, "good", namespace)
     assert not await exists(client, CONFIG_MAPS, "inventory", namespace)
 
@@ -271,20 +255,6 @@ async def test_lists_are_applied_item_by_item(client: Client, namespace: str) ->
     plain = {"apiVersion": "v1", "kind": "List", "items": [config_map("a"), typed]}
     report = await apply(make_set(client, namespace), [plain])
     assert outcomes(report) == {"a": Outcome.CREATED, "b": Outcome.CREATED}
-
-
-async def test_a_secret_leaves_no_digest_in_the_inventory(client: Client, namespace: str) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": "x"}}
-    objects = make_set(client, namespace)
-    await apply(objects, [secret, config_map("a")])
-    entries = {entry.ref.kind: entry for entry in (await objects.inventory()).values()}
-    assert entries["Secret"].digest == ""
-    assert entries["ConfigMap"].digest.startswith("sha256:")
-    version = (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"]
-    again = await apply(objects, [secret, config_map("a")])
-    assert outcomes(again) == {"s": Outcome.UNCHANGED, "a": Outcome.UNCHANGED}
-    assert again.unsent == 1
-    assert (await client.get(SECRETS, "s", namespace))["metadata"]["resourceVersion"] == version
 
 
 async def test_a_manifest_that_violates_its_schema_is_refused(client: Client, namespace: str) -> None:

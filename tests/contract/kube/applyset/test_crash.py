@@ -4,14 +4,12 @@ A crash at a read, or before the response to a write, leaves the server in the s
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
-from governor.kube.applyset import ApplySet, inventory
-from governor.kube.applyset.entries import MAX_CHUNK_BYTES, pack
+from governor.kube.applyset import ApplySet
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.objects import Object
 from governor.process.flowcontrol.limiter import Rate
@@ -159,13 +157,7 @@ async def test_a_crashed_change_can_be_reverted(scene_of: Callable[[int], Scene]
     assert await _crash_at_every_write(scene_of, lambda scene: scene.change(scene.client), back) > 6
 
 
-@pytest.mark.parametrize("chunk_bytes", [MAX_CHUNK_BYTES, 200])
-async def test_a_set_can_be_deleted_after_any_crash(
-    scene_of: Callable[[int], Scene], monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
-) -> None:
-    """Also with an inventory of several chunks."""
-    monkeypatch.setattr(inventory, "pack", partial(pack, chunk_bytes=chunk_bytes))
-
+async def test_a_set_can_be_deleted_after_any_crash(scene_of: Callable[[int], Scene]) -> None:
     async def remove(scene: Scene) -> None:
         assert (await scene.set_of(scene.client).delete_all()).complete
         assert await scene.owned() == set()

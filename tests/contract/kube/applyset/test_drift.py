@@ -107,7 +107,10 @@ async def test_mode_enforce_writes_only_drifted_objects(
     # Fields added by other clients stay.
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1", "more": "1"}
     written = [request for request in client.sent if request.method != "GET" and "dryRun" not in request.query]
-    assert [str(request) for request in written] == [f"PATCH {CONFIG_MAPS.path(namespace, 'a')}"]
+    assert [str(request) for request in written] == [
+        f"PATCH {CONFIG_MAPS.path(namespace, 'a')}",
+        f"PUT {CONFIG_MAPS.path(namespace, INVENTORY)}",  # with the new state of the object
+    ]
     assert (await drift(objects, manifests, DriftMode.WARN)).objects == ()
 
 

@@ -1,19 +1,21 @@
-"""The inventory on a real API server: conditional writes, chunks, and rejection of damaged or foreign ones."""
+"""The inventory on a real API server: conditional writes, format v1, and rejection of damaged or foreign ones."""
 
 import asyncio
+import base64
 import json
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Mapping
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset import inventory as inventory_module
-from governor.kube.applyset.entries import Entry, by_ref, pack
-from governor.kube.applyset.inventory import Inventory, Snapshot
+from governor.kube.applyset.entries import Entry, by_ref
+from governor.kube.applyset.inventory import Inventory, checksum
+from governor.kube.applyset.results import Seen
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client import Client, Request, Transport
+from governor.kube.client import Client, Transport
 from governor.kube.objects import Object, ObjectRef
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (
@@ -27,20 +29,11 @@ from tests.contract.kube.applyset.bed import (
     error_of,
     exists,
     make_set,
-    prune,
     prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
 
 DIGEST = "sha256:" + "ab" * 32
-SEVERAL_CHUNKS = 30
-"""Number of entries that need several chunks of ``small_chunks``."""
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit chunks to about ten entries."""
-    monkeypatch.setattr(inventory_module, "pack", partial(pack, chunk_bytes=1500))
 
 
 def inventory_in(client: Client, namespace: str) -> Inventory:
@@ -59,44 +52,70 @@ async def config_maps(client: Client, namespace: str) -> list[Object]:
     return [each async for each in found]
 
 
-async def test_ten_thousand_objects_fit(client: Client, namespace: str) -> None:
-    inventory = inventory_in(client, namespace)
-    entries = many(10_000, uid="0123456789-0123456789-0123456789-012")
-    snapshot = await inventory.write(Snapshot(), entries)
-    assert (await inventory.read()).entries == entries
-    maps = await config_maps(client, namespace)
-    assert len(maps) == len(snapshot.chunks) + 1 > 2
-    assert max(sum(map(len, each["data"].values())) for each in maps) < 1024 * 1024
-    await inventory.delete(snapshot)
+async def write_v1(client: Client, namespace: str, *chunks: Mapping[ObjectRef, Entry]) -> None:
+    """Write an inventory as version 0.1.0 did: the first entries in the head, the others in ConfigMaps of their own."""
+    texts = [json.dumps([_block_v1(entry) for entry in chunk.values()]) for chunk in chunks]
+    labels = {f"{PREFIX}/inventory": namespace}
+    listed = [[f"{INVENTORY}.{number}", sha256(text.encode()).hexdigest()] for number, text in enumerate(texts[1:])]
+    data = {"format": "v1", "owner": namespace, "entries": texts[0], "chunks": json.dumps(listed)}
+    head = config_map(INVENTORY, namespace, **data, digest=checksum(data))
+    head["metadata"]["labels"] = labels
+    uid = (await client.create(CONFIG_MAPS, head, manager=MANAGER))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": INVENTORY, "uid": uid}
+    for (name, _), text in zip(listed, texts[1:], strict=True):
+        chunk = config_map(name, namespace, entries=text) | {"immutable": True}
+        chunk["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+        await client.create(CONFIG_MAPS, chunk, manager=MANAGER)
+
+
+def _block_v1(entry: Entry) -> list[Any]:
+    digest = base64.urlsafe_b64encode(bytes.fromhex(entry.digest.removeprefix("sha256:"))).rstrip(b"=").decode()
+    ref = entry.ref
+    return [ref.group, ref.kind, ref.namespace, [[ref.name, entry.uid, digest]]]
+
+
+async def test_an_inventory_of_format_v1_is_read_and_converted(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace)
+    manifests = [config_map("a"), config_map("b"), config_map("c")]
+    await objects.converge(manifests)
+    entries = [msgspec.structs.replace(entry, seen=Seen()) for entry in (await objects.inventory()).values()]
+    await client.delete(CONFIG_MAPS, INVENTORY, namespace)
+    await write_v1(client, namespace, *(by_ref([entry]) for entry in entries))
+    assert await objects.inventory() == by_ref(entries)
+    assert len(await config_maps(client, namespace)) == 3
+    report = await objects.converge(manifests)
+    assert (report.ok, report.apply.unsent) == (True, 3)  # nothing is applied again
+    (head,) = await config_maps(client, namespace)
+    assert head["data"]["format"] == "v2"
+    assert all(entry.seen.version for entry in (await objects.inventory()).values())
+    assert prune_outcomes((await objects.converge([config_map("b")])).prune) == {"a": "removed", "c": "removed"}
+
+
+async def test_a_set_of_format_v1_can_be_deleted(client: Client, namespace: str) -> None:
+    objects = make_set(client, namespace)
+    await write_v1(client, namespace, many(2, "Secret"), many(2))
+    assert (await objects.delete_all()).complete
     assert await config_maps(client, namespace) == []
 
 
-@pytest.mark.usefixtures("small_chunks")
-async def test_unchanged_chunks_are_not_written_again(api: ControlPlane, transport: Transport, namespace: str) -> None:
+async def test_a_set_that_is_too_large_is_rejected_before_it_is_applied(
+    api: ControlPlane, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = RecordingClient(transport, admin_of(api))
-    inventory = inventory_in(client, namespace)
-    entries = many(SEVERAL_CHUNKS)
-    snapshot = await inventory.write(Snapshot(), entries)
-    last = max(entries)
-    client.sent.clear()
-    changed = await inventory.write(snapshot, entries | {last: Entry(last, "u", DIGEST)})
-    assert [each.split()[0] for each in client.writes] == ["POST", "PUT", "DELETE"]
-    assert len(await config_maps(client, namespace)) == len(changed.chunks) + 1
-    client.sent.clear()
-    assert await inventory.write(changed, dict(changed.entries)) == changed
-    assert client.sent == []
+    monkeypatch.setattr("governor.kube.applyset.entries.MAX_BYTES", 1000)
+    error = await error_of(make_set(client, namespace).converge([config_map(f"c{number}") for number in range(8)]))
+    assert (error.kind, error.code) == (Kind.INVALID, "set-too-large")
+    assert client.writes == []
 
 
-@pytest.mark.usefixtures("small_chunks")
 async def test_of_two_writers_one_gets_a_conflict(client: Client, namespace: str) -> None:
     inventory = inventory_in(client, namespace)
-    for entries in (many(2), many(SEVERAL_CHUNKS)):
+    for entries in (many(2), many(30)):
         before = await inventory.read()
         first = await inventory.write(before, entries)
         error = await error_of(inventory.write(before, many(3, "Secret")))
         assert (error.kind, error.code) == (Kind.CONFLICT, "inventory-conflict")
         assert (await inventory.read()).entries == entries == first.entries
-        assert len(await config_maps(client, namespace)) <= 2 * (len(first.chunks) + 1)
     error = await error_of(inventory.delete(before))
     assert error.kind is Kind.CONFLICT
     assert (await inventory.read()).entries == entries
@@ -128,68 +147,30 @@ async def test_concurrent_runs_lose_no_entry(client: Client, namespace: str) -> 
     assert conflicts
 
 
-@pytest.mark.usefixtures("small_chunks")
-async def test_chunks_of_a_crashed_writer_are_deleted_and_those_of_a_concurrent_one_kept(
-    api: ControlPlane, transport: Transport, namespace: str
-) -> None:
-    client = RecordingClient(transport, admin_of(api))
-    inventory = inventory_in(client, namespace)
-    snapshot = await inventory.write(Snapshot(), many(SEVERAL_CHUNKS))
-
-    async def crash_before_the_head(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
-        if request.method == "PUT":
-            raise ConnectionError("crashed")
-        return await send(request)
-
-    client.intercept = crash_before_the_head
-    with pytest.raises(ConnectionError):
-        await inventory.write(snapshot, many(SEVERAL_CHUNKS, "Secret"))
-    client.intercept = None
-    assert len(await config_maps(client, namespace)) == 1 + 2 * len(snapshot.chunks)
-
-    # Another writer starts from the state that the first one read.
-    second = await inventory.write(snapshot, many(SEVERAL_CHUNKS, "Service"))
-    assert len(await config_maps(client, namespace)) == 1 + len(second.chunks)
-    client.intercept = crash_before_the_head
-    with pytest.raises(ConnectionError):
-        await inventory.write(second, many(SEVERAL_CHUNKS, "Pod"))
-    client.intercept = None
-    await inventory._delete_old_chunks(second)  # late: a head could still list those chunks
-    assert len(await config_maps(client, namespace)) == 1 + 2 * len(second.chunks)
-
-
 async def damage(client: Client, namespace: str, how: str) -> None:
     head = await client.get(CONFIG_MAPS, INVENTORY, namespace)
     data = head["data"]
-    chunk = json.loads(data["chunks"])[0][0]
     if how == "an entry is added":
         data["entries"] = data["entries"].replace("[[", '[["","Secret","kube-system",[["x","",""]]],[', 1)
     elif how == "it is empty":
         data.clear()
     elif how == "its entries are not JSON":
         data["entries"] = "nothing"
-    elif how == "a chunk is missing":
-        await client.delete(CONFIG_MAPS, chunk, namespace)
-        return
-    elif how == "a chunk is replaced":
-        await client.delete(CONFIG_MAPS, chunk, namespace)
-        await client.create(CONFIG_MAPS, config_map(chunk, namespace, entries="[]"), manager="other-client")
-        return
+    elif how == "its claim is changed":
+        data["claim"] = '{"holder":"x","epoch":1,"generation":1,"cluster_uid":""}'
     elif how == "it has another owner":
         data["owner"] = "another"
     else:
-        data["format"] = "v2"
+        data["format"] = "v3"
     await client.replace(CONFIG_MAPS, head, manager="other-client")
 
 
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize(
     ("how", "code"),
     [
         ("an entry is added", "inventory-damaged"),
         ("its entries are not JSON", "inventory-damaged"),
-        ("a chunk is missing", "inventory-damaged"),
-        ("a chunk is replaced", "inventory-damaged"),
+        ("its claim is changed", "inventory-damaged"),
         ("it is empty", "inventory-foreign"),
         ("it has another owner", "inventory-foreign"),
         ("it has a later format", "inventory-foreign"),
@@ -201,14 +182,10 @@ async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
     client = RecordingClient(transport, admin_of(api))
     objects = make_set(client, namespace)
     await apply(objects, [config_map("a"), config_map("b")])
-    inventory = inventory_in(client, namespace)
-    snapshot = await inventory.read()
-    await inventory.write(snapshot, {**many(SEVERAL_CHUNKS), **snapshot.entries})
     await damage(client, namespace, how)
     client.sent.clear()
     calls: list[Awaitable[Any]] = [
-        apply(objects, [config_map("c")]),
-        prune(objects, [config_map("a")]),
+        objects.converge([config_map("c")]),
         objects.delete_all(),
         objects.plan([]),
         objects.orphan(),
@@ -219,6 +196,17 @@ async def test_with_a_damaged_or_foreign_inventory_nothing_is_written(
         assert f"ConfigMap {namespace}/{INVENTORY}" in error.message
     assert client.writes == []
     assert await exists(client, CONFIG_MAPS, "b", namespace)
+
+
+@pytest.mark.parametrize("how", ["missing", "replaced"])
+async def test_an_inventory_of_format_v1_without_a_chunk_is_damaged(client: Client, namespace: str, how: str) -> None:
+    await write_v1(client, namespace, many(2), many(2, "Secret"))
+    await client.delete(CONFIG_MAPS, f"{INVENTORY}.0", namespace)
+    if how == "replaced":
+        other = config_map(f"{INVENTORY}.0", namespace, entries="[]")
+        await client.create(CONFIG_MAPS, other, manager="other-client")
+    error = await error_of(make_set(client, namespace).delete_all())
+    assert (error.kind, error.code) == (Kind.PRECONDITION, "inventory-damaged")
 
 
 async def test_another_config_map_is_not_used_as_inventory(client: Client, namespace: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from governor.errors import Kind
 from governor.kube.applyset import Entry, IgnoredFields, Outcome, PruneOutcome
-from governor.kube.applyset.inventory import FORMAT, Inventory, checksum
+from governor.kube.applyset.inventory import Inventory, checksum
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ApiResource, ObjectRef, ref_of
@@ -305,7 +305,7 @@ async def test_an_entry_with_a_wrong_scope_is_rejected(client: Client, namespace
     assert await exists(client, CONFIG_MAPS, "a", namespace)
 
 
-@pytest.mark.parametrize("missing", ["entries", "chunks"])
+@pytest.mark.parametrize("missing", ["entries", "claim"])
 async def test_a_sealed_inventory_with_a_missing_part_is_damaged(client: Client, namespace: str, missing: str) -> None:
     objects = make_set(client, namespace)
     await apply(objects, [config_map("a")])
@@ -323,7 +323,7 @@ async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
 ) -> None:
     client = RecordingClient(transport, admin_of(api))
     parts = ",".join(f'["{INVENTORY}.x{number}","{number}"]' for number in range(1000))
-    data = {"format": FORMAT, "owner": namespace, "entries": "[]", "chunks": f"[{parts}]"}
+    data = {"format": "v1", "owner": namespace, "entries": "[]", "chunks": f"[{parts}]"}
     await client.create(
         CONFIG_MAPS, config_map(INVENTORY, namespace, **data, digest=checksum(data)), manager="intruder"
     )

@@ -1,4 +1,4 @@
-"""Inventory entries: encoding in chunks, and entries before and after apply and prune."""
+"""Inventory entries: their encoding, and entries before and after apply and prune."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.entries import (
-    MAX_CHUNK_BYTES,
+    MAX_BYTES,
     Entry,
     after_apply,
     after_prune,
@@ -17,14 +17,22 @@ from governor.kube.applyset.entries import (
     before_prune,
     by_ref,
     is_applied,
+    is_unchanged,
     kept_aliases,
     pack,
+    seen_in,
     unpack,
 )
 from governor.kube.applyset.manifests import Desired
-from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
+from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult, Seen
 from governor.kube.applyset.settings import is_name, is_namespace
 from governor.kube.objects import ApiResource, ObjectRef
+
+REF = ObjectRef("", "ConfigMap", "shop", "a")
+OTHER = ObjectRef("", "ConfigMap", "shop", "b")
+KIND = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+OLD, NEW = "sha256:01", "sha256:02"
+BROKEN = GovernorError(Kind.UNAVAILABLE, "x", "x")
 
 names = st.one_of(
     st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,30}[a-z0-9])?", fullmatch=True),
@@ -34,43 +42,83 @@ names = st.one_of(
 namespaces = st.one_of(st.just(""), st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True))
 refs = st.builds(ObjectRef, st.sampled_from(["", "apps", "dapr.io"]), st.sampled_from(["A", "B"]), namespaces, names)
 digests = st.one_of(st.just(""), st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex()}"))
-inventories = st.lists(st.builds(Entry, refs, st.one_of(st.just(""), st.uuids().map(str)), digests)).map(by_ref)
-
-
-@given(inventories, st.integers(min_value=1, max_value=2000))
-def test_unpack_returns_what_pack_encoded(entries: dict[ObjectRef, Entry], chunk_bytes: int) -> None:
-    chunks = pack(entries, chunk_bytes)
-    assert unpack(chunks) == entries
-    assert chunks
-
-
-@given(inventories, st.integers(min_value=400, max_value=2000))
-def test_no_chunk_exceeds_the_limit(entries: dict[ObjectRef, Entry], chunk_bytes: int) -> None:
-    assert max(len(chunk.encode()) for chunk in pack(entries, chunk_bytes)) <= chunk_bytes
+states = st.builds(Seen, st.sampled_from(["", "1234"]), st.integers(0, 99), st.sampled_from(["", "0123456789abcdef"]))
+inventories = st.lists(st.builds(Entry, refs, st.one_of(st.just(""), st.uuids().map(str)), digests, states)).map(by_ref)
 
 
 @given(inventories)
-def test_equal_entries_give_equal_chunks(entries: dict[ObjectRef, Entry]) -> None:
+def test_unpack_returns_what_pack_encoded(entries: dict[ObjectRef, Entry]) -> None:
+    assert unpack([pack(entries)]) == entries
+
+
+@given(inventories)
+def test_equal_entries_give_equal_texts(entries: dict[ObjectRef, Entry]) -> None:
     assert pack(dict(reversed(entries.items()))) == pack(entries)
 
 
-def test_ten_thousand_objects_fit_into_a_few_chunks() -> None:
-    entries = by_ref(
+def many(count: int, *, applied: bool) -> dict[ObjectRef, Entry]:
+    seen = Seen("123456789", 3, "0123456789abcdef")
+    return by_ref(
         Entry(
             ObjectRef("apps", "Deployment", f"namespace-{number % 50}", f"an-object-with-a-usual-name-{number}"),
-            "01234567-0123-0123-0123-0123456789ab",
-            f"sha256:{number:064x}",
+            "01234567-0123-0123-0123-0123456789ab" if applied else "",
+            f"sha256:{number:064x}" if applied else "",
+            seen if applied else Seen(),
         )
-        for number in range(10_000)
+        for number in range(count)
     )
-    chunks = pack(entries)
-    assert 2 <= len(chunks) <= 4
-    assert max(map(len, chunks)) <= MAX_CHUNK_BYTES
-    assert unpack(chunks) == entries
+
+
+def test_a_set_several_times_as_large_as_any_known_module_fits() -> None:
+    """The largest modules have about 1,500 objects; a set that fits before it is applied fits afterwards too."""
+    assert len(pack(many(1500, applied=True))) < MAX_BYTES / 4
+    assert pack(many(5000, applied=False))
+    assert pack(many(5000, applied=True))
+
+
+def test_a_set_that_does_not_fit_is_rejected_before_it_is_applied() -> None:
+    with pytest.raises(GovernorError) as caught:
+        pack(many(8000, applied=False))
+    assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "set-too-large")
+    assert "divide the objects among several sets" in caught.value.message
+
+
+def test_rows_of_format_v1_have_no_state() -> None:
+    (entry,) = unpack(['[["", "ConfigMap", "shop", [["a", "1", ""]]]]']).values()
+    assert entry == Entry(REF, "1")
+
+
+METADATA = {"uid": "1", "resourceVersion": "7", "generation": 2, "labels": {"a": "b"}}
 
 
 @pytest.mark.parametrize(
-    "chunk",
+    ("now", "unchanged"),
+    [
+        ({}, True),
+        ({"resourceVersion": "8"}, True),
+        ({"resourceVersion": "8", "generation": 3}, False),
+        ({"resourceVersion": "8", "labels": {}}, False),
+        ({"resourceVersion": "8", "annotations": {"x": "y"}}, False),
+        ({"resourceVersion": "8", "finalizers": ["x"]}, False),
+        ({"uid": "2"}, False),
+    ],
+)
+def test_only_a_change_of_the_status_leaves_an_object_unchanged(now: dict[str, Any], unchanged: bool) -> None:
+    entry = Entry(REF, "1", OLD, seen_in({"metadata": METADATA}))
+    assert is_unchanged(entry, {"metadata": METADATA | now}) is unchanged
+    assert not is_unchanged(Entry(REF, "1", OLD), {"metadata": METADATA | now})
+
+
+def test_without_generation_only_the_resource_version_counts() -> None:
+    metadata = {"uid": "1", "resourceVersion": "7", "annotations": {"copy": "of a password"}}
+    entry = Entry(REF, "1", OLD, seen_in({"metadata": metadata}))
+    assert entry.seen == Seen("7")
+    assert is_unchanged(entry, {"metadata": metadata})
+    assert not is_unchanged(entry, {"metadata": metadata | {"resourceVersion": "8"}})
+
+
+@pytest.mark.parametrize(
+    "text",
     [
         "",
         "{}",
@@ -84,9 +132,9 @@ def test_ten_thousand_objects_fit_into_a_few_chunks() -> None:
         '[["", "ConfigMap", "a", [["b", "", ""], ["b", "", ""]]]]',
     ],
 )
-def test_invalid_chunks_are_rejected(chunk: str) -> None:
+def test_invalid_texts_are_rejected(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
-        unpack([chunk])
+        unpack([text])
     assert (caught.value.kind, caught.value.code) == (Kind.PRECONDITION, "inventory-damaged")
 
 
@@ -110,13 +158,6 @@ def test_a_name_must_be_one_path_segment(name: str) -> None:
 def test_a_dns_label_is_a_namespace(name: str) -> None:
     assert is_namespace(name)
     assert is_name(name)
-
-
-REF = ObjectRef("", "ConfigMap", "shop", "a")
-OTHER = ObjectRef("", "ConfigMap", "shop", "b")
-KIND = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
-OLD, NEW = "sha256:01", "sha256:02"
-BROKEN = GovernorError(Kind.UNAVAILABLE, "x", "x")
 
 
 def desired(digest: str = NEW) -> Desired:

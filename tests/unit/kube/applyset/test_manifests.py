@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.manifests import Desired, defined_kinds, expand, kinds_to_discover, validate
+from governor.kube.applyset.manifests import (
+    Desired,
+    defined_kinds,
+    expand,
+    kinds_to_discover,
+    validate,
+    with_digest_key,
+)
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import ApiResource, Object
+from governor.values.digest import digest
 from tests.unit.values.strategies import scalars, trees_of
 
 CONFIG_MAP = ApiResource("", "v1", "ConfigMap", "configmaps", True, frozenset({"patch"}))
@@ -25,7 +33,7 @@ def manifest(kind: str = "ConfigMap", api_version: str = "v1", **metadata: Any) 
 
 
 def validated(*manifests: Any, settings: Settings = SETTINGS) -> tuple[Desired, ...]:
-    return validate(expand(manifests), SERVED, OWNER, settings, lambda ref: ref.name == "inventory")
+    return validate(expand(manifests), SERVED, OWNER, settings)
 
 
 def problems(*manifests: Any, settings: Settings = SETTINGS) -> list[str]:
@@ -69,9 +77,10 @@ def definition(**spec: Any) -> Object:
         (manifest("ConfigMap", "v2"), "the cluster does not serve ConfigMap in v2"),
         (manifest("Namespace", namespace="shop"), "Namespace is cluster-scoped"),
         (manifest("SubjectAccessReview", "authorization.k8s.io/v1"), "cannot be applied"),
-        (manifest(name="inventory"), "the set's own inventory"),
+        (manifest(name="inventory", namespace="home"), "the set's own inventory"),
         (manifest("Namespace", name="home"), "contains the set's own inventory"),
         (manifest(labels={"x.example/owner": "you"}), "is set by the apply set"),
+        (manifest(annotations={"x.example/digest-key": "k"}), "is set by the apply set"),
         (manifest(creationTimestamp=None), None),
         (manifest("Namespace", namespace=""), None),
     ],
@@ -128,7 +137,7 @@ def test_definitions_provide_their_kinds() -> None:
     }
     manifests = expand([thing, old, definition()])
     assert kinds_to_discover(manifests) == {("apiextensions.k8s.io", "v1", "CustomResourceDefinition")}
-    desired = validate(manifests, served, OWNER, SETTINGS, lambda _: False)
+    desired = validate(manifests, served, OWNER, SETTINGS)
     assert [each.defined_in_set for each in desired] == [True, True, False]
     assert desired[0].resource == ApiResource("x.example", "v2", "Thing", "things", namespaced=True)
 
@@ -138,13 +147,18 @@ def test_an_invalid_definition_provides_no_kinds(broken: dict[str, Any]) -> None
     assert defined_kinds([definition(**broken)]) == {}
 
 
-def test_digests_differ_per_manifest_and_secrets_have_none() -> None:
+def test_digests_differ_per_manifest_and_those_of_secrets_per_key() -> None:
     first, second, same = validated(manifest(), manifest(name="b"), manifest(name="c"))
     assert len({first.digest, second.digest, same.digest}) == 3
     assert validated(manifest())[0].digest == first.digest
     secret = ApiResource("", "v1", "Secret", "secrets", namespaced=True)
-    desired = validate(expand([manifest("Secret")]), {("", "v1", "Secret"): secret}, OWNER, SETTINGS, lambda _: False)
+    desired = validate(expand([manifest("Secret")]), {("", "v1", "Secret"): secret}, OWNER, SETTINGS)
     assert desired[0].digest == ""
+    keyed = [with_digest_key(desired[0], key, SETTINGS) for key in ("one", "one", "two")]
+    assert keyed[0] == keyed[1]
+    assert len({each.digest for each in keyed} | {digest(desired[0].manifest)}) == 3
+    assert keyed[2].manifest["metadata"]["annotations"] == {"x.example/digest-key": "two"}
+    assert "annotations" not in desired[0].manifest["metadata"]
 
 
 @given(st.lists(st.one_of(trees_of(scalars), st.just(manifest("Thing", "x.example/v1"))), max_size=3))
@@ -152,10 +166,10 @@ def test_validation_never_fails_with_another_error(trees: list[Any]) -> None:
     located = expand(trees)
     kinds_to_discover(located)
     if not located:
-        assert validate(located, {}, OWNER, SETTINGS, lambda _: False) == ()
+        assert validate(located, {}, OWNER, SETTINGS) == ()
         return
     with pytest.raises(GovernorError) as caught:
-        validate(located, {}, OWNER, SETTINGS, lambda _: False)
+        validate(located, {}, OWNER, SETTINGS)
     assert caught.value.kind is Kind.INVALID
 
 
