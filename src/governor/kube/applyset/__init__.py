@@ -9,12 +9,13 @@ from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, Obj
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
 from governor.kube.applyset.results import FieldConflict, ObjectResult, Outcome, PruneOutcome, PruneResult
-from governor.kube.applyset.settings import TOLERATED_CONTENTS, Owner, Settings, ToleratedContent
+from governor.kube.applyset.settings import TOLERATED_CONTENTS, Claim, Owner, Settings, ToleratedContent
 
 __all__ = [
     "TOLERATED_CONTENTS",
     "ApplyReport",
     "ApplySet",
+    "Claim",
     "ConvergeReport",
     "DriftMode",
     "DriftReport",

@@ -13,6 +13,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.diff import comparable, differences, with_live_values, without_fields
 from governor.kube.applyset.entries import Entries, LiveObjects, seen_in
+from governor.kube.applyset.inventory import CLAIM_LOST, ClaimGuard
 from governor.kube.applyset.live import (
     adopt_fields,
     applied_fields,
@@ -60,10 +61,11 @@ class ApplyTask(msgspec.Struct, frozen=True):
 class Writer:
     """Applies objects of one set; with ``dry_run`` the server only computes the result."""
 
-    def __init__(self, client: Client, owner: Owner, settings: Settings, *, dry_run: bool = False) -> None:
+    def __init__(self, client: Client, owner: Owner, settings: Settings, guard: ClaimGuard, *, dry_run: bool) -> None:
         self._client = client
         self._owner = owner
         self._settings = settings
+        self._guard = guard
         self._dry_run = dry_run
 
     async def write(self, task: ApplyTask, live: Object | None) -> ObjectResult:
@@ -80,6 +82,8 @@ class Writer:
                     last = error
                 live = await get(self._client, task.desired.resource, ref)
         except GovernorError as error:
+            if error.code == CLAIM_LOST:
+                raise
             return apply_failure(ref, error)
         return apply_failure(ref, last)
 
@@ -148,12 +152,15 @@ class Writer:
             msgspec.json.encode(patch),
             _JSON_PATCH,
         )
+        await self._guard.before_write()
         adopted: Object = msgspec.json.decode(await self._client.send(request))
         return adopted
 
     async def _apply(self, task: ApplyTask, live: Object | None, *, force: bool, dry_run: bool) -> Object:
         manifest = self._manifest(task, live, dry_run=dry_run)
         resource, manager = task.desired.resource, self._settings.manager
+        if not dry_run:
+            await self._guard.before_write()
         try:
             return await self._client.apply(resource, manifest, manager=manager, force=force, dry_run=dry_run)
         except GovernorError as error:
@@ -181,9 +188,10 @@ class Writer:
 class ApplyRun:
     """Applies objects stage by stage."""
 
-    def __init__(self, client: Client, writer: Writer, settings: Settings, clock: Clock) -> None:
+    def __init__(self, client: Client, writer: Writer, guard: ClaimGuard, settings: Settings, clock: Clock) -> None:
         self._client = client
         self._writer = writer
+        self._guard = guard
         self._settings = settings
         self._clock = clock
 
@@ -192,7 +200,11 @@ class ApplyRun:
         results: dict[ObjectRef, ObjectResult] = {}
         for stage in group_by_stage(tasks, lambda task: task.desired.ref):
             failed = next((result.ref for result in results.values() if result.outcome not in SUCCEEDED), None)
-            results |= _skipped(stage, failed) if failed else await self._apply_stage(stage, live)
+            if failed:
+                results |= _skipped(stage, failed)
+            else:
+                await self._guard.before_stage()
+                results |= await self._apply_stage(stage, live)
         return results
 
     async def read(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:

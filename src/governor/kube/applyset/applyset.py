@@ -33,23 +33,16 @@ from governor.kube.applyset.entries import (
     kept_aliases,
     skip_prune,
 )
-from governor.kube.applyset.inventory import Inventory, Snapshot
-from governor.kube.applyset.live import get
-from governor.kube.applyset.manifests import (
-    Desired,
-    GroupVersionKind,
-    expand,
-    kinds_to_discover,
-    validate,
-    with_digest_key,
-)
+from governor.kube.applyset.inventory import ClaimGuard, Inventory, Snapshot
+from governor.kube.applyset.live import find_kinds, get
+from governor.kube.applyset.manifests import Desired, expand, key_of, kinds_to_discover, validate, with_digest_key
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.applyset.prune import Pruner
 from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
 from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, PruneResult, Seen
-from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.applyset.settings import Claim, Owner, Settings
 from governor.kube.client import Client
-from governor.kube.objects import ApiResource, Object, ObjectRef
+from governor.kube.objects import Object, ObjectRef
 from governor.process.clock import Clock, SystemClock
 from governor.values.paths import parse
 
@@ -57,13 +50,20 @@ _KEY_BYTES: Final = 16
 
 
 class ApplySet:
-    """The objects of one owner in one cluster. Cheap to create; holds no state between calls."""
+    """The objects of one owner in one cluster. Cheap to create; holds no state between calls.
 
-    def __init__(self, client: Client, owner: Owner, settings: Settings, clock: Clock | None = None) -> None:
+    With a claim, only the holder of the newest claim can write: of several owners that share the cluster, of a process
+    that was suspended, or of a restored backup. PRECONDITION names the present holder.
+    """
+
+    def __init__(
+        self, client: Client, owner: Owner, settings: Settings, clock: Clock | None = None, claim: Claim | None = None
+    ) -> None:
         self._client = client
         self._owner = owner
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._claim = claim
         self._inventory = Inventory(client, owner, settings)
 
     async def inventory(self) -> Entries:
@@ -105,9 +105,10 @@ class ApplySet:
         """
         snapshot = await self._inventory.read()
         if dry_run or not snapshot.uid:
-            return PruneReport(await self._prune(snapshot.entries, dry_run=True))
-        snapshot = await self._inventory.write(snapshot, before_prune(snapshot.entries, ()))
-        report = PruneReport(await self._prune(snapshot.entries))
+            return PruneReport(await self._prune(snapshot.entries, self._guard(), dry_run=True))
+        guard = self._guard()
+        snapshot = await guard.begin(snapshot, before_prune(snapshot.entries, ()))
+        report = PruneReport(await self._prune(snapshot.entries, guard))
         if report.complete:
             await self._inventory.delete(snapshot)
         else:
@@ -117,6 +118,7 @@ class ApplySet:
     async def orphan(self) -> None:
         """Delete the inventory and leave all objects in place."""
         snapshot = await self._inventory.read()
+        self._guard().verify(snapshot)
         if snapshot.uid:
             await self._inventory.delete(snapshot)
 
@@ -127,7 +129,7 @@ class ApplySet:
         """
         survey = await self._survey(manifests, drift, RepairHistory((), self._settings, self._clock.now()))
         unplannable = await self._without_prerequisites(task.desired for task in survey.tasks)
-        writer = Writer(self._client, self._owner, self._settings, dry_run=True)
+        writer = self._writer(self._guard(), dry_run=True)
 
         async def plan(task: ApplyTask) -> ObjectResult:
             if task.desired.ref in unplannable:
@@ -135,7 +137,7 @@ class ApplySet:
             return await writer.write(task, None)
 
         planned = await gather_bounded(survey.tasks, plan, self._settings.concurrency)
-        pruned = await self._prune(survey.snapshot.entries, survey.refs, dry_run=True)
+        pruned = await self._prune(survey.snapshot.entries, self._guard(), survey.refs, dry_run=True)
         return Plan(_report(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
 
     async def _survey(self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory) -> "_Survey":
@@ -151,7 +153,7 @@ class ApplySet:
         tasks = [self._task(each) for each in desired if not is_applied(each, snapshot.entries)]
         if mode is DriftMode.OFF:
             return _Survey(desired, snapshot, tasks)
-        check = DriftCheck(self._client, Writer(self._client, self._owner, self._settings, dry_run=True), history)
+        check = DriftCheck(self._client, self._writer(self._guard(), dry_run=True), history)
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
             return await check.check(self._task(each), snapshot.entries[each.ref], observed[each.ref])
@@ -173,25 +175,8 @@ class ApplySet:
 
     async def _validate(self, manifests: Iterable[Any]) -> tuple[Desired, ...]:
         located = expand(manifests)
-        served: dict[GroupVersionKind, ApiResource] = {}
-        missing = kinds_to_discover(located)
-        for retry in (False, True):
-            if missing and retry:
-                await self._client.discovery.require_ready()  # the kind may have been defined a moment ago
-            for key in sorted(missing):
-                if kind := await self._find_kind(key):
-                    served[key] = kind
-            missing -= served.keys()
+        served = await find_kinds(self._client, kinds_to_discover(located))
         return validate(located, served, self._owner, self._settings)
-
-    async def _find_kind(self, key: GroupVersionKind) -> ApiResource | None:
-        group, version, kind = key
-        try:
-            return await self._client.discovery.find(group, kind, version)
-        except GovernorError as error:
-            if error.kind is not Kind.NOT_FOUND:
-                raise
-            return None
 
     def _task(self, desired: Desired, *, force: bool = False) -> ApplyTask:
         ignored = patterns_for(desired.ref, self._settings.ignored_fields)
@@ -202,23 +187,32 @@ class ApplySet:
         snapshot, desired = survey.snapshot, survey.refs
         entries = after_check(snapshot.entries, survey.seen)
         due = [task.desired for task in survey.tasks]
+        guard = self._guard()
         if not due and entries.keys() <= desired:
+            if survey.seen:
+                guard.verify(snapshot)
             await self._inventory.write(snapshot, entries)
             return {}, ()
-        run = ApplyRun(self._client, Writer(self._client, self._owner, self._settings), self._settings, self._clock)
+        run = ApplyRun(self._client, self._writer(guard), guard, self._settings, self._clock)
         live = await run.read(due, entries)
-        snapshot = await self._inventory.write(snapshot, before_prune(before_apply(entries, due, live), desired))
+        snapshot = await guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
         results = await run.run(survey.tasks, live)
         entries = after_apply(snapshot.entries, due, results)
         blocker = survey.blocker(results)
-        pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, desired)
+        pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, guard, desired)
         await self._inventory.write(snapshot, after_prune(entries, pruned))
         return results, pruned
 
+    def _guard(self) -> ClaimGuard:
+        return ClaimGuard(self._client, self._inventory, self._claim, self._clock)
+
+    def _writer(self, guard: ClaimGuard, *, dry_run: bool = False) -> Writer:
+        return Writer(self._client, self._owner, self._settings, guard, dry_run=dry_run)
+
     async def _prune(
-        self, entries: Entries, desired: Collection[ObjectRef] = (), *, dry_run: bool = False
+        self, entries: Entries, guard: ClaimGuard, desired: Collection[ObjectRef] = (), *, dry_run: bool = False
     ) -> tuple[PruneResult, ...]:
-        pruner = Pruner(self._client, self._owner, self._settings, dry_run=dry_run)
+        pruner = Pruner(self._client, self._owner, self._settings, guard, dry_run=dry_run)
         kept = kept_aliases(entries, desired)
         retained = {*desired, *(result.ref for result in kept)}
         due = [entry for ref, entry in sorted(entries.items()) if ref not in retained]
@@ -236,13 +230,9 @@ class ApplySet:
         due = tuple(due)
         namespaces = [each for each in due if stage_of(each.ref) is Stage.NAMESPACES]
         absent = {each.ref.name for each in namespaces if await get(self._client, each.resource, each.ref) is None}
-        unserved = {
-            kind for kind in {each.resource for each in due if each.defined_in_set} if not await self._serves(kind)
-        }
-        return {each.ref for each in due if each.ref.namespace in absent or each.resource in unserved}
-
-    async def _serves(self, kind: ApiResource) -> bool:
-        return await self._find_kind((kind.group, kind.version, kind.kind)) is not None
+        defined = {key_of(each.resource) for each in due if each.defined_in_set}
+        unserved = defined - (await find_kinds(self._client, defined)).keys()
+        return {each.ref for each in due if each.ref.namespace in absent or key_of(each.resource) in unserved}
 
     def _repair_task(self, desired: Desired, drift: ObjectDrift) -> ApplyTask:
         task = self._task(desired, force=True)

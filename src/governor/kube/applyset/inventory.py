@@ -16,11 +16,18 @@ from governor.kube.applyset.live import get
 from governor.kube.applyset.settings import Claim, Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import ApiResource, Object, ObjectRef
+from governor.process.clock import Clock
 from governor.values.digest import digest
 
 FORMAT: Final = "v2"
 CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 
+CLAIM_LOST: Final = "claim-lost"
+CLAIM_TTL_S: Final = 10.0
+"""How long a holder may write after it has read the claim."""
+
+_NAMESPACES: Final = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
+_KUBE_SYSTEM: Final = "kube-system"
 _FORMAT_V1: Final = "v1"
 _READ_ATTEMPTS: Final = 3
 
@@ -30,6 +37,14 @@ class _Chunk(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
+class StoredClaim(msgspec.Struct, frozen=True):
+    """A claim in the inventory."""
+
+    claim: Claim
+    settled: bool = False
+    """Whether its holder has waited until the holder before it can no longer write."""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """An inventory as read or written."""
 
@@ -37,12 +52,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     uid: str = ""
     """Uid of the ConfigMap; empty if there is no inventory."""
     resource_version: str = ""
-    claim: Claim | None = None
+    claim: StoredClaim | None = None
     is_v1: bool = False
 
 
 _decode_chunks: Final = msgspec.json.Decoder(tuple[_Chunk, ...]).decode
-_decode_claim: Final = msgspec.json.Decoder(Claim | None).decode
+_decode_claim: Final = msgspec.json.Decoder(StoredClaim | None).decode
 
 
 class Inventory:
@@ -80,7 +95,7 @@ class Inventory:
             previous = snapshot.resource_version  # another writer may have replaced the chunks during the read
         raise GovernorError(Kind.CONFLICT, "inventory-conflict", f"{self.ref} changes faster than it can be read")
 
-    async def write(self, snapshot: Snapshot, entries: Entries, claim: Claim | None = None) -> Snapshot:
+    async def write(self, snapshot: Snapshot, entries: Entries, claim: StoredClaim | None = None) -> Snapshot:
         """Replace the entries, and the claim if one is given; CONFLICT if the inventory changed since it was read.
 
         Nothing is sent if there is no claim and the entries are the same.
@@ -167,7 +182,7 @@ class Inventory:
                 if error.kind is not Kind.NOT_FOUND:  # another writer deleted it
                     raise
 
-    def _head(self, text: str, claim: Claim | None) -> Object:
+    def _head(self, text: str, claim: StoredClaim | None) -> Object:
         data = {
             "format": FORMAT,
             "owner": self._owner.id,
@@ -199,6 +214,78 @@ class Inventory:
             "longer desired"
         )
         return GovernorError(Kind.PRECONDITION, "inventory-damaged", message)
+
+
+class ClaimGuard:
+    """Lets one run write only while its claim is the stored one; without a claim it permits every write.
+
+    The claim is read before each stage, and before a write if the last read is ``CLAIM_TTL_S`` old. A new holder waits
+    that long after it has stored its claim: the holder before it has then read the new claim, or starts no write any
+    more. Requests that it sent before may still arrive, at most as many as ``Settings.concurrency``.
+    """
+
+    def __init__(self, client: Client, inventory: Inventory, claim: Claim | None, clock: Clock) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._claim = claim
+        self._clock = clock
+        self._snapshot = Snapshot()
+        self._read_at = 0.0
+
+    def verify(self, snapshot: Snapshot) -> None:
+        """Raise PRECONDITION with the present holder if the stored claim is newer than this run's."""
+        if self._claim and snapshot.claim and self._claim.is_superseded_by(snapshot.claim.claim):
+            raise self._lost(snapshot.claim.claim)
+
+    async def begin(self, snapshot: Snapshot, entries: Entries) -> Snapshot:
+        """Store claim and entries; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""
+        if self._claim is None:
+            return await self._inventory.write(snapshot, entries)
+        await self._verify_cluster(self._claim)
+        self.verify(snapshot)
+        stored = snapshot.claim
+        same_holder = stored and (stored.claim.holder, stored.claim.epoch) == (self._claim.holder, self._claim.epoch)
+        settled = stored is None or bool(same_holder and stored.settled)
+        await self._store(snapshot, entries, StoredClaim(self._claim, settled))
+        if not settled:
+            await self._clock.sleep(CLAIM_TTL_S)
+            await self._store(self._snapshot, entries, StoredClaim(self._claim, settled=True))
+        return self._snapshot
+
+    async def before_stage(self) -> None:
+        """Read the claim; PRECONDITION if another holder has claimed the set."""
+        if self._claim is None:
+            return
+        read_at = self._clock.monotonic()
+        if not await self._inventory.is_at(self._snapshot):
+            stored = (await self._inventory.read()).claim
+            if stored is None or stored.claim != self._claim:
+                raise self._lost(stored.claim if stored else None)
+        self._read_at = read_at
+
+    async def before_write(self) -> None:
+        """Read the claim if the last read is too old."""
+        if self._claim is not None and self._clock.monotonic() - self._read_at >= CLAIM_TTL_S:
+            await self.before_stage()
+
+    async def _store(self, snapshot: Snapshot, entries: Entries, claim: StoredClaim) -> None:
+        read_at = self._clock.monotonic()
+        self._snapshot = await self._inventory.write(snapshot, entries, claim)
+        self._read_at = read_at
+
+    async def _verify_cluster(self, claim: Claim) -> None:
+        uid = (await self._client.get(_NAMESPACES, _KUBE_SYSTEM, metadata_only=True))["metadata"]["uid"]
+        if uid != claim.cluster_uid:
+            message = (
+                f"the claim of {claim.holder!r} is for the cluster {claim.cluster_uid!r}, and this is the cluster "
+                f"{uid!r}; nothing was written. Check the access to the cluster"
+            )
+            raise GovernorError(Kind.PRECONDITION, CLAIM_LOST, message)
+
+    def _lost(self, stored: Claim | None) -> GovernorError:
+        present = f"is claimed by {stored}" if stored else "is no longer claimed"
+        message = f"{self._inventory.ref}: the set {present}; {self._claim} may no longer write"
+        return GovernorError(Kind.PRECONDITION, CLAIM_LOST, message)
 
 
 def checksum(data: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.manifests import Desired, kinds_of_crd
+from governor.kube.applyset.manifests import Desired, GroupVersionKind, kinds_of_crd
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.errors import NO_API, ApiError
@@ -29,13 +29,13 @@ _MAX_PAUSE_S: Final = 1.0
 _Fields: TypeAlias = dict[str, Any]
 
 
-async def get(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
+async def get(client: Client, resource: ApiResource, ref: ObjectRef, *, metadata_only: bool = False) -> Object | None:
     """Return the live object, or None if the API server reports NotFound.
 
     A 404 without that reason comes from a proxy or an unknown path and proves nothing: UNAVAILABLE.
     """
     try:
-        return await client.get(resource, ref.name, ref.namespace)
+        return await client.get(resource, ref.name, ref.namespace, metadata_only=metadata_only)
     except ApiError as error:
         if error.kind is not Kind.NOT_FOUND and error.code != NO_API:
             raise
@@ -57,6 +57,24 @@ async def get_if_served(client: Client, resource: ApiResource, ref: ObjectRef) -
         if error.code != NOT_SERVED:
             raise
         return None
+
+
+async def find_kinds(client: Client, kinds: Collection[GroupVersionKind]) -> dict[GroupVersionKind, ApiResource]:
+    """Return those of the kinds that the server serves; UNAVAILABLE if it may not know all of them yet."""
+    served: dict[GroupVersionKind, ApiResource] = {}
+    missing = set(kinds)
+    for retry in (False, True):
+        if missing and retry:
+            await client.discovery.require_ready()  # the kind may have been defined a moment ago
+        for key in sorted(missing):
+            group, version, kind = key
+            try:
+                served[key] = await client.discovery.find(group, kind, version)
+            except GovernorError as error:
+                if error.kind is not Kind.NOT_FOUND:
+                    raise
+        missing -= served.keys()
+    return served
 
 
 def is_terminating(live: Object) -> bool:

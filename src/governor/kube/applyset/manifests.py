@@ -59,7 +59,12 @@ def kinds_to_discover(manifests: Iterable[Located]) -> frozenset[GroupVersionKin
 
 def defined_kinds(manifests: Iterable[Any]) -> dict[GroupVersionKind, ApiResource]:
     """Return the kinds that CustomResourceDefinitions among the manifests define."""
-    return {(kind.group, kind.version, kind.kind): kind for manifest in manifests for kind in kinds_of_crd(manifest)}
+    return {key_of(kind): kind for manifest in manifests for kind in kinds_of_crd(manifest)}
+
+
+def key_of(kind: ApiResource) -> GroupVersionKind:
+    """Return group, version and name of a kind."""
+    return kind.group, kind.version, kind.kind
 
 
 def kinds_of_crd(manifest: Any) -> Iterator[ApiResource]:

@@ -12,6 +12,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.contents import held_by_contents
 from governor.kube.applyset.entries import Entry
+from governor.kube.applyset.inventory import CLAIM_LOST, ClaimGuard
 from governor.kube.applyset.live import (
     NOT_SERVED,
     describe_termination,
@@ -70,10 +71,11 @@ class _Target(msgspec.Struct, frozen=True):
 class Pruner:
     """Prunes objects of one set; with ``dry_run`` it only reads."""
 
-    def __init__(self, client: Client, owner: Owner, settings: Settings, *, dry_run: bool) -> None:
+    def __init__(self, client: Client, owner: Owner, settings: Settings, guard: ClaimGuard, *, dry_run: bool) -> None:
         self._client = client
         self._owner = owner
         self._settings = settings
+        self._guard = guard
         self._dry_run = dry_run
 
     async def prune(self, entries: Sequence[Entry]) -> tuple[PruneResult, ...]:
@@ -86,6 +88,8 @@ class Pruner:
                 reason = f"{blocking} must be gone first"
                 results += [PruneResult(entry.ref, PruneOutcome.SKIPPED, reason) for entry in stage]
                 continue
+            if not self._dry_run:
+                await self._guard.before_stage()
             targets = await self._prune_stage(stage, pruned)
             results += [target.result for target in targets]
             pruned |= {
@@ -114,6 +118,8 @@ class Pruner:
                         raise
                     last = error
         except GovernorError as error:
+            if error.code == CLAIM_LOST:
+                raise
             return _Target(entry, prune_failure(entry.ref, error))
         return _Target(entry, prune_failure(entry.ref, last))
 
@@ -168,6 +174,7 @@ class Pruner:
 
     async def _delete(self, resource: ApiResource, live: Object) -> None:
         metadata = live["metadata"]
+        await self._guard.before_write()
         try:
             await self._client.delete(resource, metadata["name"], metadata.get("namespace", ""), uid=metadata["uid"])
         except GovernorError as error:
@@ -178,6 +185,7 @@ class Pruner:
         """Apply an empty manifest: the server removes those of the set's fields that have no other manager."""
         metadata = {key: live["metadata"][key] for key in ("name", "namespace", "uid") if key in live["metadata"]}
         empty = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        await self._guard.before_write()
         await self._client.apply(resource, empty, manager=self._settings.manager)
 
     async def _check(self, target: _Target) -> _Target:

@@ -59,6 +59,9 @@ class Claim(msgspec.Struct, frozen=True):
     cluster_uid: str
     """Uid of the namespace kube-system of the cluster that the holder means to write to."""
 
+    def __str__(self) -> str:
+        return f"{self.holder!r} (epoch {self.epoch}, generation {self.generation})"
+
     def is_superseded_by(self, other: "Claim") -> bool:
         """Return whether the holder of this claim may no longer write because the other is stored."""
         mine, theirs = (self.epoch, self.generation), (other.epoch, other.generation)

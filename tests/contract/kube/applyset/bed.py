@@ -7,6 +7,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset import (
     ApplyReport,
     ApplySet,
+    Claim,
     DriftMode,
     DriftReport,
     Outcome,
@@ -63,11 +64,12 @@ def make_set(
     owner: str = "",
     name: str = INVENTORY,
     clock: Clock | None = None,
+    claim: Claim | None = None,
     **settings: Any,
 ) -> ApplySet:
     """Return the apply set of a test, with the namespace as its owner id and the place of its inventory."""
     defaults: dict[str, Any] = {"manager": MANAGER, "label_prefix": PREFIX, "default_namespace": namespace}
-    return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock)
+    return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock, claim)
 
 
 async def apply(objects: ApplySet, manifests: Iterable[Any]) -> ApplyReport:
