@@ -9,7 +9,7 @@ from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, Obj
 from governor.kube.applyset.entries import Entries, Entry
 from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
 from governor.kube.applyset.results import FieldConflict, ObjectResult, Outcome, PruneOutcome, PruneResult
-from governor.kube.applyset.settings import TOLERATED_CONTENTS, Claim, Owner, Settings, ToleratedContent
+from governor.kube.applyset.settings import TOLERATED_CONTENTS, Claim, Owner, Recreate, Settings, ToleratedContent
 
 __all__ = [
     "TOLERATED_CONTENTS",
@@ -32,6 +32,7 @@ __all__ = [
     "PruneOutcome",
     "PruneReport",
     "PruneResult",
+    "Recreate",
     "Repair",
     "Settings",
     "ToleratedContent",

@@ -23,12 +23,22 @@ from governor.kube.applyset.live import (
     is_terminating,
     owner_of,
     wait_until_served,
+    why_not_recreated,
     will_own,
     with_owner_label,
 )
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, Seen, apply_failure, conflicts_of, is_stale
+from governor.kube.applyset.results import (
+    SUCCEEDED,
+    ObjectResult,
+    Outcome,
+    Seen,
+    apply_failure,
+    conflicts_of,
+    immutable_fields,
+    is_stale,
+)
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request
 from governor.kube.objects import Object, ObjectRef
@@ -76,6 +86,8 @@ class Writer:
                 try:
                     return await self._attempt(task, live)
                 except GovernorError as error:
+                    if live is not None and (fields := immutable_fields(error)):
+                        return await self._recreate(task, live, f"{', '.join(fields)} is immutable")
                     # A field conflict without a live object concerns an object that was not read yet.
                     if not is_stale(error) and not (live is None and error.kind is Kind.CONFLICT):
                         raise
@@ -110,6 +122,22 @@ class Writer:
             shared=not owned,
             seen=Seen() if task.unrepaired else seen_in(after),
         )
+
+    async def _recreate(self, task: ApplyTask, live: Object, reason: str) -> ObjectResult:
+        """Delete the object and create it again, if that is permitted."""
+        ref, resource = task.desired.ref, task.desired.resource
+        if why_not := why_not_recreated(task.desired, live, self._owner, self._settings):
+            return ObjectResult(ref, Outcome.REFUSED, error=f"{reason}; {why_not}")
+        if self._dry_run:
+            return ObjectResult(ref, Outcome.RECREATED, reason=reason)
+        await self._guard.before_write()
+        await self._client.delete(resource, ref.name, ref.namespace, uid=live["metadata"]["uid"])
+        remaining = await get(self._client, resource, ref)
+        if remaining is not None:
+            error = f"{reason}; it is created again when it is gone: {describe_termination(remaining)}"
+            return ObjectResult(ref, Outcome.TERMINATING, error=error)
+        created = await self._attempt(task, None)
+        return msgspec.structs.replace(created, outcome=Outcome.RECREATED, reason=reason)
 
     def _rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
         owner = owner_of(live, self._settings)

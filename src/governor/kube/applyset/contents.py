@@ -60,7 +60,9 @@ def foreign_contents(
     already.
     """
     contents = tuple(contents)
-    own = set(pruned.values())
+    refs = {each.uid: each.ref for each in contents}
+    # The uid of an absent object comes from the inventory alone: it must not stand for another object.
+    own = {uid for ref, uid in pruned.items() if refs.get(uid, ref) == ref}
     grown = True
     while grown:
         dependents = {each.uid for each in contents if each.uid not in own and each.owners and each.owners <= own}

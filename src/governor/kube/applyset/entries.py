@@ -153,10 +153,16 @@ def after_check(entries: Entries, seen: Mapping[ObjectRef, Seen]) -> Entries:
     return {**entries, **updated}
 
 
-def after_prune(entries: Entries, results: Iterable[PruneResult]) -> Entries:
-    """Return the entries without the objects whose pruning is settled."""
+def after_prune(entries: Entries, results: Collection[PruneResult]) -> Entries:
+    """Return the entries without the objects whose pruning is settled.
+
+    Deleted objects stay until their namespace was tried too: by their uids the next run recognises their dependents.
+    """
     settled = {result.ref for result in results if result.outcome in SETTLED}
-    return {ref: entry for ref, entry in entries.items() if ref not in settled}
+    deleted = {result.ref for result in results if result.outcome in {PruneOutcome.REMOVED, PruneOutcome.ABSENT}}
+    untried = {result.ref for result in results if result.outcome is PruneOutcome.SKIPPED}
+    retained = {ref for ref in deleted if ObjectRef("", "Namespace", "", ref.namespace) in untried}
+    return {ref: entry for ref, entry in entries.items() if ref not in settled - retained}
 
 
 def skip_prune(entries: Entries, desired: Collection[ObjectRef], failed: ObjectRef) -> tuple[PruneResult, ...]:

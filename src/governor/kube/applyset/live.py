@@ -13,7 +13,8 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.manifests import Desired, GroupVersionKind, kinds_of_crd
-from governor.kube.applyset.settings import Owner, Settings
+from governor.kube.applyset.order import Stage, stage_of
+from governor.kube.applyset.settings import Owner, Recreate, Settings
 from governor.kube.client import Client, Request
 from governor.kube.errors import NO_API, ApiError
 from governor.kube.objects import ApiResource, Object, ObjectRef
@@ -151,6 +152,28 @@ def will_own(live: Object | None, owner: Owner, settings: Settings) -> bool:
     if live is None or owner_of(live, settings) == owner.id:
         return True
     return not owner_of(live, settings) and bool(managers_of(live) & settings.adopted_managers)
+
+
+def keep_annotation(live: Object, keep: Mapping[str, str]) -> str:
+    """Return the annotation because of which the object is not deleted, or ``""``."""
+    annotations = live["metadata"].get("annotations") or {}
+    return next((f"{key}: {value}" for key, value in keep.items() if annotations.get(key) == value), "")
+
+
+def why_not_recreated(desired: Desired, live: Object, owner: Owner, settings: Settings) -> str:
+    """Return why the object may not be deleted and created again, or ``""`` if it may."""
+    own = (desired.manifest["metadata"].get("annotations") or {}).get(settings.recreate_annotation, "")
+    stage = stage_of(desired.ref)
+    if stage in {Stage.CRDS, Stage.NAMESPACES}:
+        return "it is not re-created, because its contents would be deleted too"
+    if owner_of(live, settings) != owner.id:
+        return "it is not re-created, because it existed before the set"
+    if kept := keep_annotation(live, settings.keep_annotations):
+        return f"it is not re-created, because it has the annotation {kept}"
+    # A volume loses its data: only its own annotation permits that.
+    if (own or (Recreate.NEVER if stage is Stage.STORAGE else settings.recreate)) != Recreate.ON_IMMUTABLE:
+        return f"delete it, or let it be re-created by the annotation {settings.recreate_annotation}: on-immutable"
+    return ""
 
 
 def with_owner_label(manifest: Object, owner: Owner, settings: Settings) -> Object:

@@ -13,7 +13,7 @@ import msgspec
 
 from governor.errors import Detail, invalid
 from governor.kube.applyset.diff import is_secret
-from governor.kube.applyset.settings import Owner, Settings, is_name, is_namespace
+from governor.kube.applyset.settings import Owner, Recreate, Settings, is_name, is_namespace
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of
 from governor.values.digest import canonical, digest
 from governor.values.paths import render
@@ -103,6 +103,7 @@ def validate(
             desired = _desired(each.manifest, resource, settings, defined_in_set=_kind_of(each.manifest) in defined)
             problems += _scope_problems(desired, settings)
             problems += _reserved_names(desired, owner, settings)
+            problems += _recreate_problems(desired, settings)
             valid.append(desired)
         details += [msgspec.structs.replace(problem, document=_document(each)) for problem in problems]
     details += _duplicates(valid)
@@ -267,6 +268,13 @@ def _reserved_names(desired: Desired, owner: Owner, settings: Settings) -> Itera
     for field, key in (("labels", settings.owner_label), ("annotations", settings.digest_key_annotation)):
         if key in (metadata.get(field) or {}):
             yield Detail("is set by the apply set; remove it", path=f'metadata.{field}["{key}"]')
+
+
+def _recreate_problems(desired: Desired, settings: Settings) -> Iterator[Detail]:
+    value = (desired.manifest["metadata"].get("annotations") or {}).get(settings.recreate_annotation, Recreate.NEVER)
+    if value not in set(Recreate):
+        path = f'metadata.annotations["{settings.recreate_annotation}"]'
+        yield Detail(f"{value!r} must be one of {', '.join(Recreate)}", path=path)
 
 
 def _duplicates(desired: Iterable[Desired]) -> Iterator[Detail]:

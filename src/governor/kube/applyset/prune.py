@@ -4,7 +4,7 @@ The deletions of a stage are requested and checked once. While one of its object
 skipped; the next run continues. A namespace or CustomResourceDefinition that contains objects of others is held.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from governor.kube.applyset.live import (
     get,
     has_applied,
     is_terminating,
+    keep_annotation,
     owner_of,
 )
 from governor.kube.applyset.order import gather_bounded, group_by_stage
@@ -28,6 +29,7 @@ from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef
 
 _ATTEMPTS: Final = 4
+_DELETED: Final = frozenset({PruneOutcome.REMOVED, PruneOutcome.ABSENT})
 _BLOCKING: Final = frozenset({PruneOutcome.TERMINATING, PruneOutcome.FAILED})
 
 
@@ -38,7 +40,7 @@ def decide(entry: Entry, live: Object | None, owner: Owner, settings: Settings) 
         return PruneResult(ref, PruneOutcome.ABSENT)
     if entry.uid and live["metadata"]["uid"] != entry.uid:
         return PruneResult(ref, PruneOutcome.FOREIGN, "was deleted and created again outside this set")
-    if annotation := _keep_annotation(live, settings.keep_annotations):
+    if annotation := keep_annotation(live, settings.keep_annotations):
         return PruneResult(ref, PruneOutcome.KEPT, f"has the annotation {annotation}")
     if owner_of(live, settings) != owner.id:
         return _not_owned(ref, live, settings)
@@ -92,9 +94,7 @@ class Pruner:
                 await self._guard.before_stage()
             targets = await self._prune_stage(stage, pruned)
             results += [target.result for target in targets]
-            pruned |= {
-                target.entry.ref: target.uid for target in targets if target.result.outcome is PruneOutcome.REMOVED
-            }
+            pruned |= {target.entry.ref: target.uid for target in targets if target.result.outcome in _DELETED}
         return tuple(results)
 
     async def _prune_stage(self, stage: Sequence[Entry], pruned: dict[ObjectRef, str]) -> list[_Target]:
@@ -200,11 +200,6 @@ class Pruner:
         if live is None or live["metadata"]["uid"] != target.uid:
             return target.with_outcome(PruneOutcome.REMOVED)
         return target.with_outcome(PruneOutcome.TERMINATING, describe_termination(live))
-
-
-def _keep_annotation(live: Object, keep: Mapping[str, str]) -> str:
-    annotations = live["metadata"].get("annotations") or {}
-    return next((f"{key}: {value}" for key, value in keep.items() if annotations.get(key) == value), "")
 
 
 def _not_owned(ref: ObjectRef, live: Object, settings: Settings) -> PruneResult:

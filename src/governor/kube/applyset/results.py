@@ -13,6 +13,12 @@ from governor.values.treediff import Difference
 
 _SCHEMA_ERRORS: Final = ("failed to create typed patch object", "unable to convert unstructured object")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+_IMMUTABLE: Final = re.compile(
+    r"immutable|cannot change|(may|can) ?not (be )?(change|unset|updated)|updates? to .* forbidden|is forbidden after",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The messages differ by kind; the API has no reason of its own for this."""
+_UNPROCESSABLE: Final = 422
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _RETRYABLE: Final = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
 
@@ -23,6 +29,8 @@ class Outcome(enum.StrEnum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+    RECREATED = "recreated"
+    """Deleted and created again, because a field is immutable."""
     CONFLICT = "conflict"
     """Another manager owns some of the fields, or the object was replaced meanwhile; nothing was written."""
     REFUSED = "refused"
@@ -35,7 +43,7 @@ class Outcome(enum.StrEnum):
     """An earlier stage failed."""
 
 
-SUCCEEDED: Final = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED})
+SUCCEEDED: Final = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED, Outcome.RECREATED})
 
 
 class FieldConflict(msgspec.Struct, frozen=True):
@@ -63,6 +71,8 @@ class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome
     uid: str = ""
     error: str = ""
+    reason: str = ""
+    """Why the object was re-created."""
     conflicts: tuple[FieldConflict, ...] = ()
     differences: tuple[Difference, ...] = ()
     """In a plan: the masked changes."""
@@ -133,6 +143,16 @@ def is_stale(error: GovernorError) -> bool:
     if not isinstance(error, ApiError) or conflicts_of(error):
         return False
     return error.kind is Kind.CONFLICT or any(cause.field == "metadata.uid" for cause in error.causes)
+
+
+def immutable_fields(error: GovernorError) -> tuple[str, ...]:
+    """Return the fields that the server does not change; empty if it rejected the object for other reasons too."""
+    if not isinstance(error, ApiError) or error.status != _UNPROCESSABLE or is_stale(error):
+        return ()
+    causes = error.causes
+    if not all(_IMMUTABLE.search(cause.message) for cause in causes):
+        return ()
+    return tuple(dict.fromkeys(cause.field for cause in causes))
 
 
 def apply_failure(ref: ObjectRef, error: GovernorError) -> ObjectResult:

@@ -1,5 +1,6 @@
 """Who owns an apply set and how its objects are applied, pruned and repaired."""
 
+import enum
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -66,6 +67,13 @@ class Claim(msgspec.Struct, frozen=True):
         """Return whether the holder of this claim may no longer write because the other is stored."""
         mine, theirs = (self.epoch, self.generation), (other.epoch, other.generation)
         return mine < theirs or (mine == theirs and self.holder != other.holder)
+
+
+class Recreate(enum.StrEnum):
+    """Whether an object is deleted and created again to change a field that the server does not change."""
+
+    NEVER = "never"
+    ON_IMMUTABLE = "on-immutable"
 
 
 class ToleratedContent(msgspec.Struct, frozen=True):
@@ -139,6 +147,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Fields that keep their live values and never count as drift."""
     keep_annotations: Mapping[str, str] = {}
     """An object with any of these annotations is kept when it is no longer desired."""
+    recreate: Recreate = Recreate.NEVER
+    """For objects without the annotation ``<label_prefix>/recreate``; never for volumes, namespaces and definitions."""
     tolerated_contents: tuple[ToleratedContent, ...] = TOLERATED_CONTENTS
     """Objects outside the set that are deleted with its namespace; all others hold the namespace."""
     concurrency: int = 8
@@ -159,6 +169,11 @@ class Settings(msgspec.Struct, frozen=True):
     def digest_key_annotation(self) -> str:
         """Return the annotation of a Secret with the key of its digest in the inventory."""
         return f"{self.label_prefix}/{DIGEST_KEY}"
+
+    @property
+    def recreate_annotation(self) -> str:
+        """Return the annotation of an object that overrides ``recreate``."""
+        return f"{self.label_prefix}/recreate"
 
     @property
     def inventory_label(self) -> str:

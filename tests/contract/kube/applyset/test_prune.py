@@ -352,6 +352,27 @@ async def test_a_deletion_in_progress_holds_no_caller_and_is_continued(client: C
     assert (last.ok, last.pending, last.problems()) == (True, False, ())
 
 
+async def test_dependents_of_an_object_that_an_earlier_run_removed_do_not_hold_its_namespace(
+    client: Client, namespace: str
+) -> None:
+    """The garbage collector may take its time, and here it does not run."""
+    inner = f"{namespace}-inner"
+    workload, stuck = deployment("d"), config_map("stuck", inner)
+    workload["metadata"]["namespace"] = inner
+    stuck["metadata"]["finalizers"] = ["example.com/wait"]
+    objects = make_set(client, namespace)
+    await objects.converge([namespace_of(inner), workload, stuck])
+    uid = (await client.get(DEPLOYMENTS, "d", inner))["metadata"]["uid"]
+    dependent = config_map("dependent", inner)
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": uid}
+    dependent["metadata"]["ownerReferences"] = [owner]
+    await client.create(CONFIG_MAPS, dependent, manager="controller")
+    first = await objects.delete_all()
+    assert prune_outcomes(first) == {"d": "removed", "stuck": "terminating", inner: "skipped"}
+    await client.patch(CONFIG_MAPS, "stuck", inner, {"metadata": {"finalizers": None}}, manager="other-client")
+    assert prune_outcomes(await objects.delete_all()) == {"d": "absent", "stuck": "absent", inner: "terminating"}
+
+
 async def test_nothing_is_pruned_while_an_object_cannot_be_applied(client: Client, namespace: str) -> None:
     objects = make_set(client, namespace)
     await objects.converge([config_map("old")])

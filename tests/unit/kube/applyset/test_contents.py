@@ -75,6 +75,12 @@ def test_dependents_at_any_depth_are_ours() -> None:
     assert [ref.name for ref in foreign_contents(chain, {}, ())] == ["l", "p", "r"]
 
 
+def test_the_uid_of_an_absent_object_does_not_stand_for_another_object() -> None:
+    forged = {ObjectRef("", "ConfigMap", "shop", "absent"): "theirs"}
+    theirs = [make_content("Deployment", "d", "theirs", group="apps"), make_content("Pod", "p", "1", "theirs")]
+    assert len(foreign_contents(theirs, forged, ())) == 2
+
+
 def test_objects_that_own_each_other_are_not_ours() -> None:
     cycle = [make_content("A", "a", "1", "2"), make_content("A", "b", "2", "1")]
     assert len(foreign_contents(cycle, OURS, ())) == 2

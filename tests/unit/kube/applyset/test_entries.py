@@ -221,6 +221,14 @@ def test_unsettled_objects_stay_in_the_inventory(outcome: PruneOutcome) -> None:
     assert OTHER in after
 
 
+def test_deleted_objects_stay_until_their_namespace_was_tried() -> None:
+    namespace = ObjectRef("", "Namespace", "", "shop")
+    entries = {REF: Entry(REF, "1"), namespace: Entry(namespace, "2")}
+    for tried, kept in ((PruneOutcome.SKIPPED, {REF, namespace}), (PruneOutcome.HELD, {namespace})):
+        results = [PruneResult(REF, PruneOutcome.REMOVED), PruneResult(namespace, tried)]
+        assert after_prune(entries, results).keys() == kept
+
+
 def test_an_object_served_by_two_groups_is_recognised_by_its_uid() -> None:
     entries = {REF: Entry(REF, "1"), OTHER: Entry(OTHER, "1")}
     assert [result.ref for result in kept_aliases(entries, {REF})] == [OTHER]

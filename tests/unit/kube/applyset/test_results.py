@@ -3,7 +3,14 @@
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.results import FieldConflict, Outcome, apply_failure, conflicts_of, is_stale
+from governor.kube.applyset.results import (
+    FieldConflict,
+    Outcome,
+    apply_failure,
+    conflicts_of,
+    immutable_fields,
+    is_stale,
+)
 from governor.kube.errors import ApiError, Cause, Status, StatusDetails
 from governor.kube.objects import ObjectRef
 
@@ -36,6 +43,36 @@ def test_a_replaced_object_makes_the_write_stale() -> None:
     assert is_stale(api_error(422, "Invalid", Cause("FieldValueInvalid", "immutable", "metadata.uid")))
     assert not is_stale(api_error(422, "Invalid", Cause("FieldValueInvalid", "immutable", "spec.x")))
     assert not is_stale(GovernorError(Kind.CONFLICT, "x", "x"))
+
+
+@pytest.mark.parametrize(
+    ("causes", "fields"),
+    [
+        ([("spec.selector", "Invalid value: {}: field is immutable")], ("spec.selector",)),
+        (
+            [("spec", "Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden")],
+            ("spec",),
+        ),
+        ([("spec", "Forbidden: spec is immutable after creation except resources.requests")], ("spec",)),
+        ([("spec.clusterIPs[0]", "Invalid value: may not change once set")], ("spec.clusterIPs[0]",)),
+        ([("value", "Forbidden: may not be changed in an update.")], ("value",)),
+        ([("roleRef", "Invalid value: cannot change roleRef")], ("roleRef",)),
+        ([("spec.a", "field is immutable"), ("spec.b", "Required value")], ()),
+        ([("spec.replicas", "Invalid value: -1: must be greater than or equal to 0")], ()),
+        ([], ()),
+    ],
+)
+def test_immutable_fields_are_recognised_by_their_message(
+    causes: list[tuple[str, str]], fields: tuple[str, ...]
+) -> None:
+    listed = [Cause("FieldValueInvalid", message, field) for field, message in causes]
+    assert immutable_fields(api_error(422, "Invalid", *listed)) == fields
+    assert immutable_fields(api_error(403, "Forbidden", *listed)) == ()
+
+
+def test_in_a_terminating_namespace_an_object_waits() -> None:
+    error = api_error(403, "Forbidden", Cause("NamespaceTerminating", "namespace x is being terminated", "metadata"))
+    assert apply_failure(REF, error).outcome is Outcome.TERMINATING
 
 
 def test_a_schema_error_is_refused_although_its_status_is_500() -> None:
