@@ -220,8 +220,8 @@ class ClaimGuard:
     """Lets one run write only while its claim is the stored one; without a claim it permits every write.
 
     The claim is read before each stage, and before a write if the last read is ``CLAIM_TTL_S`` old. A new holder waits
-    that long after it has stored its claim: the holder before it has then read the new claim, or starts no write any
-    more. Requests that it sent before may still arrive, at most as many as ``Settings.concurrency``.
+    that long after it has stored its claim: the holder before it has then read the new claim, or begins no write any
+    more. A request that it has begun may still arrive, with its retries; there are at most ``Settings.concurrency``.
     """
 
     def __init__(self, client: Client, inventory: Inventory, claim: Claim | None, clock: Clock) -> None:
