@@ -1,0 +1,141 @@
+"""The declaration of a controller: which kind it reconciles, by which function, and what else it watches.
+
+A declaration holds no state of a run, so that one can be used for every term of leadership.
+"""
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from governor.kube.applyset import Settings
+from governor.kube.controller.context import Context
+from governor.kube.controller.mapping import Mapper, Predicate
+from governor.kube.controller.views import ResourceMetadata
+from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.reflector import View
+from governor.kube.reflector.store import Index
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.reconciler import Outcome
+
+V = TypeVar("V", bound=View)
+W = TypeVar("W", bound=View)
+
+GroupVersionKind: TypeAlias = tuple[str, str, str]
+KindOf: TypeAlias = ApiResource | GroupVersionKind
+"""A kind as discovery describes it, or its group, version and kind, which discovery then resolves."""
+
+BACKOFF: Final = Backoff(initial_s=1.0, max_s=300.0)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class OwnedBy(enum.Enum):
+    """How an owned object names its owner."""
+
+    LABEL = "label"
+    """By the owner label of the apply set."""
+    REFERENCE = "reference"
+    """By a controller owner reference; the object is in the namespace of its owner."""
+
+
+class Owns(msgspec.Struct, frozen=True):
+    """A kind of owned objects."""
+
+    kind: KindOf
+    by: OwnedBy
+
+
+class Watch(msgspec.Struct, Generic[W], frozen=True):
+    """Another kind, and which keys its objects concern."""
+
+    kind: KindOf
+    view: type[W]
+    mapper: Mapper[W, Any]
+    labels: str = ""
+    fields: str = ""
+
+
+async def delete_objects(context: Context[Any]) -> Outcome:
+    """Delete all objects of the key's apply set: what a controller without a finalize function does."""
+    return await context.delete_objects()
+
+
+class Controller(Generic[V]):
+    """Reconciles the objects of one kind.
+
+    ``reconcile`` is called for each object that exists and fits the view. ``finalize`` is called instead once the
+    object is gone or, with a ``finalizer``, as soon as its deletion is requested; the object is None if it is gone. An
+    object that does not fit the view is passed to neither of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: KindOf,
+        view: type[V],
+        reconcile: Callable[[Context[V]], Awaitable[Outcome]],
+        *,
+        settings: Settings,
+        finalize: Callable[[Context[V | None]], Awaitable[Outcome]] = delete_objects,
+        finalizer: str = "",
+        finalizer_timeout_s: float = 300.0,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        indexes: Mapping[str, Index[V]] | None = None,
+        predicate: Predicate[V] | None = None,
+        group_of: Callable[[ObjectRef], Hashable] | None = None,
+        workers: int = 4,
+        timeout_s: float = 300.0,
+        recheck_s: float = 30.0,
+        backoff: Backoff = BACKOFF,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"the name of a controller must be a DNS label, not {name!r}: it is part of object names")
+        if finalizer and not issubclass(_metadata_type(view), ResourceMetadata):
+            raise ValueError(f"{view.__name__} must be a Resource: the controller {name} has a finalizer")
+        self.name = name
+        self.kind = kind
+        self.view = view
+        self.reconcile = reconcile
+        self.settings = settings
+        """Of the apply sets; its field manager, with a suffix, also owns the status and the finalizer."""
+        self.finalize = finalize
+        self.finalizer = finalizer
+        self.finalizer_timeout_s = finalizer_timeout_s
+        """After this time a finalizer that still holds its object is reported by a Warning event and a condition."""
+        self.namespace = namespace
+        """Namespace of the objects; empty for that which the operator watches."""
+        self.labels = labels
+        self.fields = fields
+        self.indexes = indexes or {}
+        """Of the cached objects, for ``Store.find`` in a mapper."""
+        self.predicate = predicate
+        self.group_of = group_of
+        self.workers = workers
+        self.timeout_s = timeout_s
+        """Limit of one run."""
+        self.recheck_s = recheck_s
+        """Interval at which a key that waits for other objects is reconciled even if no event arrives."""
+        self.backoff = backoff
+        self.owned: list[Owns] = []
+        self.watched: list[Watch[Any]] = []
+
+    def owns(self, kind: KindOf, *, by: OwnedBy = OwnedBy.LABEL) -> Self:
+        """Watch a kind of owned objects: their owner is reconciled if their spec or readiness changes."""
+        self.owned.append(Owns(kind, by))
+        return self
+
+    def watches(
+        self, kind: KindOf, view: type[W], mapper: Mapper[W, V], *, labels: str = "", fields: str = ""
+    ) -> Self:
+        """Watch another kind: if the view of an object changes, the keys that ``mapper`` returns are reconciled."""
+        self.watched.append(Watch(kind, view, mapper, labels, fields))
+        return self
+
+
+def _metadata_type(view: type[View]) -> type[Any]:
+    (metadata,) = (field.type for field in msgspec.structs.fields(view) if field.name == "metadata")
+    return metadata if isinstance(metadata, type) else object
