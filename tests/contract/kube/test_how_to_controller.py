@@ -1,39 +1,22 @@
-"""The example program of docs/how-to/write-a-controller.md works as that page describes."""
+"""The example programs of docs/how-to/write-a-controller.md work as that page describes."""
 
-import asyncio
-import importlib.util
-import re
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from types import ModuleType
-
-import msgspec
 import pytest
 
 from governor.kube.client import Client, Transport
 from governor.kube.lease import LEASES
 from governor.kube.objects import Object
-from governor.process.clock import SystemClock
-from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, config_map, exists
 from tests.contract.kube.bed import admin_of
-
-HOW_TO = Path(__file__).parents[3] / "docs/how-to"
-WITHIN_S = 120.0
-READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    specification = importlib.util.spec_from_file_location("pages_example", HOW_TO / "examples/pages.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    monkeypatch.setattr(module, "RECHECK_S", 0.05)
-    return module
+from tests.contract.kube.controller.bed import (
+    HOW_TO,
+    WITHIN_S,
+    load_example,
+    operating,
+    set_ready,
+    until_true,
+)
 
 
 def page(name: str, namespace: str, **data: str) -> Object:
@@ -42,17 +25,10 @@ def page(name: str, namespace: str, **data: str) -> Object:
     return manifest
 
 
-async def test_the_example_applies_updates_and_prunes(
-    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+async def test_pages_applies_heals_updates_and_deletes(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
 ) -> None:
-    registry = Registry()
-    access = msgspec.structs.replace(admin_of(api), namespace=namespace)
-
-    def successes() -> float:
-        return registry.value("controller_runtime_reconcile_total", {"controller": "pages", "result": "success"}) or 0.0
-
-    async def succeeded() -> bool:
-        return successes() == 1
+    example = load_example("pages")
 
     async def served(replicas: int) -> bool:
         found = await exists(client, DEPLOYMENTS, "home", namespace)
@@ -61,36 +37,33 @@ async def test_the_example_applies_updates_and_prunes(
     async def gone() -> bool:
         return not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
 
-    async def while_running(work: Callable[[], Awaitable[object]], registry: Registry) -> None:
-        running = asyncio.create_task(example.Pages(transport, access, registry, SystemClock()).run())
-        try:
-            await work()
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-
-    async def serve_and_change() -> None:
+    async with operating(transport, admin_of(api), namespace, example.PAGES, name="pages") as running:
         await client.create(CONFIG_MAPS, page("home", namespace, replicas="2"), manager="user")
         await until(lambda: served(2), within_s=WITHIN_S)
-        assert successes() == 0
-        await client.patch(
-            DEPLOYMENTS, "home", namespace, {"status": READY}, manager="deployments", subresource="status"
-        )
-        await until(succeeded, within_s=WITHIN_S)
+        assert running.results("pages", "success") == 0
+        await set_ready(client, "home", namespace)
+        await until_true(lambda: running.results("pages", "success") > 0)
+
+        await client.patch(DEPLOYMENTS, "home", namespace, {"spec": {"replicas": 7}}, manager="user")
+        await until(lambda: served(2), within_s=WITHIN_S)
+        await client.delete(DEPLOYMENTS, "home", namespace)
+        await until(lambda: served(2), within_s=WITHIN_S)
         await client.patch(CONFIG_MAPS, "home", namespace, {"data": {"replicas": "3"}}, manager="user")
         await until(lambda: served(3), within_s=WITHIN_S)
-
-    await while_running(serve_and_change, registry)
     lease = await client.get(LEASES, "pages", namespace)
     assert not lease["spec"].get("holderIdentity")
+
     await client.delete(CONFIG_MAPS, "home", namespace)
-    await while_running(lambda: until(gone, within_s=WITHIN_S), Registry())
+    async with operating(transport, admin_of(api), namespace, example.PAGES, name="pages"):
+        await until(gone, within_s=WITHIN_S)
+        await until(lambda: _is_empty(client, namespace), within_s=WITHIN_S)
 
 
-def test_the_page_lists_the_parts_that_the_program_uses() -> None:
-    text = (HOW_TO / "write-a-controller.md").read_text()
-    program = (HOW_TO / "examples/pages.py").read_text()
-    named = re.findall(r"^\d\. \*\*(\w+)\*\*", text, re.MULTILINE)
-    assert named == ["View", "Reflector", "Reconciler", "ApplySet", "compute_readiness", "LeaderElector"]
-    assert all(name in program for name in named)
+async def _is_empty(client: Client, namespace: str) -> bool:
+    inventories = client.list(CONFIG_MAPS, namespace, labels="example.dev/inventory")
+    return not [each async for each in inventories]
+
+
+@pytest.mark.parametrize(("name", "most"), [("pages", 60)])
+def test_the_examples_are_short(name: str, most: int) -> None:
+    assert len((HOW_TO / f"examples/{name}.py").read_text().splitlines()) <= most

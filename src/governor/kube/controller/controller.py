@@ -128,9 +128,7 @@ class Controller(Generic[V]):
         self.owned.append(Owns(kind, by))
         return self
 
-    def watches(
-        self, kind: KindOf, view: type[W], mapper: Mapper[W, V], *, labels: str = "", fields: str = ""
-    ) -> Self:
+    def watches(self, kind: KindOf, view: type[W], mapper: Mapper[W, V], *, labels: str = "", fields: str = "") -> Self:
         """Watch another kind: if the view of an object changes, the keys that ``mapper`` returns are reconciled."""
         self.watched.append(Watch(kind, view, mapper, labels, fields))
         return self

@@ -80,13 +80,10 @@ def keys_by_label(event: Event[Owned], keys_by_id: Mapping[str, ObjectRef]) -> s
 def keys_by_reference(event: Event[Owned], resource: ApiResource) -> set[ObjectRef]:
     """Return the keys that the controller owner references of an object name before and after the event."""
     return {
-        ObjectRef(
-            resource.group, resource.kind, each.metadata.namespace if resource.namespaced else "", reference.name
-        )
+        ObjectRef(resource.group, resource.kind, each.metadata.namespace if resource.namespaced else "", reference.name)
         for each in _views(event)
         for reference in each.metadata.owner_references
-        if reference.controller
-        and (group_of(reference.api_version), reference.kind) == (resource.group, resource.kind)
+        if reference.controller and (group_of(reference.api_version), reference.kind) == (resource.group, resource.kind)
     }
 
 

@@ -1,7 +1,7 @@
 """Views that the controllers use: of their own kind, and of the objects that they own."""
 
 import functools
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -101,7 +101,8 @@ def owned_view(owner_label: str) -> type[Owned]:
     metadata = msgspec.defstruct(
         "LabelledMetadata", [("labels", labels, labels())], bases=(OwnedMetadata,), frozen=True, gc=False
     )
-    return msgspec.defstruct("LabelledOwned", [("metadata", metadata)], bases=(Owned,), frozen=True, gc=False)
+    view = msgspec.defstruct("LabelledOwned", [("metadata", metadata)], bases=(Owned,), frozen=True, gc=False)
+    return cast("type[Owned]", view)
 
 
 def readable(entry: Entry[V] | None) -> V | None:

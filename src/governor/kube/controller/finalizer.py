@@ -1,0 +1,117 @@
+"""The finalizer of a controller: holds an object that is being deleted until its owned objects are gone.
+
+A finalizer that holds its object for longer than its time limit reports that by a Warning event and a condition.
+"""
+
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.controller.conditions import FALSE, Condition
+from governor.kube.controller.context import Tools
+from governor.kube.controller.event_correlator import EventType
+from governor.kube.controller.views import Resource, ResourceMetadata
+from governor.kube.objects import ObjectRef
+from governor.process.clock import Clock
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
+
+FINALIZED: Final = "Finalized"
+"""Type of the condition that reports a finalizer that takes too long."""
+
+
+def remaining_s(deletion_timestamp: str, timeout_s: float, now: datetime.datetime) -> float:
+    """Return how long finalization may still take; not positive once the limit has passed. Pure."""
+    try:
+        requested = datetime.datetime.fromisoformat(deletion_timestamp)
+    except ValueError:
+        return timeout_s
+    return timeout_s - (now - requested).total_seconds()
+
+
+class Finalizer:
+    """One finalizer on the objects of one kind, in one term of leadership."""
+
+    def __init__(self, name: str, timeout_s: float, manager: str, tools: Tools, clock: Clock) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._manager = manager
+        self._tools = tools
+        self._clock = clock
+
+    def holds(self, metadata: ResourceMetadata) -> bool:
+        """Return whether the object has the finalizer."""
+        return self._name in metadata.finalizers
+
+    async def add(self, metadata: ResourceMetadata) -> None:
+        """Add the finalizer; CONFLICT if the object was deleted or replaced meanwhile.
+
+        By server-side apply, because finalizers are a set: no other writer can conflict.
+        """
+        # Without the uid, the object would be created if it is gone.
+        own = {"name": metadata.name, "uid": metadata.uid, "finalizers": [self._name]}
+        manifest = {
+            "apiVersion": self._tools.resource.api_version,
+            "kind": self._tools.resource.kind,
+            "metadata": own | ({"namespace": metadata.namespace} if metadata.namespace else {}),
+        }
+        await self._tools.client.apply(self._tools.resource, manifest, manager=self._manager)
+
+    async def remove(self, key: ObjectRef) -> None:
+        """Remove the finalizer, even if another manager added it; CONFLICT if the object changes meanwhile."""
+        client, resource = self._tools.client, self._tools.resource
+        try:
+            live = (await client.get(resource, key.name, key.namespace, metadata_only=True))["metadata"]
+            found = live.get("finalizers") or []
+            if self._name in found:
+                others = [each for each in found if each != self._name]
+                change = {"uid": live["uid"], "resourceVersion": live["resourceVersion"], "finalizers": others}
+                await client.patch(resource, key.name, key.namespace, {"metadata": change}, manager=self._manager)
+        except GovernorError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+
+    async def run(
+        self, key: ObjectRef, view: Resource, finalize: Callable[[], Awaitable[Outcome]]
+    ) -> tuple[Outcome, float]:
+        """Finalize an object and, if that is Done, remove the finalizer.
+
+        Return the outcome and, if it is not Done, how long finalization may still take.
+        """
+        try:
+            outcome = await finalize()
+            if isinstance(outcome, Done):
+                await self.remove(key)
+                return outcome, 0.0
+        except Exception as error:
+            await self._check_deadline(view, Failed(error))
+            raise
+        return outcome, await self._check_deadline(view, outcome)
+
+    async def _check_deadline(self, view: Resource, outcome: Outcome) -> float:
+        """Return how long finalization may still take; report it if that is no longer."""
+        left_s = remaining_s(view.metadata.deletion_timestamp, self._timeout_s, self._clock.now())
+        if left_s <= 0:
+            await self._report_overdue(view, outcome)
+        return max(0.0, left_s)
+
+    async def _report_overdue(self, view: Resource, outcome: Outcome) -> None:
+        message = f"{self._name} holds the object for more than {self._timeout_s:g} s: {_describe(outcome)}"
+        tools = self._tools
+        tools.recorder.record(tools.resource, view.metadata, EventType.WARNING, "FinalizerTimeout", message)
+        if "status" in tools.resource.subresources:
+            others = (each for each in view.status.conditions if each.type != FINALIZED)
+            conditions = (*others, Condition(FINALIZED, FALSE, "DeadlineExceeded", message))
+            await tools.status.write(view, msgspec.structs.replace(view.status, conditions=conditions))
+
+
+def _describe(outcome: Outcome) -> str:
+    match outcome:
+        case Waiting(reason=reason) | Stalled(reason=reason):
+            return reason
+        case Failed(error=error):
+            return str(error)
+        case _:
+            return "its finalize function has not finished"

@@ -1,0 +1,90 @@
+"""Writes the status of objects by server-side apply on the status subresource, and only if it changes.
+
+The controller's own field manager owns what it writes, so that no write conflicts with another: a field that another
+manager has set is taken over, fields and conditions that only others set are never touched.
+"""
+
+import datetime
+
+import msgspec
+
+from governor.kube.client import Client
+from governor.kube.controller.conditions import merge
+from governor.kube.controller.views import Resource, Status
+from governor.kube.objects import ApiResource, ObjectRef
+from governor.process.clock import Clock
+
+
+def merge_status(previous: Status, desired: Status, generation: int, now: datetime.datetime) -> Status:
+    """Return the desired status with its generations and transition times; pure."""
+    conditions = merge(previous.conditions, desired.conditions, generation, now)
+    return msgspec.structs.replace(desired, observed_generation=generation, conditions=conditions)
+
+
+def is_changed(previous: Status, merged: Status) -> bool:
+    """Return whether a merged status differs from the previous one, apart from conditions of other writers; pure."""
+    before = {each.type: each for each in previous.conditions}
+    own = tuple(before[each.type] for each in merged.conditions if each.type in before)
+    return msgspec.structs.replace(previous, conditions=own) != merged
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The last status written, which the cache may not have yet."""
+
+    uid: str
+    resource_version: str
+    status: Status
+
+
+class StatusWriter:
+    """Writes the status of the objects of one kind in one term of leadership."""
+
+    def __init__(self, client: Client, resource: ApiResource, manager: str, clock: Clock) -> None:
+        self._client = client
+        self._resource = resource
+        self._manager = manager
+        self._clock = clock
+        self._written: dict[tuple[str, str], _Written] = {}
+
+    async def write(self, view: Resource, status: Status) -> bool:
+        """Write the status unless it is unchanged; return whether it was written."""
+        metadata = view.metadata
+        place = (metadata.namespace, metadata.name)
+        written = self._written.get(place)
+        if written and written.uid != metadata.uid:
+            written = None
+        is_cached = written is None or not _is_older(metadata.resource_version, written.resource_version)
+        previous = view.status if written is None or is_cached else written.status
+        merged = merge_status(previous, status, metadata.generation, self._clock.now())
+        if not is_changed(previous, merged) and not _removes_condition(written, merged):
+            return False
+        response = await self._client.apply(
+            self._resource, self._manifest(view, merged), manager=self._manager, force=True, subresource="status"
+        )
+        self._written[place] = _Written(metadata.uid, response["metadata"].get("resourceVersion", ""), merged)
+        return True
+
+    def forget(self, key: ObjectRef) -> None:
+        """Drop what is known of a deleted object."""
+        self._written.pop((key.namespace, key.name), None)
+
+    def _manifest(self, view: Resource, status: Status) -> dict[str, object]:
+        # With the uid, the status of a deleted object is not written to its namesake.
+        metadata = {"name": view.metadata.name, "namespace": view.metadata.namespace, "uid": view.metadata.uid}
+        return {
+            "apiVersion": self._resource.api_version,
+            "kind": self._resource.kind,
+            "metadata": {name: value for name, value in metadata.items() if value},
+            "status": msgspec.to_builtins(status),
+        }
+
+
+def _is_older(version: str, than: str) -> bool:
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def _removes_condition(written: _Written | None, merged: Status) -> bool:
+    """Return whether a condition that was written in this term is no longer desired."""
+    if written is None:
+        return False
+    return not {each.type for each in written.status.conditions} <= {each.type for each in merged.conditions}

@@ -1,0 +1,112 @@
+"""Operators on a real API server, for tests of ``governor.kube.controller`` and of the how-to's examples."""
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from governor.kube.client import Client, Transport
+from governor.kube.config.access import Access
+from governor.kube.controller import Controller, Operator, OperatorSettings
+from governor.kube.lease import Timing
+from governor.kube.objects import Object
+from governor.process.clock import Clock, SystemClock
+from governor.process.telemetry.instruments import Registry
+from testbed.waiting import until
+from tests.contract.kube.applyset.bed import DEPLOYMENTS
+
+HOW_TO = Path(__file__).parents[4] / "docs/how-to"
+WITHIN_S = 120.0
+NAME = "operator"
+READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
+
+
+def load_example(name: str) -> ModuleType:
+    """Return a new module of an example program."""
+    specification = importlib.util.spec_from_file_location(f"{name}_example", HOW_TO / f"examples/{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+class Running:
+    """A running operator and its metrics."""
+
+    def __init__(self, operator: Operator, registry: Registry) -> None:
+        self.operator = operator
+        self.registry = registry
+        self.task = asyncio.create_task(operator.run())
+
+    def results(self, controller: str, result: str) -> float:
+        """Return how many reconciliations had this result."""
+        labels = {"controller": controller, "result": result}
+        return self.registry.value("controller_runtime_reconcile_total", labels) or 0.0
+
+    def runs(self, controller: str) -> float:
+        """Return how many reconciliations there were."""
+        return sum(self.results(controller, each) for each in ("success", "error", "requeue", "requeue_after"))
+
+    async def stop(self) -> None:
+        """Stop the operator as a signal does."""
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+@asynccontextmanager
+async def operating(
+    transport: Transport,
+    access: Access,
+    namespace: str,
+    *controllers: Controller[Any],
+    name: str = NAME,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> AsyncIterator[Running]:
+    """Run an operator for the duration of the block; it must end only by cancellation."""
+    registry = Registry()
+    operator = Operator(
+        name,
+        controllers,
+        transport,
+        msgspec.structs.replace(access, namespace=namespace),
+        registry=registry,
+        clock=clock or SystemClock(),
+        settings=OperatorSettings(
+            watch_namespace=namespace, **({"lease": Timing(retry_period_s=0.1), "shutdown_timeout": 5.0} | settings)
+        ),
+    )
+    running = Running(operator, registry)
+    try:
+        yield running
+        assert not running.task.done(), running.task
+    finally:
+        await running.stop()
+    assert running.task.cancelled(), running.task
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Wait for a synchronous condition."""
+
+    async def checked() -> bool:
+        return condition()
+
+    await until(checked, within_s=WITHIN_S)
+
+
+async def set_ready(client: Client, name: str, namespace: str, generation: int = 1) -> None:
+    """Write the status of a rolled-out Deployment with two replicas."""
+    status = READY | {"observedGeneration": generation}
+    await client.patch(DEPLOYMENTS, name, namespace, {"status": status}, manager="deployments", subresource="status")
+
+
+async def get_or_none(client: Client, kind: Any, name: str, namespace: str) -> Object | None:
+    """Return an object, or None if it does not exist."""
+    found = [each async for each in client.list(kind, namespace, fields=f"metadata.name={name}")]
+    return found[0] if found else None
