@@ -1,5 +1,7 @@
 """The example programs of docs/how-to/write-a-controller.md work as that page describes."""
 
+import re
+
 import pytest
 
 from governor.kube.client import Client, Transport
@@ -11,10 +13,15 @@ from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, config_ma
 from tests.contract.kube.bed import admin_of
 from tests.contract.kube.controller.bed import (
     HOW_TO,
+    SITES,
     WITHIN_S,
+    event_reasons,
+    get_or_none,
+    install_sites,
     load_example,
     operating,
     set_ready,
+    site,
     until_true,
 )
 
@@ -64,6 +71,41 @@ async def _is_empty(client: Client, namespace: str) -> bool:
     return not [each async for each in inventories]
 
 
-@pytest.mark.parametrize(("name", "most"), [("pages", 60)])
+async def test_sites_reports_its_status_and_finalizes(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    example = load_example("sites")
+    await install_sites(client)
+
+    async def ready(status: str) -> Object:
+        found = await client.get(SITES, "home", namespace)
+        (condition,) = found.get("status", {}).get("conditions") or [{}]
+        return found if condition.get("status") == status else {}
+
+    async def gone() -> bool:
+        return await get_or_none(client, SITES, "home", namespace) is None
+
+    async def has_event(reason: str) -> bool:
+        return reason in await event_reasons(client, "home", namespace)
+
+    async with operating(transport, admin_of(api), namespace, example.SITES, name="sites"):
+        await client.create(SITES, site("home", namespace, replicas=2), manager="user")
+        first = await until(lambda: ready("False"), within_s=WITHIN_S)
+        assert first["metadata"]["finalizers"] == ["example.dev/site"]
+        await set_ready(client, "home", namespace)
+        second = await until(lambda: ready("True"), within_s=WITHIN_S)
+        assert second["status"]["url"] == f"http://home.{namespace}.svc"
+        assert second["status"]["observedGeneration"] == 1
+        await until(lambda: has_event("AllReady"), within_s=WITHIN_S)
+        shown = await api.kubectl("describe", "site", "home", "-n", namespace)
+        assert re.search(r"Normal +AllReady +\S+ +sites +all 2 ready", shown), shown
+        await client.delete(SITES, "home", namespace)
+        await until(gone, within_s=WITHIN_S)
+        assert not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
+
+    assert await event_reasons(client, "home", namespace) >= {"AllReady", "Deleted"}
+
+
+@pytest.mark.parametrize(("name", "most"), [("pages", 60), ("sites", 90)])
 def test_the_examples_are_short(name: str, most: int) -> None:
     assert len((HOW_TO / f"examples/{name}.py").read_text().splitlines()) <= most

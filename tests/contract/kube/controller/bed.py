@@ -3,26 +3,30 @@
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+import yaml
 
+from governor.errors import GovernorError
 from governor.kube.client import Client, Transport
 from governor.kube.config.access import Access
 from governor.kube.controller import Controller, Operator, OperatorSettings
+from governor.kube.controller.events import EVENTS
 from governor.kube.lease import Timing
-from governor.kube.objects import Object
+from governor.kube.objects import ApiResource, Object
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Registry
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import DEPLOYMENTS
+from tests.contract.kube.applyset.bed import DEFINITIONS, DEPLOYMENTS
 
 HOW_TO = Path(__file__).parents[4] / "docs/how-to"
 WITHIN_S = 120.0
 NAME = "operator"
+SITES = ApiResource("example.dev", "v1", "Site", "sites", namespaced=True)
 READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
 
 
@@ -34,6 +38,26 @@ def load_example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+async def install_sites(client: Client) -> None:
+    """Create the definition of the Site kind, and wait until it is served."""
+    text = (HOW_TO / "examples/sites.yaml").read_bytes()
+    manifest = yaml.safe_load(text)
+    await client.apply(DEFINITIONS, manifest, manager="tests")
+
+    async def served() -> bool:
+        with suppress(GovernorError):
+            return not [each async for each in client.list(SITES, "default")]
+        return False
+
+    await until(served, within_s=WITHIN_S)
+
+
+def site(name: str, namespace: str, **spec: Any) -> Object:
+    """Return the manifest of a Site."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "example.dev/v1", "kind": "Site", "metadata": metadata, "spec": {"image": "nginx"} | spec}
 
 
 class Running:
@@ -110,3 +134,13 @@ async def get_or_none(client: Client, kind: Any, name: str, namespace: str) -> O
     """Return an object, or None if it does not exist."""
     found = [each async for each in client.list(kind, namespace, fields=f"metadata.name={name}")]
     return found[0] if found else None
+
+
+async def events_of(client: Client, name: str, namespace: str) -> list[Object]:
+    """Return the Events about an object."""
+    return [each async for each in client.list(EVENTS, namespace, fields=f"involvedObject.name={name}")]
+
+
+async def event_reasons(client: Client, name: str, namespace: str) -> set[str]:
+    """Return the reasons of the Events about an object."""
+    return {each["reason"] for each in await events_of(client, name, namespace)}
