@@ -2,32 +2,70 @@
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
 
 from governor.errors import GovernorError
+from governor.kube.applyset import Settings
 from governor.kube.client import Client, Transport
 from governor.kube.config.access import Access
-from governor.kube.controller import Controller, Operator, OperatorSettings
+from governor.kube.controller import Context, Controller, Operator, OperatorSettings
 from governor.kube.controller.events import EVENTS
 from governor.kube.lease import Timing
 from governor.kube.objects import ApiResource, Object
+from governor.kube.reflector import View
 from governor.process.clock import Clock, SystemClock
+from governor.process.flowcontrol.backoff import Backoff
+from governor.process.reconcile.reconciler import Outcome
 from governor.process.telemetry.instruments import Registry
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import DEFINITIONS, DEPLOYMENTS
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, config_map, exists
 
 HOW_TO = Path(__file__).parents[4] / "docs/how-to"
 WITHIN_S = 120.0
 NAME = "operator"
 SITES = ApiResource("example.dev", "v1", "Site", "sites", namespaced=True)
 READY = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
+
+
+class Data(msgspec.Struct, frozen=True, gc=False):
+    size: Annotated[str, msgspec.Meta(pattern="^[0-9]*$")] = ""
+    secret: str = ""
+
+
+class Box(View, frozen=True):
+    """View of a ConfigMap; one whose size is not a number does not fit it."""
+
+    data: Data = Data()
+
+
+def box(name: str, namespace: str, **data: str) -> Object:
+    """Return the manifest of a box."""
+    manifest = config_map(name, namespace, **data)
+    manifest["metadata"]["labels"] = {"box": "yes"}
+    return manifest
+
+
+async def keep_child(context: Context[Box]) -> Outcome:
+    """Keep a ConfigMap with the size of the box."""
+    child = config_map(f"{context.key.name}-child", size=context.object.data.size)
+    return (await context.converge([child])).outcome
+
+
+def boxes(
+    reconcile: Callable[[Context[Box]], Awaitable[Outcome]] = keep_child, *, name: str = "boxes", **options: Any
+) -> Controller[Box]:
+    """Return a controller of boxes."""
+    settings = Settings(manager=name, label_prefix=f"{name}.example")
+    backoff = Backoff(initial_s=0.01, max_s=0.05)
+    defaults = {"labels": "box=yes", "backoff": backoff, "recheck_s": 0.1}
+    return Controller(name, CONFIG_MAPS, Box, reconcile, settings=settings, **(defaults | options)).owns(CONFIG_MAPS)
 
 
 def load_example(name: str) -> ModuleType:
@@ -66,6 +104,7 @@ class Running:
     def __init__(self, operator: Operator, registry: Registry) -> None:
         self.operator = operator
         self.registry = registry
+        self.is_stopped = False
         self.task = asyncio.create_task(operator.run())
 
     def results(self, controller: str, result: str) -> float:
@@ -78,7 +117,8 @@ class Running:
         return sum(self.results(controller, each) for each in ("success", "error", "requeue", "requeue_after"))
 
     async def stop(self) -> None:
-        """Stop the operator as a signal does."""
+        """Stop the operator as a signal does, and wait until it has ended."""
+        self.is_stopped = True
         self.task.cancel()
         await asyncio.wait({self.task})
 
@@ -109,7 +149,7 @@ async def operating(
     running = Running(operator, registry)
     try:
         yield running
-        assert not running.task.done(), running.task
+        assert running.is_stopped or not running.task.done(), running.task
     finally:
         await running.stop()
     assert running.task.cancelled(), running.task
@@ -144,3 +184,44 @@ async def events_of(client: Client, name: str, namespace: str) -> list[Object]:
 async def event_reasons(client: Client, name: str, namespace: str) -> set[str]:
     """Return the reasons of the Events about an object."""
     return {each["reason"] for each in await events_of(client, name, namespace)}
+
+
+class Boxes:
+    """The boxes of one namespace and their children, as a user sees them."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def create(self, name: str, **data: str) -> None:
+        """Create a box."""
+        await self._client.create(CONFIG_MAPS, box(name, self._namespace, **data), manager="user")
+
+    async def change(self, name: str, **data: str) -> None:
+        """Change the data of a box."""
+        await self._client.patch(CONFIG_MAPS, name, self._namespace, {"data": data}, manager="user")
+
+    async def delete(self, name: str) -> None:
+        """Delete a box or a child."""
+        await self._client.delete(CONFIG_MAPS, name, self._namespace)
+
+    async def child(self, name: str) -> Object | None:
+        """Return the child of a box, or None."""
+        return await get_or_none(self._client, CONFIG_MAPS, f"{name}-child", self._namespace)
+
+    async def has_child(self, name: str, size: str) -> None:
+        """Wait until the child of a box exists with this size."""
+
+        async def found() -> bool:
+            child = await self.child(name)
+            return child is not None and child["data"].get("size", "") == size
+
+        await until(found, within_s=WITHIN_S)
+
+    async def has_no_child(self, name: str) -> None:
+        """Wait until the child of a box is gone."""
+
+        async def gone() -> bool:
+            return not await exists(self._client, CONFIG_MAPS, f"{name}-child", self._namespace, terminating=True)
+
+        await until(gone, within_s=WITHIN_S)
