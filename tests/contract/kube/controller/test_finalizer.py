@@ -1,0 +1,143 @@
+"""Finalizers on a real API server."""
+
+from types import ModuleType
+
+import pytest
+
+from governor.kube.applyset import Settings
+from governor.kube.client import Client, Transport
+from governor.kube.controller import Context, Controller
+from governor.kube.objects import Object
+from governor.process.reconcile.reconciler import Outcome, Waiting
+from testbed.kube.control_plane import ControlPlane
+from testbed.waiting import until
+from tests.contract.kube.applyset.bed import DEPLOYMENTS, exists
+from tests.contract.kube.bed import FaultyApi, admin_of
+from tests.contract.kube.controller.bed import (
+    SITES,
+    WITHIN_S,
+    event_reasons,
+    get_or_none,
+    install_sites,
+    load_example,
+    operating,
+    site,
+)
+
+
+@pytest.fixture
+async def example(client: Client) -> ModuleType:
+    await install_sites(client)
+    return load_example("sites")
+
+
+class Sites:
+    """The sites of one namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def create(self, name: str, **metadata: object) -> None:
+        manifest = site(name, self._namespace)
+        manifest["metadata"] |= metadata
+        await self._client.create(SITES, manifest, manager="user")
+
+    async def delete(self, name: str) -> None:
+        await self._client.delete(SITES, name, self._namespace)
+
+    async def get(self, name: str) -> Object | None:
+        return await get_or_none(self._client, SITES, name, self._namespace)
+
+    async def is_deployed(self, name: str) -> None:
+        await until(lambda: exists(self._client, DEPLOYMENTS, name, self._namespace), within_s=WITHIN_S)
+
+    async def is_gone(self, name: str) -> None:
+        async def gone() -> bool:
+            return await self.get(name) is None
+
+        await until(gone, within_s=WITHIN_S)
+
+    async def has_no_finalizer(self, name: str) -> None:
+        async def removed() -> bool:
+            found = await self.get(name)
+            return found is not None and not found["metadata"].get("finalizers")
+
+        await until(removed, within_s=WITHIN_S)
+
+
+async def test_the_finalizer_is_added_before_the_first_write_and_a_deletion_while_stopped_is_finalized(
+    api: ControlPlane, client: Client, transport: Transport, faults: FaultyApi, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+    async with operating(transport, faults.access, namespace, example.SITES):
+        await sites.create("a")
+        await sites.is_deployed("a")
+    writes = [each for each in faults.requests if each.method != "GET" and "/leases" not in each.path]
+    assert writes[0].query["fieldManager"] == "sites-controller-finalizer"
+    await sites.delete("a")
+    found = await sites.get("a")
+    assert found is not None
+    assert found["metadata"]["deletionTimestamp"]
+    async with operating(transport, admin_of(api), namespace, example.SITES):
+        await sites.is_gone("a")
+    assert not await exists(client, DEPLOYMENTS, "a", namespace, terminating=True)
+
+
+async def test_a_finalizer_that_takes_too_long_reports_it_and_keeps_the_object(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+
+    async def finalize(_: Context[object]) -> Outcome:
+        return Waiting("the bucket is not empty", 60.0)
+
+    controller: Controller[object] = example.SITES  # type: ignore[type-var]
+    controller.finalize = finalize  # type: ignore[assignment]
+    controller.finalizer_timeout_s = 1.0
+
+    async def reported() -> Object:
+        found = await sites.get("a")
+        assert found is not None
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Finalized"), {})
+
+    async def recorded() -> bool:
+        return "FinalizerTimeout" in await event_reasons(client, "a", namespace)
+
+    async with operating(transport, admin_of(api), namespace, controller):
+        await sites.create("a")
+        await sites.is_deployed("a")
+        await sites.delete("a")
+        condition = await until(reported, within_s=WITHIN_S)
+        assert (condition["status"], condition["reason"]) == ("False", "DeadlineExceeded")
+        assert "the bucket is not empty" in condition["message"]
+        await until(recorded, within_s=WITHIN_S)
+        assert await exists(client, DEPLOYMENTS, "a", namespace)
+
+
+async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+    example.SITES.labels = "run=yes"
+    async with operating(transport, admin_of(api), namespace, example.SITES):
+        await sites.create("a", labels={"run": "yes"})
+        await sites.is_deployed("a")
+        await client.patch(SITES, "a", namespace, {"metadata": {"labels": {"run": None}}}, manager="user")
+        await sites.has_no_finalizer("a")
+        assert not await exists(client, DEPLOYMENTS, "a", namespace, terminating=True)
+
+
+def test_a_finalizer_needs_a_view_with_finalizers() -> None:
+    from tests.contract.kube.controller.bed import Box, keep_child
+
+    with pytest.raises(ValueError, match="must be a Resource"):
+        Controller(
+            "boxes",
+            SITES,
+            Box,
+            keep_child,
+            settings=Settings(manager="boxes", label_prefix="boxes.example"),
+            finalizer="example.dev/box",
+        )

@@ -1,0 +1,173 @@
+"""What reconciles a key, and what must not delete its objects, on a real API server."""
+
+import json
+
+import msgspec
+
+from governor.kube.client import Client, Request, Transport
+from governor.kube.controller import Context, OwnedBy
+from governor.kube.reflector import Store, View
+from governor.process.reconcile.reconciler import Done, Outcome
+from testbed.kube.api_faults import ApiRequest
+from testbed.kube.control_plane import ControlPlane
+from testbed.waiting import until
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map
+from tests.contract.kube.bed import FaultyApi, admin_of
+from tests.contract.kube.controller.bed import (
+    WITHIN_S,
+    Box,
+    Boxes,
+    boxes,
+    event_reasons,
+    keep_child,
+    operating,
+    until_true,
+)
+
+
+async def empty_list(client: Client, namespace: str) -> bytes:
+    """Return a list without its objects, from which a watch can start."""
+    listed = json.loads(await client.send(Request("GET", CONFIG_MAPS.path(namespace))))
+    return json.dumps(listed | {"items": []}).encode()
+
+
+async def test_the_objects_of_an_unreadable_owner_are_not_deleted_in_this_term_or_the_next(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+
+    async def reported() -> bool:
+        return "Unreadable" in await event_reasons(client, "a", namespace)
+
+    async with operating(transport, admin_of(api), namespace, boxes()) as running:
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+        child = await user.child("a")
+        await user.change("a", size="large")
+        await until_true(lambda: running.results("boxes", "error") > 0)
+        await until(reported, within_s=WITHIN_S)
+    async with operating(transport, admin_of(api), namespace, boxes()) as running:
+        await until_true(lambda: running.results("boxes", "error") > 0)
+        assert await user.child("a") == child
+        await user.change("a", size="2")
+        await user.has_child("a", "2")
+
+
+async def test_a_cache_that_lacks_an_existing_owner_deletes_nothing(
+    api: ControlPlane, client: Client, transport: Transport, faults: FaultyApi, namespace: str
+) -> None:
+    """The API server answers the first list of owners with an empty one, as a lagging or broken proxy may."""
+    user = Boxes(client, namespace)
+    async with operating(transport, admin_of(api), namespace, boxes()):
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+    child = await user.child("a")
+
+    def is_first_list(request: ApiRequest) -> bool:
+        query = request.query
+        return query.get("labelSelector") == "box=yes" and "limit" in query and "fieldSelector" not in query
+
+    content = await empty_list(client, namespace)
+    faults.answer(200, which=is_first_list, content=content, headers={"Content-Type": "application/json"})
+    async with operating(transport, faults.access, namespace, boxes()) as running:
+        await until_true(lambda: running.results("boxes", "requeue_after") > 0)
+        assert await user.child("a") == child
+
+
+async def test_an_object_that_no_longer_matches_the_selector_loses_its_objects(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+    async with operating(transport, admin_of(api), namespace, boxes()):
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+        unlabel = {"metadata": {"labels": {"box": None}}}
+        await client.patch(CONFIG_MAPS, "a", namespace, unlabel, manager="user")
+        await user.has_no_child("a")
+
+
+async def test_an_owner_reference_reconciles_the_owner(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    runs: list[str] = []
+
+    async def reconcile(context: Context[Box]) -> Outcome:
+        runs.append(context.key.name)
+        return Done()
+
+    async with operating(
+        transport, admin_of(api), namespace, boxes(reconcile).owns(SECRETS, by=OwnedBy.REFERENCE)
+    ) as running:
+        await Boxes(client, namespace).create("a")
+        await until_true(lambda: running.runs("boxes") > 0)
+        before = len(runs)
+        owner = await client.get(CONFIG_MAPS, "a", namespace)
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner["metadata"]["uid"]}
+        metadata = {"name": "s", "namespace": namespace, "ownerReferences": [reference | {"controller": True}]}
+        await client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}, manager="user")
+        await until_true(lambda: len(runs) > before)
+
+
+class SecretData(msgspec.Struct, frozen=True, gc=False):
+    password: str = ""
+
+
+class Secret(View, frozen=True):
+    data: SecretData = SecretData()
+
+
+def users_of(secret: Secret, store: Store[Box]) -> list[tuple[str, str]]:
+    return [(each.metadata.namespace, each.metadata.name) for each in store.find("secret", secret.metadata.name)]
+
+
+async def test_a_mapper_reconciles_the_objects_that_refer_to_another_kind_and_only_by_fields_of_its_view(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    runs: list[str] = []
+
+    async def reconcile(context: Context[Box]) -> Outcome:
+        runs.append(context.key.name)
+        return Done()
+
+    controller = boxes(reconcile, indexes={"secret": lambda each: [each.data.secret]})
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace}}
+    async with operating(transport, admin_of(api), namespace, controller.watches(SECRETS, Secret, users_of)):
+        user = Boxes(client, namespace)
+        await user.create("a", secret="s")
+        await user.create("b", secret="t")
+        await until_true(lambda: set(runs) == {"a", "b"})
+        await client.create(SECRETS, secret, manager="user")
+        await until_true(lambda: runs.count("a") == 2)
+        await client.patch(SECRETS, "s", namespace, {"data": {"unread": "eA=="}}, manager="user")
+        await client.patch(SECRETS, "s", namespace, {"data": {"password": "eA=="}}, manager="user")
+        await until_true(lambda: runs.count("a") == 3)
+        assert runs.count("b") == 1
+
+
+async def test_a_predicate_filters_changes_but_never_creations_and_deletions(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+    async with operating(
+        transport, admin_of(api), namespace, boxes(keep_child, predicate=lambda old, new: int(new.data.size) > 10)
+    ):
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+        await user.change("a", size="2")
+        await user.change("a", size="11")
+        await user.has_child("a", "11")
+        await user.delete("a")
+        await user.has_no_child("a")
+
+
+async def test_a_foreign_object_with_the_name_of_a_child_is_neither_changed_nor_deleted(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+    await client.create(CONFIG_MAPS, config_map("a-child", namespace, size="7"), manager="user")
+    async with operating(transport, admin_of(api), namespace, boxes()) as running:
+        await user.create("a", size="1")
+        await until_true(lambda: running.results("boxes", "error") > 0)
+        await user.delete("a")
+        await until_true(lambda: running.results("boxes", "success") > 0)
+        await user.has_child("a", "7")
