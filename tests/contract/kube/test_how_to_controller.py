@@ -1,7 +1,11 @@
 """The example programs of docs/how-to/write-a-controller.md work as that page describes."""
 
+import asyncio
+import os
 import re
+import sys
 
+import aiohttp
 import pytest
 
 from governor.kube.client import Client, Transport
@@ -104,6 +108,41 @@ async def test_sites_reports_its_status_and_finalizes(
         assert not await exists(client, DEPLOYMENTS, "home", namespace, terminating=True)
 
     assert await event_reasons(client, "home", namespace) >= {"AllReady", "Deleted"}
+
+
+async def test_an_example_runs_as_a_program_with_health_and_metrics_and_stops_by_a_signal(
+    api: ControlPlane, client: Client, namespace: str
+) -> None:
+    settings = {"NAMESPACE": namespace, "WATCH_NAMESPACE": namespace}
+    environment = {f"GOVERNOR_PAGES_{name}": value for name, value in settings.items()}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HOW_TO / "examples/pages.py"),
+        env={**environment, "KUBECONFIG": str(api.kubeconfig), "PATH": os.environ["PATH"]},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert program.stderr is not None
+    try:
+        logged = await program.stderr.readuntil(b"controller started")
+        found = re.search(rb"127\.0\.0\.1:\d+", logged)
+        assert found is not None, logged
+        await client.create(CONFIG_MAPS, page("home", namespace), manager="user")
+        await until(lambda: exists(client, DEPLOYMENTS, "home", namespace), within_s=WITHIN_S)
+        async with aiohttp.ClientSession(f"http://{found[0].decode()}") as session:
+            for path in ("/healthz", "/readyz"):
+                async with session.get(path) as response:
+                    assert response.status == 200, await response.text()
+            async with session.get("/metrics") as response:
+                metrics = await response.text()
+        assert 'leader_election_master_status{name="pages"} 1' in metrics
+        assert 'controller_runtime_active_workers{controller="pages"}' in metrics
+        assert "rest_client_requests_total" in metrics
+    finally:
+        program.terminate()
+        await program.communicate()
+    assert program.returncode == 0
+    lease = await client.get(LEASES, "pages", namespace)
+    assert not lease["spec"].get("holderIdentity")
 
 
 @pytest.mark.parametrize(("name", "most"), [("pages", 60), ("sites", 90)])

@@ -15,7 +15,8 @@ from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access, in_cluster
 from governor.kube.controller import events
 from governor.kube.controller.controller import Controller
-from governor.kube.controller.term import Environment, Term
+from governor.kube.controller.reconciliation import Environment
+from governor.kube.controller.term import Term
 from governor.kube.lease import LIMITS, LeaderElector, Timing, master_status_gauge
 from governor.process import supervise
 from governor.process.address import Address, listen

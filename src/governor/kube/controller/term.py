@@ -9,60 +9,25 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
-
 from governor.errors import GovernorError
-from governor.kube.applyset import ApplySet
-from governor.kube.client import Client
 from governor.kube.controller import mapping
 from governor.kube.controller.caches import Cache, Caches, Selection
-from governor.kube.controller.context import Context, Tools
 from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Owns, Watch
-from governor.kube.controller.events import EventRecorder, EventType
-from governor.kube.controller.finalizer import Finalizer
-from governor.kube.controller.status import StatusWriter
-from governor.kube.controller.views import Owned, Resource, owned_view
+from governor.kube.controller.reconciliation import Environment, Reconciliation
+from governor.kube.controller.views import Owned, owned_view
 from governor.kube.objects import ApiResource, ObjectRef
-from governor.kube.reflector import Event, Unreadable, View
-from governor.process.clock import Clock
+from governor.kube.reflector import Event, View
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.reconcile.fair_queue import Priority
-from governor.process.reconcile.reconciler import (
-    Done,
-    Failed,
-    Outcome,
-    ReconcileMetrics,
-    Reconciler,
-    Requeue,
-    Stalled,
-)
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, Reconciler, Stalled
 from governor.process.reconcile.resync import Resync
 from governor.process.telemetry import logging
 
 CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
-_START_BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
-_STALE_CACHE_S: Final = 1.0
-"""When a key is reconciled again whose object exists although the cache does not have it."""
-
+_START_BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 V = TypeVar("V", bound=View)
 Result = TypeVar("Result")
 _log = logging.get_logger(__name__)
-
-
-class Environment(msgspec.Struct, frozen=True):
-    """What the controllers of one operator share."""
-
-    client: Client
-    recorder: EventRecorder
-    metrics: ReconcileMetrics
-    clock: Clock
-    namespace: str
-    """Of the inventories of cluster-scoped owners."""
-    watch_namespace: str
-    """Of the watched objects; empty for all."""
-    resync_s: float
-    grace_s: float
-    """How long running reconciliations may take to finish when the operator stops."""
 
 
 class Term:
@@ -88,7 +53,8 @@ class Term:
 
     def not_ready(self) -> str:
         """Return which controllers have not started yet and why, or ``""``."""
-        return "; ".join(f"{run.name}: {run.not_started}" for run in self._runs if run.not_started)
+        reasons = {run.name: run.not_started() for run in self._runs}
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items() if reason)
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -109,11 +75,12 @@ class ControllerRun(Generic[V]):
     def __init__(self, controller: Controller[V], environment: Environment) -> None:
         self._controller = controller
         self._environment = environment
+        self._namespace = controller.namespace or environment.watch_namespace
         self._client = environment.client
         self._clock = environment.clock
         self._keys_by_id: dict[str, ObjectRef] = {}
         self._reconciler = Reconciler[ObjectRef](
-            self._reconcile,
+            self._run,
             name=controller.name,
             metrics=environment.metrics,
             clock=environment.clock,
@@ -121,25 +88,30 @@ class ControllerRun(Generic[V]):
             workers=controller.workers,
             timeout_s=controller.timeout_s,
             group_of=controller.group_of,
-            on_outcome=self._log_outcome,
+            on_outcome=self._on_outcome,
         )
-        self.not_started = "resolving its kinds"
-        """Why it does not reconcile yet; empty once it does."""
+        self._caches: list[Cache[Any]] = []
+        self._step = "resolving its kinds"
 
     @property
     def name(self) -> str:
         """The name of the controller."""
         return self._controller.name
 
+    def not_started(self) -> str:
+        """Return why it does not reconcile yet, or ``""``."""
+        errors = {each.reflector.last_error for each in self._caches if not each.reflector.is_synced} - {""}
+        return ": ".join([self._step, *sorted(errors)]) if self._step else ""
+
     async def run(self, caches: Caches) -> None:
         """Start the caches, wait for them, then reconcile until cancelled or shut down."""
         await self._start(caches)
-        self.not_started = "listing its objects"
+        self._step = "listing its objects"
         for cache in self._caches:
             await cache.reflector.synced()
-        self.not_started = "listing the inventories"
+        self._step = "listing the inventories"
         await self._retry(self._add_orphans)
-        self.not_started = ""
+        self._step = ""
         _log.info("controller started", controller=self.name, objects=len(self._primary.store))
         resync = Resync(
             lambda: tuple(self._primary.store),
@@ -158,45 +130,47 @@ class ControllerRun(Generic[V]):
 
     async def _start(self, caches: Caches) -> None:
         controller = self._controller
-        namespace = controller.namespace or self._environment.watch_namespace
         self._resource = await self._resolve(controller.kind)
         resolved = [(owns, await self._resolve(owns.kind)) for owns in controller.owned]
         watched = [(watch, await self._resolve(watch.kind)) for watch in controller.watched]
-        manager = controller.settings.manager
-        status = StatusWriter(self._client, self._resource, f"{manager}-status", self._clock)
-        self._tools = Tools(self._client, self._resource, self._environment.recorder, status, {}, controller.recheck_s)
-        self._finalizer = Finalizer(
-            controller.finalizer, controller.finalizer_timeout_s, f"{manager}-finalizer", self._tools, self._clock
+        selection = Selection(
+            self._namespace if self._resource.namespaced else "", controller.labels, controller.fields
         )
-        selection = Selection(namespace if self._resource.namespaced else "", controller.labels, controller.fields)
         self._primary = caches.get(self._resource, controller.view, selection, controller.indexes)
-        self._caches: list[Cache[Any]] = [self._primary]
+        self._reconciliation = Reconciliation(
+            controller,
+            self._environment,
+            self._resource,
+            self._primary.store,
+            lambda key, seconds: self._reconciler.add_after(key, seconds, Priority.RETRY),
+        )
+        self._caches.append(self._primary)
         self._primary.subscribe(self._on_primary)
         for owns, resource in resolved:
-            self._caches.append(self._subscribe_owned(caches, owns, resource, namespace))
+            self._caches.append(self._subscribe_owned(caches, owns, resource))
         for watch, resource in watched:
-            self._caches.append(self._subscribe_watch(caches, watch, resource, namespace))
+            self._caches.append(self._subscribe_watch(caches, watch, resource))
 
-    def _subscribe_owned(self, caches: Caches, owns: Owns, resource: ApiResource, namespace: str) -> Cache[Owned]:
+    def _subscribe_owned(self, caches: Caches, owns: Owns, resource: ApiResource) -> Cache[Owned]:
         by_label = owns.by is OwnedBy.LABEL
         label = self._controller.settings.owner_label
-        selection = Selection(namespace if resource.namespaced else "", label if by_label else "")
+        selection = Selection(self._namespace if resource.namespaced else "", label if by_label else "")
         cache = caches.get(resource, owned_view(label) if by_label else Owned, selection)
 
         def on_event(event: Event[Owned]) -> None:
             if by_label:
-                self._add_all(mapping.keys_by_label(event, self._keys_by_id))
+                self._add_known(mapping.keys_by_label(event, self._keys_by_id))
             else:
-                self._add_all(mapping.keys_by_reference(event, self._resource))
+                self._add_known(mapping.keys_by_reference(event, self._resource))
 
         cache.subscribe(on_event)
         return cache
 
-    def _subscribe_watch(self, caches: Caches, watch: Watch[Any], resource: ApiResource, namespace: str) -> Cache[Any]:
-        selection = Selection(namespace if resource.namespaced else "", watch.labels, watch.fields)
+    def _subscribe_watch(self, caches: Caches, watch: Watch[Any], resource: ApiResource) -> Cache[Any]:
+        selection = Selection(self._namespace if resource.namespaced else "", watch.labels, watch.fields)
         cache = caches.get(resource, watch.view, selection)
         cache.subscribe(
-            lambda event: self._add_all(
+            lambda event: self._add_known(
                 mapping.keys_by_mapper(event, watch.mapper, self._resource, self._primary.store)
             )
         )
@@ -207,9 +181,11 @@ class ControllerRun(Generic[V]):
         if mapping.is_relevant(event, self._controller.predicate):
             self._reconciler.add(event.ref)
 
-    def _add_all(self, keys: Iterable[ObjectRef]) -> None:
+    def _add_known(self, keys: Iterable[ObjectRef]) -> None:
+        """Add the keys of objects that are or were among those of the controller: others must not be finalized."""
         for key in keys:
-            self._reconciler.add(key)
+            if key in self._primary.store or mapping.owner_id(self.name, key) in self._keys_by_id:
+                self._reconciler.add(key)
 
     def _remember(self, key: ObjectRef) -> None:
         self._keys_by_id[mapping.owner_id(self.name, key)] = key
@@ -220,8 +196,11 @@ class ControllerRun(Generic[V]):
         group, version, name = kind
 
         async def find() -> ApiResource:
-            self._client.discovery.invalidate()
-            return await self._client.discovery.find(group, name, version)
+            try:
+                return await self._client.discovery.find(group, name, version)
+            except GovernorError:
+                self._client.discovery.invalidate()
+                raise
 
         return await self._retry(find)
 
@@ -232,81 +211,27 @@ class ControllerRun(Generic[V]):
             try:
                 return await call()
             except GovernorError as error:
-                self.not_started = str(error)
+                self._step = str(error)
                 _log.warning("controller cannot start yet; retrying", controller=self.name, error=str(error))
                 await self._clock.sleep(retries.next_delay_s())
 
     async def _add_orphans(self) -> None:
         """Add the owners of all inventories that do not exist: their deletion causes no event any more."""
         label = self._controller.settings.inventory_label
-        namespace = self._environment.watch_namespace or self._controller.namespace
-        place = namespace if self._resource.namespaced else self._environment.namespace
+        place = self._namespace if self._resource.namespaced else self._environment.namespace
         async for each in self._client.list(CONFIG_MAPS, place, labels=label, metadata_only=True):
             key = mapping.key_of_inventory(self.name, self._resource, each, label)
             if key and key not in self._primary.store:
                 self._remember(key)
                 self._reconciler.add(key, Priority.RESYNC)
 
-    async def _reconcile(self, key: ObjectRef) -> Outcome:
-        entry = self._primary.store.get(key)
-        if entry is None:
-            return await self._finalize_absent(key)
-        if isinstance(entry, Unreadable):
-            reason = f"{key} does not fit {self._controller.view.__name__}: {entry.reason}"
-            self._environment.recorder.record(
-                self._resource, entry.metadata, EventType.WARNING, "Unreadable", entry.reason
-            )
-            return Stalled(reason)
-        if self._controller.finalizer and isinstance(entry, Resource):
-            return await self._reconcile_with_finalizer(key, entry)
-        return await self._controller.reconcile(self._context(key, entry))
+    async def _run(self, key: ObjectRef) -> Outcome:
+        return await self._reconciliation.run(key)
 
-    async def _finalize_absent(self, key: ObjectRef) -> Outcome:
-        if await self._exists(key):
-            return Requeue(_STALE_CACHE_S)
-        outcome = await self._controller.finalize(self._context(key, None))
-        if not isinstance(outcome, Done):
-            return outcome
-        if self._controller.finalizer:
-            await self._finalizer.remove(key)  # the object may exist and no longer match the selectors
-        self._tools.status.forget(key)
-        if key not in self._primary.store:
-            self._keys_by_id.pop(mapping.owner_id(self.name, key), None)
-        return outcome
-
-    async def _exists(self, key: ObjectRef) -> bool:
-        """Return whether the server has the object: a cache is not enough to delete what it owns."""
-        fields = ",".join(each for each in (self._controller.fields, f"metadata.name={key.name}") if each)
-        found = self._client.list(
-            self._resource, key.namespace, labels=self._controller.labels, fields=fields, metadata_only=True
-        )
-        return any([True async for _ in found])
-
-    async def _reconcile_with_finalizer(self, key: ObjectRef, view: Any) -> Outcome:
-        metadata = view.metadata
-        held = self._finalizer.holds(metadata)
-        if not metadata.deletion_timestamp:
-            if not held:
-                await self._finalizer.add(metadata)
-            return await self._controller.reconcile(self._context(key, view))
-        if not held:
-            return Done()  # the finalizers of others hold it
-        outcome, left_s = await self._finalizer.run(
-            key, view, lambda: self._controller.finalize(self._context(key, view))
-        )
-        if left_s > 0:
-            self._reconciler.add_after(key, left_s, Priority.RETRY)
-        return outcome
-
-    def _context(self, key: ObjectRef, entry: Any) -> Context[Any]:
-        owner = mapping.owner_of(self.name, key, self._environment.namespace)
-        settings = self._controller.settings
-        if not settings.default_namespace:
-            settings = msgspec.structs.replace(settings, default_namespace=key.namespace)
-        return Context(key, entry, ApplySet(self._client, owner, settings, self._clock), self._tools)
-
-    def _log_outcome(self, key: ObjectRef, outcome: Outcome) -> None:
+    def _on_outcome(self, key: ObjectRef, outcome: Outcome) -> None:
         match outcome:
+            case Done() if key not in self._primary.store:
+                self._keys_by_id.pop(mapping.owner_id(self.name, key), None)
             case Failed(error=error):
                 _log.warning("reconcile failed", controller=self.name, key=str(key), error=str(error))
             case Stalled(reason=reason):

@@ -64,7 +64,7 @@ def boxes(
     """Return a controller of boxes."""
     settings = Settings(manager=name, label_prefix=f"{name}.example")
     backoff = Backoff(initial_s=0.01, max_s=0.05)
-    defaults = {"labels": "box=yes", "backoff": backoff, "recheck_s": 0.1}
+    defaults: dict[str, Any] = {"labels": "box=yes", "backoff": backoff, "recheck_s": 0.1}
     return Controller(name, CONFIG_MAPS, Box, reconcile, settings=settings, **(defaults | options)).owns(CONFIG_MAPS)
 
 
@@ -135,6 +135,7 @@ async def operating(
 ) -> AsyncIterator[Running]:
     """Run an operator for the duration of the block; it must end only by cancellation."""
     registry = Registry()
+    defaults: dict[str, Any] = {"lease": Timing(retry_period_s=0.1), "shutdown_timeout": 5.0}
     operator = Operator(
         name,
         controllers,
@@ -142,9 +143,7 @@ async def operating(
         msgspec.structs.replace(access, namespace=namespace),
         registry=registry,
         clock=clock or SystemClock(),
-        settings=OperatorSettings(
-            watch_namespace=namespace, **({"lease": Timing(retry_period_s=0.1), "shutdown_timeout": 5.0} | settings)
-        ),
+        settings=OperatorSettings(watch_namespace=namespace, **(defaults | settings)),
     )
     running = Running(operator, registry)
     try:

@@ -16,9 +16,11 @@ from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.controller.bed import (
     SITES,
     WITHIN_S,
+    Box,
     event_reasons,
     get_or_none,
     install_sites,
+    keep_child,
     load_example,
     operating,
     site,
@@ -92,8 +94,8 @@ async def test_a_finalizer_that_takes_too_long_reports_it_and_keeps_the_object(
     async def finalize(_: Context[object]) -> Outcome:
         return Waiting("the bucket is not empty", 60.0)
 
-    controller: Controller[object] = example.SITES  # type: ignore[type-var]
-    controller.finalize = finalize  # type: ignore[assignment]
+    controller = example.SITES
+    controller.finalize = finalize
     controller.finalizer_timeout_s = 1.0
 
     async def reported() -> Object:
@@ -130,8 +132,6 @@ async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer
 
 
 def test_a_finalizer_needs_a_view_with_finalizers() -> None:
-    from tests.contract.kube.controller.bed import Box, keep_child
-
     with pytest.raises(ValueError, match="must be a Resource"):
         Controller(
             "boxes",

@@ -70,7 +70,7 @@ async def test_a_cache_that_lacks_an_existing_owner_deletes_nothing(
     content = await empty_list(client, namespace)
     faults.answer(200, which=is_first_list, content=content, headers={"Content-Type": "application/json"})
     async with operating(transport, faults.access, namespace, boxes()) as running:
-        await until_true(lambda: running.results("boxes", "requeue_after") > 0)
+        await until_true(lambda: running.runs("boxes") > 0)
         assert await user.child("a") == child
 
 

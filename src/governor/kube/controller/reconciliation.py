@@ -1,0 +1,123 @@
+"""One run for one key: which function of the controller is called with which object, and what guards a deletion."""
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from governor.kube.applyset import ApplySet
+from governor.kube.client import Client
+from governor.kube.controller import mapping
+from governor.kube.controller.context import Context, Tools
+from governor.kube.controller.controller import Controller
+from governor.kube.controller.events import EventRecorder, EventType
+from governor.kube.controller.finalizer import Finalizer
+from governor.kube.controller.status import StatusWriter
+from governor.kube.controller.views import Resource
+from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.reflector import Store, Unreadable, View
+from governor.process.clock import Clock
+from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Requeue, Stalled
+
+_STALE_CACHE_S: Final = 1.0
+"""When a key is reconciled again whose object exists although the cache does not have it."""
+
+V = TypeVar("V", bound=View)
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """What the controllers of one operator share."""
+
+    client: Client
+    recorder: EventRecorder
+    metrics: ReconcileMetrics
+    clock: Clock
+    namespace: str
+    """Of the inventories of cluster-scoped owners."""
+    watch_namespace: str
+    """Of the watched objects; empty for all."""
+    resync_s: float
+    grace_s: float
+    """How long running reconciliations may take to finish when the operator stops."""
+
+
+class Reconciliation(Generic[V]):
+    """The runs of one controller in one term."""
+
+    def __init__(
+        self,
+        controller: Controller[V],
+        environment: Environment,
+        resource: ApiResource,
+        store: Store[V],
+        add_after: Callable[[ObjectRef, float], None],
+    ) -> None:
+        self._controller = controller
+        self._environment = environment
+        self._client = environment.client
+        self._resource = resource
+        self._store = store
+        self._add_after = add_after
+        clock, manager = environment.clock, controller.settings.manager
+        status = StatusWriter(self._client, resource, f"{manager}-status", clock)
+        self._tools = Tools(self._client, resource, environment.recorder, status, {}, controller.recheck_s)
+        self._finalizer = Finalizer(
+            controller.finalizer, controller.finalizer_timeout_s, f"{manager}-finalizer", self._tools, clock
+        )
+
+    async def run(self, key: ObjectRef) -> Outcome:
+        """Reconcile an object that exists, finalize one that is deleted, and change nothing for an unreadable one."""
+        entry = self._store.get(key)
+        if entry is None:
+            return await self._finalize_absent(key)
+        if isinstance(entry, Unreadable):
+            return self._stall(key, entry)
+        if isinstance(entry, Resource):
+            return await self._run_resource(key, entry)
+        return await self._controller.reconcile(self._context(key, entry))
+
+    def _stall(self, key: ObjectRef, entry: Unreadable[V]) -> Outcome:
+        """Report an unreadable object; it is reconciled as soon as it is readable."""
+        self._tools.recorder.record(self._resource, entry.metadata, EventType.WARNING, "Unreadable", entry.reason)
+        return Stalled(f"{key} does not fit {self._controller.view.__name__}: {entry.reason}")
+
+    async def _run_resource(self, key: ObjectRef, view: Any) -> Outcome:
+        held = self._finalizer.holds(view.metadata)
+        if view.metadata.deletion_timestamp:
+            # If others hold it, reconciling would re-create what is being deleted.
+            return await self._finalize(key, view) if held else Done()
+        if self._controller.finalizer and not held:
+            await self._finalizer.add(view.metadata)
+        return await self._controller.reconcile(self._context(key, view))
+
+    async def _finalize(self, key: ObjectRef, view: Any) -> Outcome:
+        context = self._context(key, view)
+        outcome, left_s = await self._finalizer.run(key, view, lambda: self._controller.finalize(context))
+        if left_s > 0:
+            self._add_after(key, left_s)
+        return outcome
+
+    async def _finalize_absent(self, key: ObjectRef) -> Outcome:
+        if await self._exists(key):
+            return Requeue(_STALE_CACHE_S)
+        outcome = await self._controller.finalize(self._context(key, None))
+        if isinstance(outcome, Done):
+            self._tools.status.forget(key)
+            if self._controller.finalizer:
+                await self._finalizer.remove(key)  # the object may exist and no longer match the selectors
+        return outcome
+
+    async def _exists(self, key: ObjectRef) -> bool:
+        """Return whether the server has the object: its absence from a cache is not enough to delete what it owns."""
+        fields = ",".join(each for each in (self._controller.fields, f"metadata.name={key.name}") if each)
+        found = self._client.list(
+            self._resource, key.namespace, labels=self._controller.labels, fields=fields, metadata_only=True
+        )
+        return any([True async for _ in found])
+
+    def _context(self, key: ObjectRef, view: Any) -> Context[Any]:
+        owner = mapping.owner_of(self._controller.name, key, self._environment.namespace)
+        settings = self._controller.settings
+        if not settings.default_namespace:
+            settings = msgspec.structs.replace(settings, default_namespace=key.namespace)
+        return Context(key, view, ApplySet(self._client, owner, settings, self._environment.clock), self._tools)
