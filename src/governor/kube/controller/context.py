@@ -1,12 +1,13 @@
 """What a reconcile function receives: the key, its object, and the acts that a controller needs for it."""
 
 from collections.abc import Iterable, MutableMapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset import ApplySet, ConvergeReport, DriftMode, PruneReport, Repair
+from governor.kube.applyset.order import gather_bounded
 from governor.kube.applyset.results import SETTLED
 from governor.kube.client import Client
 from governor.kube.controller.conditions import Condition, readiness_condition
@@ -19,6 +20,9 @@ from governor.kube.readiness.kinds import ALWAYS_READY
 from governor.kube.readiness.state import failed, progressing, ready, unknown
 from governor.kube.reflector import View
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Waiting
+
+_CONCURRENCY: Final = 8
+"""Number of objects that are read at a time."""
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -74,7 +78,9 @@ class Context(Generic[T_co]):
         report = await self.objects.converge(
             manifests, drift=drift, repairs=repairs.get(self.key, ()), allow_empty=allow_empty
         )
-        repairs[self.key] = report.drift.repairs
+        repairs.pop(self.key, None)
+        if report.drift.repairs:
+            repairs[self.key] = report.drift.repairs
         if report.ok:
             return self._ready_or_waiting(report, await self._readiness(report))
         text = "; ".join(report.problems())
@@ -104,7 +110,9 @@ class Context(Generic[T_co]):
             self._tools.recorder.record(self._tools.resource, self.object.metadata, event_type, reason, message)
 
     async def _readiness(self, report: ConvergeReport) -> Readiness:
-        return summarise({result.ref: await self._readiness_of(result.ref) for result in report.apply.results})
+        refs = [result.ref for result in report.apply.results]
+        found = await gather_bounded(refs, self._readiness_of, _CONCURRENCY)
+        return summarise(dict(zip(refs, found, strict=True)))
 
     async def _readiness_of(self, ref: ObjectRef) -> Readiness:
         if (ref.group, ref.kind) in ALWAYS_READY:

@@ -132,12 +132,20 @@ def main(name: str, *controllers: Controller[Any]) -> int:
     """Run an operator in a pod, or with the user's kubeconfig, until a signal arrives; return the exit code."""
     try:
         settings = load(OperatorSettings, name)
-        logging.configure(name, level=settings.log_level)
+    except GovernorError as error:
+        logging.configure(name)
+        return _cannot_start(error)
+    logging.configure(name, level=settings.log_level)
+    try:
         access = in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else kubeconfig.load()
         return supervise.main(lambda: _program(name, controllers, access, settings))
     except GovernorError as error:
-        _log.error("cannot start", error=str(error), code=error.code)
-        return supervise.EXIT_FAILED
+        return _cannot_start(error)
+
+
+def _cannot_start(error: GovernorError) -> int:
+    _log.error("cannot start", error=str(error), code=error.code)
+    return supervise.EXIT_FAILED
 
 
 async def _program(

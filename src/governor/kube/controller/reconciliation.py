@@ -1,7 +1,7 @@
 """One run for one key: which function of the controller is called with which object, and what guards a deletion."""
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,10 +17,7 @@ from governor.kube.controller.views import Resource
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.reflector import Store, Unreadable, View
 from governor.process.clock import Clock
-from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Requeue, Stalled
-
-_STALE_CACHE_S: Final = 1.0
-"""When a key is reconciled again whose object exists although the cache does not have it."""
+from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Stalled, Waiting
 
 V = TypeVar("V", bound=View)
 
@@ -99,7 +96,7 @@ class Reconciliation(Generic[V]):
 
     async def _finalize_absent(self, key: ObjectRef) -> Outcome:
         if await self._exists(key):
-            return Requeue(_STALE_CACHE_S)
+            return Waiting(f"{key} exists, but its watch has not delivered it yet", self._controller.recheck_s)
         outcome = await self._controller.finalize(self._context(key, None))
         if isinstance(outcome, Done):
             self._tools.status.forget(key)

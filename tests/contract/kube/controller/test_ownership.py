@@ -171,3 +171,16 @@ async def test_a_foreign_object_with_the_name_of_a_child_is_neither_changed_nor_
         await user.delete("a")
         await until_true(lambda: running.results("boxes", "success") > 0)
         await user.has_child("a", "7")
+
+
+async def test_the_resync_repairs_objects_that_are_not_watched(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+    controller = boxes()
+    controller.owned.clear()
+    async with operating(transport, admin_of(api), namespace, controller, resync_interval=0.1):
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+        await user.delete("a-child")
+        await user.has_child("a", "1")
