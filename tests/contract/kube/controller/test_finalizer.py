@@ -86,6 +86,29 @@ async def test_the_finalizer_is_added_before_the_first_write_and_a_deletion_whil
     assert not await exists(client, DEPLOYMENTS, "a", namespace, terminating=True)
 
 
+async def test_an_object_is_finalized_once_and_its_namesake_again(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+    finalized: list[bool] = []
+
+    async def finalize(context: Context[object]) -> Outcome:
+        finalized.append(context.object is not None)
+        return await context.delete_objects()
+
+    example.SITES.finalize = finalize
+    async with operating(transport, admin_of(api), namespace, example.SITES) as running:
+        for _ in range(2):
+            await sites.create("a")
+            await sites.is_deployed("a")
+            await sites.delete("a")
+            await sites.is_gone("a")
+        await sites.create("last")
+        await sites.is_deployed("last")
+        assert running.results("sites", "error") == 0
+    assert finalized == [True, True]
+
+
 async def test_a_finalizer_that_takes_too_long_reports_it_and_keeps_the_object(
     api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
 ) -> None:

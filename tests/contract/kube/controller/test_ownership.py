@@ -5,13 +5,13 @@ import json
 import msgspec
 
 from governor.kube.client import Client, Request, Transport
-from governor.kube.controller import Context, OwnedBy
+from governor.kube.controller import Context, Controller, OwnedBy
 from governor.kube.reflector import Store, View
 from governor.process.reconcile.reconciler import Done, Outcome
 from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, SECRETS, config_map
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.controller.bed import (
     WITHIN_S,
@@ -184,3 +184,31 @@ async def test_the_resync_repairs_objects_that_are_not_watched(
         await user.has_child("a", "1")
         await user.delete("a-child")
         await user.has_child("a", "1")
+
+
+async def test_a_cluster_scoped_owner_has_its_inventory_beside_the_operator(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    """Namespaces as owners; they leave by their label, because no controller runs that would finish a deletion."""
+    user = Boxes(client, namespace)
+
+    async def reconcile(context: Context[Box]) -> Outcome:
+        return (await context.converge([config_map("a-child", namespace, size="1")])).outcome
+
+    def controller() -> Controller[Box]:
+        declared = boxes(reconcile, labels=f"box={namespace}")
+        declared.kind = NAMESPACES
+        return declared
+
+    async def label(value: str | None) -> None:
+        change = {"metadata": {"labels": {"box": value}}}
+        await client.patch(NAMESPACES, namespace, "", change, manager="user")
+
+    async with operating(transport, admin_of(api), namespace, controller()):
+        await label(namespace)
+        await user.has_child("a", "1")
+        await user.delete("a-child")
+        await user.has_child("a", "1")
+    await label(None)
+    async with operating(transport, admin_of(api), namespace, controller()):
+        await user.has_no_child("a")
