@@ -21,11 +21,12 @@ from governor.kube.applyset.order import gather_bounded
 from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Seen
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
+from governor.kube.errors import NO_API
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.values.paths import parse
 from governor.values.treediff import Difference
 
-_READ_SINGLY: Final = frozenset({Kind.DENIED, Kind.NOT_FOUND, Kind.UNIMPLEMENTED})
+_READ_SINGLY: Final = frozenset({Kind.DENIED, Kind.UNIMPLEMENTED})
 """Errors of a list that say nothing about the single objects."""
 
 
@@ -167,7 +168,7 @@ class Observer:
                 listed = self._client.list(resource, namespace, labels=self._selector, metadata_only=True)
                 found |= {ref_of(each): each async for each in listed}
         except GovernorError as error:
-            if error.kind in _READ_SINGLY:
+            if error.kind in _READ_SINGLY or error.code == NO_API:
                 return {}
             return {each.ref: error for each in desired}
         return found
