@@ -1,7 +1,7 @@
 """HTTP/1.1 exchanges on pooled connections.
 
 aiohttp connects (DNS, proxies, TLS), keeps idle connections and parses responses. Its session, request and response
-objects are not used: they cost more CPU per request than all the rest of the client (decision 0022).
+objects are not used: they cost more CPU per request than all the rest of the client (decision 0021).
 """
 
 from collections import OrderedDict
