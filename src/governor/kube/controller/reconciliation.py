@@ -55,8 +55,8 @@ class Reconciliation(Generic[V]):
         self._resource = resource
         self._store = store
         self._add_after = add_after
-        self._finalized: set[ObjectRef] = set()
-        """Objects whose finalizer was removed: there is nothing left to finalize when they are gone."""
+        self._finalized: dict[ObjectRef, str] = {}
+        """Uids of the objects whose finalizer was removed: there is nothing left to finalize when they are gone."""
         clock, manager = environment.clock, controller.settings.manager
         status = StatusWriter(self._client, resource, f"{manager}-status", clock)
         self._tools = Tools(self._client, resource, environment.recorder, status, {}, controller.recheck_s)
@@ -85,23 +85,24 @@ class Reconciliation(Generic[V]):
         if view.metadata.deletion_timestamp:
             # If others hold it, reconciling would re-create what is being deleted.
             return await self._finalize(key, view) if held else Done()
-        self._finalized.discard(key)
+        self._finalized.pop(key, None)
         if self._controller.finalizer and not held:
             await self._finalizer.add(view.metadata)
         return await self._controller.reconcile(self._context(key, view))
 
     async def _finalize(self, key: ObjectRef, view: Any) -> Outcome:
+        if self._finalized.get(key) == view.metadata.uid:
+            return Done()  # the watch has not delivered the removal yet
         context = self._context(key, view)
         outcome, left_s = await self._finalizer.run(key, view, lambda: self._controller.finalize(context))
         if isinstance(outcome, Done):
-            self._finalized.add(key)
+            self._finalized[key] = view.metadata.uid
         elif left_s > 0:
             self._add_after(key, left_s)
         return outcome
 
     async def _finalize_absent(self, key: ObjectRef) -> Outcome:
-        if key in self._finalized:
-            self._finalized.discard(key)
+        if self._finalized.pop(key, None):
             self._tools.status.forget(key)
             return Done()
         if await self._exists(key):

@@ -2,13 +2,20 @@
 
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from governor.kube.applyset import Settings
 from governor.kube.client import Client, Transport
 from governor.kube.controller import Context, Controller
-from governor.kube.objects import Object
-from governor.process.reconcile.reconciler import Done, Outcome, Waiting
+from governor.kube.controller.events import EventRecorder
+from governor.kube.controller.reconciliation import Environment, Reconciliation
+from governor.kube.objects import Object, ObjectRef
+from governor.kube.reflector import View
+from governor.kube.reflector.store import WritableStore
+from governor.process.clock import SystemClock
+from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Waiting
+from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.applyset.bed import DEPLOYMENTS, exists
@@ -109,6 +116,33 @@ async def test_an_object_is_finalized_once_and_its_namesake_again(
         await sites.is_deployed("last")
         assert running.results("sites", "error") == 0
     assert finalized == [True, True]
+
+
+async def test_a_cache_that_lags_behind_a_removed_finalizer_finalizes_nothing_again(
+    client: Client, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+    finalized: list[str] = []
+
+    async def finalize(context: Context[object]) -> Outcome:
+        finalized.append(context.key.name)
+        return Done()
+
+    example.SITES.finalize = finalize
+    await sites.create("a", finalizers=[example.SITES.finalizer])
+    await sites.delete("a")
+    key = ObjectRef(SITES.group, SITES.kind, namespace, "a")
+    store = WritableStore[View]({})
+    store.put(key, msgspec.convert(await sites.get("a"), example.Site))
+    clock, registry = SystemClock(), Registry()
+    recorder, metrics = EventRecorder(client, "tests", clock, registry), ReconcileMetrics(registry)
+    environment = Environment(client, recorder, metrics, clock, namespace, "", resync_s=60.0, grace_s=1.0)
+    runs = Reconciliation(example.SITES, environment, SITES, store, lambda *_: None)
+
+    assert [await runs.run(key), await runs.run(key)] == [Done(), Done()]
+
+    await sites.is_gone("a")
+    assert finalized == ["a"]
 
 
 async def test_a_finalizer_that_takes_too_long_reports_it_and_keeps_the_object(
