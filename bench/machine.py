@@ -7,7 +7,12 @@ from pathlib import Path
 
 def machine() -> str:
     """Return a sentence with processor, cores and initial load."""
-    return f"{os.cpu_count()} cores of {_processor()}, load {os.getloadavg()[0]:.1f} at first."
+    return f"{os.cpu_count()} cores of {_processor()}, load {load():.1f} at first."
+
+
+def load() -> float:
+    """Return the load average of the last minute."""
+    return os.getloadavg()[0]
 
 
 def _processor() -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from testbed.builds import kubernetes
 from testbed.builds.containerd import CONTAINERD, CONTAINERD_2
 from testbed.builds.dapr import SERVICES, VERSION, VERSION_1_16, daprd, services
-from testbed.builds.kubernetes import CRI_TOOLS, ETCD, KUBERNETES
+from testbed.builds.kubernetes import CLIENT_GO, CLIENT_GO_WORKER, CRI_TOOLS, ETCD, KUBERNETES
 from testbed.redis import REDIS
 from toolchain import cache, debian, golang
 from toolchain.errors import TestbedError
@@ -39,6 +39,7 @@ SERVERS = {
     "containerd-2": Server(CONTAINERD_2, "containerd"),
     "crictl": Server(CRI_TOOLS, "crictl"),
     "cri-client": Server(CRI_TOOLS, "cri-client"),
+    CLIENT_GO_WORKER: Server(CLIENT_GO, CLIENT_GO_WORKER),
     "helm": Server(HELM, "helm"),
     "dapr-services": Server(services(VERSION), SERVICES[0]),
     "daprd-1.16": Server(daprd(VERSION_1_16), "daprd"),

@@ -1,7 +1,7 @@
 """Replays recorded responses of an API server, as fast as a client can read or for a thousand clusters at once.
 
-It responds to a GET by its path and repeats the recorded watch for ever. Idle connections are closed early, as load
-balancers do.
+It responds to a GET by its path and repeats the recorded watch for ever. A connection that is idle after the get of a
+ConfigMap is closed early, as load balancers do.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import msgspec
 from testbed.kube.pki import Authority, kubeconfig, put
 
 _IDLE_TIMEOUT_S: Final = 0.1
+_CONFIG_MAPS: Final = b"/configmaps/"
 _WRITE_BYTES: Final = 256 * 1024
 
 
@@ -70,21 +71,23 @@ class Replay:
             while True:
                 async with asyncio.timeout(idle_s):
                     head = await reader.readuntil(b"\r\n\r\n")
-                await self._respond(head.split(b" ", 2)[1], writer)
-                idle_s = _IDLE_TIMEOUT_S
+                target = head.split(b" ", 2)[1]
+                await self._respond(target, writer)
+                # Only idle clients are measured without a connection; a client that has listed goes on to watch.
+                idle_s = _IDLE_TIMEOUT_S if _CONFIG_MAPS in target else None
         writer.close()
 
     async def _respond(self, target: bytes, writer: asyncio.StreamWriter) -> None:
         if b"watch=" in target:
             await self._stream(writer)
-        body = self._recording.config_map if b"/configmaps/" in target else self._recording.deployments
+        body = self._recording.config_map if _CONFIG_MAPS in target else self._recording.deployments
         writer.write(_head(b"Content-Length: %d" % len(body)) + body)
         await writer.drain()
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         """Repeat the events until the client disconnects."""
         writer.write(_head(b"Transfer-Encoding: chunked"))
-        while True:
+        while not writer.is_closing():
             for start in range(0, len(self._events), _WRITE_BYTES):
                 writer.write(self._events[start : start + _WRITE_BYTES])
                 await writer.drain()

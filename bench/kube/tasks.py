@@ -1,15 +1,32 @@
-"""The input and output of a worker process: a task, and the resources it used."""
+"""The input and output of a worker process: a task, and the resources it used.
 
-from typing import Final, Literal, TypeAlias
+The worker is ``bench.kube.worker``, or for client-go the program in ``testbed/go/cmd/client-go-worker``.
+"""
+
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-LIBRARIES: Final = ("governor", "kubernetes_asyncio", "lightkube")
+OURS: Final = "governor"
+PYTHON_PEERS: Final = ("kubernetes_asyncio", "lightkube")
+CLIENT_GO: Final = ("client-go typed", "client-go dynamic")
+"""client-go with its generated clients and their types, or with maps for objects of any kind."""
+LIBRARIES: Final = (OURS, *CLIENT_GO, *PYTHON_PEERS)
+"""What every task is run with."""
+PROTOBUF: Final = "client-go protobuf"
+TUNED_CACHES: Final = ("client-go stripped", "client-go projected", "client-go struct")
+"""Informers with a transform: without managedFields, maps with our fields only, a hand-written struct of them."""
 Operation: TypeAlias = Literal["apply", "get", "watch", "cache", "connect"]
 
 
+def variant_of(library: str) -> str:
+    """Return how client-go is used, or ``""`` for another library."""
+    name, _, variant = library.partition(" ")
+    return variant if name == "client-go" else ""
+
+
 class Task(msgspec.Struct, frozen=True):
-    """One operation, ``count`` times, at most ``concurrency`` at a time."""
+    """One operation, ``count`` times or until the time limit, at most ``concurrency`` at a time."""
 
     operation: Operation
     kubeconfigs: tuple[str, ...]
@@ -17,6 +34,19 @@ class Task(msgspec.Struct, frozen=True):
     namespace: str
     count: int
     concurrency: int = 1
+    limit_s: float = 0.0
+    """How long to measure at most; 0 means no limit."""
+    settle_s: float = 0.0
+    """Idle time before the memory of idle clients is measured."""
+    warm_up_namespace: str = ""
+    """Objects to cache once before the memory of the cache is measured."""
+    names: tuple[str, ...] = ()
+    """The ConfigMaps to apply and get."""
+    manifest: dict[str, Any] = {}
+    """The ConfigMap to apply, except for its name and one text."""
+    manager: str = ""
+    is_replayed: bool = False
+    """Whether the server replays a list and a watch, so that client-go must not ask for both in one."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -28,6 +58,6 @@ class Usage(msgspec.Struct, frozen=True):
     resident_bytes: int = 0
     """Resident memory after garbage collection."""
     trimmed_bytes: int = 0
-    """Resident memory after the C allocator has returned free memory too."""
+    """Resident memory after the allocator has returned free memory too."""
     open_sockets: int = 0
     """Connections that the library has not closed."""

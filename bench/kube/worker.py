@@ -6,10 +6,11 @@ python -m bench.kube.worker LIBRARY < TASK > USAGE, both JSON
 import asyncio
 import ctypes
 import gc
+import math
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,7 +19,6 @@ import msgspec
 import uvloop
 
 from bench.concurrency import run_bounded
-from bench.kube.sample import APPLIED, config_map, config_map_name
 from bench.kube.tasks import Task, Usage
 
 MODULES: Final = {
@@ -28,8 +28,6 @@ MODULES: Final = {
 }
 WARM_UP_FRACTION: Final = 10
 """One tenth of the operations runs before measuring, to warm up connections, code and caches."""
-SETTLE_S: Final = 20.0
-"""Idle time before measuring clients: aiohttp cleans up closed connections every 15 s."""
 
 
 class Session(Protocol):
@@ -87,53 +85,104 @@ class Snapshot(msgspec.Struct, frozen=True):
         )
 
 
+class TimeLimit:
+    """Ends a measurement after a number of seconds, counted from ``start``; 0 means never."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s or math.inf
+        self._end_s = math.inf
+
+    def start(self) -> None:
+        """Start counting."""
+        self._end_s = time.perf_counter() + self._limit_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time has passed."""
+        return time.perf_counter() >= self._end_s
+
+    def numbers(self, first: int, end: int) -> Iterator[int]:
+        """Yield the numbers from ``first`` to before ``end`` until the time has passed, at least one."""
+        self.start()
+        for number in range(first, end):
+            yield number
+            if self.is_over:
+                return
+
+
 class EventCounter:
     """Counts events up to the last one, and takes snapshots after the warm-up and at the end."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, limit_s: float = 0.0) -> None:
         self._warm_up = max(1, count // WARM_UP_FRACTION)
         self._last = self._warm_up + count
+        self._limit = TimeLimit(limit_s)
         self._seen = 0
-        self.started = self.ended = Snapshot.now()
+        self._started = Snapshot.now()
+        self._usage: Usage | None = None
 
     def __call__(self) -> bool:
         """Count one event; return whether it was the last."""
         self._seen += 1
         if self._seen == self._warm_up:
-            self.started = Snapshot.now()
-        elif self._seen == self._last:
-            self.ended = Snapshot.now()
-        return self._seen >= self._last
+            self._limit.start()
+            self._started = Snapshot.now()
+        elif self._usage is None and (self._seen == self._last or self._limit.is_over):
+            self._usage = self._started.usage(Snapshot.now(), self._seen - self._warm_up)
+        return self._usage is not None
+
+    @property
+    def usage(self) -> Usage:
+        """The resources used by the events after the warm-up."""
+        if self._usage is None:
+            raise LookupError("the last event has not been counted")
+        return self._usage
 
 
 async def measure_requests(session: Session, task: Task) -> Usage:
     """Measure applies or gets."""
-    run = time.time_ns()
+    run, done = time.time_ns(), 0
 
     async def apply(number: int) -> None:
-        await session.apply(config_map(task.namespace, number, f"{run} {number}"))
+        await session.apply(changed(task, number, f"{run} {number}"))
 
     async def get(number: int) -> None:
-        await session.get(task.namespace, config_map_name(number))
+        await session.get(task.namespace, name_of(task, number))
 
-    call = apply if task.operation == "apply" else get
-    warm_up = max(task.concurrency, task.count // WARM_UP_FRACTION)
-    await run_bounded(call, range(warm_up), task.concurrency)
-    started = Snapshot.now()
-    await run_bounded(call, range(warm_up, warm_up + task.count), task.concurrency)
-    return started.usage(Snapshot.now(), task.count)
+    async def call(number: int) -> None:
+        nonlocal done
+        await (apply if task.operation == "apply" else get)(number)
+        done += 1
+
+    limit, warm_up = TimeLimit(task.limit_s), max(task.concurrency, task.count // WARM_UP_FRACTION)
+    await run_bounded(call, limit.numbers(0, warm_up), task.concurrency)
+    started, done = Snapshot.now(), 0
+    await run_bounded(call, limit.numbers(warm_up, warm_up + task.count), task.concurrency)
+    return started.usage(Snapshot.now(), done)
+
+
+def name_of(task: Task, number: int) -> str:
+    """Return the ConfigMap of the given operation."""
+    return task.names[number % len(task.names)]
+
+
+def changed(task: Task, number: int, text: str) -> dict[str, Any]:
+    """Return the manifest of the given operation with another text."""
+    manifest = task.manifest
+    metadata = {**manifest["metadata"], "name": name_of(task, number)}
+    return {**manifest, "metadata": metadata, "data": {**manifest["data"], "text": text}}
 
 
 async def measure_watch(session: Session, task: Task) -> Usage:
     """Measure watch events."""
-    counter = EventCounter(task.count)
+    counter = EventCounter(task.count, task.limit_s)
     await session.watch(task.namespace, counter)
-    return counter.started.usage(counter.ended, task.count)
+    return counter.usage
 
 
 async def measure_cache(session: Session, task: Task) -> Usage:
     """Measure objects in memory."""
-    await session.get(APPLIED, config_map_name(0))
+    await session.cache(task.warm_up_namespace)
     before = trimmed()
     cached = await session.cache(task.namespace)
     usage = before.memory(task.count)
@@ -143,7 +192,7 @@ async def measure_cache(session: Session, task: Task) -> Usage:
 
 async def measure_idle_clients(library: Library, first: Session, task: Task) -> Usage:
     """Measure clients that sent one request and whose connection the server has closed."""
-    await first.get(task.namespace, config_map_name(0))
+    await first.get(task.namespace, name_of(task, 0))
     others = task.kubeconfigs[1:]
     before, sockets = trimmed(), open_sockets()
     sessions: list[Session] = []
@@ -151,10 +200,10 @@ async def measure_idle_clients(library: Library, first: Session, task: Task) -> 
     async def use(number: int) -> None:
         session = await library.open(Path(others[number]))
         sessions.append(session)
-        await session.get(task.namespace, config_map_name(number))
+        await session.get(task.namespace, name_of(task, number))
 
     await run_bounded(use, range(len(others)), task.concurrency)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(task.settle_s)
     return msgspec.structs.replace(before.memory(len(sessions)), open_sockets=max(0, open_sockets() - sockets))
 
 

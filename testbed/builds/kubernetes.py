@@ -1,4 +1,4 @@
-"""Kubernetes, CoreDNS, crictl and the CRI peers, built from the Go module ``testbed/go``; etcd from the one below it.
+"""Kubernetes and what is built from the Go module ``testbed/go`` with it; etcd from the module below that one.
 
 ``testbed/go`` requires exactly the dependency versions of Kubernetes and replaces newer ones, so that the Kubernetes
 programs are what a release has, and everything else compiles against packages that they need anyway. etcd needs other
@@ -20,13 +20,15 @@ CRICTL_VERSION = "1.36.0"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy")
 _SOURCE = REPOSITORY / "testbed" / "go"
 _STAMP = "k8s.io/component-base/version"
-_MAJOR, _MINOR, _ = VERSION.split(".")
+_MAJOR, _MINOR, _PATCH = VERSION.split(".")
 _STAMPS = (
     (f"{_STAMP}.gitVersion", f"v{VERSION}"),
     (f"{_STAMP}.gitMajor", _MAJOR),
     (f"{_STAMP}.gitMinor", _MINOR),
     ("sigs.k8s.io/cri-tools/pkg/version.Version", CRICTL_VERSION),
 )
+CLIENT_GO_VERSION = f"0.{_MINOR}.{_PATCH}"
+CLIENT_GO_WORKER = "client-go-worker"
 PEERS = ("cri-client", "fake-runtime", "hook-plugin")
 _PEER_PACKAGES = [f"./cmd/{name}" for name in PEERS]
 
@@ -71,5 +73,12 @@ CRI_TOOLS = _recipe(
     Build(_SOURCE, ["sigs.k8s.io/cri-tools/cmd/crictl", *_PEER_PACKAGES], _STAMPS),
     sources=[_SOURCE / "internal", *(_SOURCE / "cmd" / name for name in PEERS)],
     vetted=_PEER_PACKAGES,
+)
+CLIENT_GO = _recipe(
+    CLIENT_GO_WORKER,
+    CLIENT_GO_VERSION,
+    Build(_SOURCE, [f"./cmd/{CLIENT_GO_WORKER}"]),
+    sources=[_SOURCE / "cmd" / CLIENT_GO_WORKER],
+    vetted=[f"./cmd/{CLIENT_GO_WORKER}"],
 )
 ETCD = _recipe("etcd", ETCD_VERSION, Build(_SOURCE / "etcd", ["."]), sources=[_SOURCE / "etcd" / "main.go"])

@@ -3,7 +3,8 @@
 import asyncio
 
 from bench.concurrency import run_bounded
-from bench.kube.worker import WARM_UP_FRACTION, EventCounter, Snapshot
+from bench.kube.tasks import Task
+from bench.kube.worker import WARM_UP_FRACTION, EventCounter, Snapshot, TimeLimit, changed
 
 
 def test_the_counter_ends_after_warm_up_and_measured_events() -> None:
@@ -12,7 +13,31 @@ def test_the_counter_ends_after_warm_up_and_measured_events() -> None:
     results = [counter() for _ in range(100 + 100 // WARM_UP_FRACTION)]
 
     assert results.index(True) == len(results) - 1
-    assert counter.ended.time_s > counter.started.time_s
+    assert counter.usage.count == 100
+
+
+def test_the_counter_ends_after_the_time_limit() -> None:
+    counter = EventCounter(100, limit_s=1e-9)
+
+    results = [counter() for _ in range(100 // WARM_UP_FRACTION + 1)]
+
+    assert results.index(True) == len(results) - 1
+    assert counter.usage.count == 1
+
+
+def test_numbers_end_with_the_last_or_after_the_time_limit() -> None:
+    assert list(TimeLimit(0.0).numbers(10, 13)) == [10, 11, 12]
+    assert list(TimeLimit(1e-9).numbers(10, 13)) == [10]
+
+
+def test_an_apply_changes_name_and_text_of_the_manifest_only() -> None:
+    manifest = {"metadata": {"name": "any", "labels": {"app": "bench"}}, "data": {"text": "", "key": "value"}}
+    task = Task("apply", (), "applied", 1, names=("first", "second"), manifest=manifest)
+
+    assert changed(task, 3, "new") == {
+        "metadata": {"name": "second", "labels": {"app": "bench"}},
+        "data": {"text": "new", "key": "value"},
+    }
 
 
 def test_usage_is_the_difference_of_two_snapshots() -> None:
