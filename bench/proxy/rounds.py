@@ -1,6 +1,7 @@
 """Rounds: every operation on every route, the routes of one operation in direct succession and shuffled."""
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -37,12 +38,18 @@ async def run_rounds(
 ) -> Samples:
     """Run all rounds."""
     samples: Samples = {operation.name: {route.name: [] for route in clients} for operation in operations}
+    began_s = time.monotonic()
     for number in range(rounds):
-        log(f"round {number + 1} of {rounds}")
+        log(f"round {number + 1} of {rounds}{_remaining(number, rounds, time.monotonic() - began_s)}")
         for operation in shuffled(operations, rng):
             for route in shuffled(tuple(clients), rng):
                 samples[operation.name][route.name].append(await measure(operation, route, clients[route]))
     return samples
+
+
+def _remaining(done: int, rounds: int, elapsed_s: float) -> str:
+    """Return the expected time of the remaining rounds, which is known after the first."""
+    return f" (about {elapsed_s / done * (rounds - done):.0f} s left)" if done else ""
 
 
 def shuffled(things: Sequence[T], rng: random.Random) -> list[T]:
