@@ -21,7 +21,7 @@ import uvloop
 
 from bench.kube.chart import chart
 from bench.kube.cluster import Cluster
-from bench.kube.plan import LIVE, LONG, QUICK, Planned, Sizes, plan, remaining_s, steps
+from bench.kube.plan import LONG, QUICK, Planned, Sizes, plan, remaining_s, steps
 from bench.kube.replay import Replay
 from bench.kube.report import Samples, details, headlines, tuned
 from bench.kube.tasks import OURS, Task, Usage, variant_of
@@ -96,13 +96,11 @@ async def run_rounds(rounds: int, planned: Mapping[str, Planned], cluster: Clust
     all_steps, began_s = list(steps(rounds, planned)), time.monotonic()
     for done, step in enumerate(all_steps):
         left_s = remaining_s(all_steps, done, time.monotonic() - began_s)
-        libraries = step.libraries[0] if len(step.libraries) == 1 else "all libraries"
-        report_progress(f"round {step.round + 1} of {rounds}: {step.name} with {libraries} (about {left_s:.0f} s left)")
-        task = planned[step.name].task
-        async with cluster.changing() if step.name == LIVE else nullcontext():
-            usages = await asyncio.gather(*(workers.run(task, library) for library in step.libraries))
-        for library, usage in zip(step.libraries, usages, strict=True):
-            samples[step.name][library].append(usage)
+        report_progress(f"round {step.round + 1} of {rounds}: {step.title} (about {left_s:.0f} s left)")
+        async with cluster.changing() if step.is_live else nullcontext():
+            usages = await asyncio.gather(*(workers.run(planned[name].task, library) for name, library in step.runs))
+        for (name, library), usage in zip(step.runs, usages, strict=True):
+            samples[name][library].append(usage)
     return samples
 
 

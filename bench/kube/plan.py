@@ -14,8 +14,9 @@ LIVE: Final = "watch"
 """The task during which objects change."""
 SETTLE_S: Final = 16.0
 """Idle time before measuring clients: aiohttp cleans up its pool every 15 s by default."""
-_START_S: Final = 1.0
-"""A worker's start and warm-up."""
+STEP_S: Final = 2.5
+MEMORY_STEP_S: Final = 60.0
+"""How long a step is expected to take by default, on an idle machine with two cores."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -25,8 +26,8 @@ class Sizes(msgspec.Struct, frozen=True):
     requests: int = 500
     live_events: int = 500
     replayed_events: int = 5000
-    objects: int = 3000
-    clusters: int = 250
+    objects: int = 5000
+    clusters: int = 1000
     limit_s: float = 1.5
 
 
@@ -39,18 +40,23 @@ class Planned(msgspec.Struct, frozen=True):
 
     task: Task
     libraries: tuple[str, ...] = LIBRARIES
-    expected_s: float = _START_S + Sizes().limit_s
-    is_simultaneous: bool = False
-    """Whether all libraries run at the same time, because only memory counts."""
+    is_memory: bool = False
+    """Whether only memory counts, so that it may run at the same time as others."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Workers that run at the same time: one, or all of a simultaneous task."""
+    """Workers that run at the same time: one, or all that measure memory."""
 
     round: int
-    name: str
-    libraries: tuple[str, ...]
+    title: str
+    runs: tuple[tuple[str, str], ...]
+    """Tasks by name, and their libraries."""
     expected_s: float
+
+    @property
+    def is_live(self) -> bool:
+        """Whether objects have to change meanwhile."""
+        return any(name == LIVE for name, _ in self.runs)
 
 
 def plan(sizes: Sizes, real: Path, replayed: Sequence[Path]) -> dict[str, Planned]:
@@ -73,13 +79,11 @@ def plan(sizes: Sizes, real: Path, replayed: Sequence[Path]) -> dict[str, Planne
         "cache": Planned(
             Task("cache", one, CACHED, sizes.objects, warm_up_namespace=WATCHED),
             (*LIBRARIES, *TUNED_CACHES),
-            expected_s=10.0,
-            is_simultaneous=True,
+            is_memory=True,
         ),
         "connect": Planned(
             Task("connect", many, APPLIED, sizes.clusters, CONCURRENCY, settle_s=SETTLE_S, names=names),
-            expected_s=10.0 + SETTLE_S,
-            is_simultaneous=True,
+            is_memory=True,
         ),
     }
 
@@ -87,10 +91,14 @@ def plan(sizes: Sizes, real: Path, replayed: Sequence[Path]) -> dict[str, Planne
 def steps(rounds: int, planned: Mapping[str, Planned]) -> Iterator[Step]:
     """Yield all steps, round by round."""
     for number in range(rounds):
+        memory: list[tuple[str, str]] = []
         for name, each in planned.items():
-            ordered = rotated(each.libraries, number)
-            groups = [ordered] if each.is_simultaneous else [(library,) for library in ordered]
-            yield from (Step(number, name, group, each.expected_s) for group in groups)
+            runs = [(name, library) for library in rotated(each.libraries, number)]
+            if each.is_memory:
+                memory += runs
+            else:
+                yield from (Step(number, " with ".join(run), (run,), STEP_S) for run in runs)
+        yield Step(number, "memory with all libraries at once", tuple(memory), MEMORY_STEP_S)
 
 
 def rotated(libraries: tuple[str, ...], number: int) -> tuple[str, ...]:
