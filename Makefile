@@ -37,7 +37,7 @@ soak: servers ## Run the long tests, and all properties with many random example
 bench-change: demo-servers ## Measure the time from an accepted change to its proof
 	$(PYTHON_VENV) -m bench.change
 
-bench-kube: kube-bench-servers ## Compare our Kubernetes client and reflector with client-go and others (8 minutes)
+bench-kube: kube-bench-servers ## Compare our Kubernetes client and reflector with client-go and others
 	$(PYTHON_VENV) -m bench.kube
 
 bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID ..." compares others); needs root

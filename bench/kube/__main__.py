@@ -1,6 +1,6 @@
 """Run the benchmark, print Markdown tables and draw the chart of the documentation; progress goes to standard error.
 
-make bench-kube        (or: python -m bench.kube --quick, or --long for an hour)
+make bench-kube        (or: python -m bench.kube --quick, or --long)
 """
 
 import argparse

@@ -16,7 +16,7 @@ SETTLE_S: Final = 16.0
 """Idle time before measuring clients: aiohttp cleans up its pool every 15 s by default."""
 STEP_S: Final = 2.5
 MEMORY_STEP_S: Final = 60.0
-"""How long a step is expected to take by default, on an idle machine with two cores."""
+"""How long a step is assumed to take, until the pace of the run is known."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
