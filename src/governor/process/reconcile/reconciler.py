@@ -89,6 +89,14 @@ def _result(outcome: Outcome) -> _Result:
             return "error"
 
 
+def _checked(key: Hashable, returned: object) -> Outcome:
+    """Return the outcome; TypeError for any other value, which an untyped reconcile function may return."""
+    if isinstance(returned, Done | Requeue | Waiting | Stalled | Failed):
+        return returned
+    names = ", ".join(each.__name__ for each in get_args(Outcome))
+    raise TypeError(f"the reconcile function returned {returned!r} for {key}; it must return one of {names}")
+
+
 class ReconcileMetrics:
     """Metrics of all reconcilers of one registry and their queues, under controller-runtime's names."""
 
@@ -136,6 +144,7 @@ class Reconciler(Generic[K]):
         on_outcome: Callable[[K, Outcome], None] | None = None,
     ) -> None:
         self._reconcile = reconcile
+        self._name = name
         self._clock = clock
         self._workers = workers
         self._timeout_s = timeout_s
@@ -193,17 +202,17 @@ class Reconciler(Generic[K]):
 
     async def _attempt(self, key: K) -> Outcome:
         try:
-            return await self._run_in_time(key)
+            return _checked(key, await self._run_in_time(key))
         except GovernorError as error:
             return Failed(error)
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
             # Propagated, it would end this worker silently.
-            _log.error("reconcile awaited a cancelled task", key=str(key), exc_info=error)
+            _log.error("reconcile awaited a cancelled task", controller=self._name, key=str(key), exc_info=error)
             return Failed(RuntimeError("an awaited task was cancelled"))
         except Exception as error:  # noqa: BLE001 - a bug in one key must not stop the others
-            _log.error("reconcile raised", key=str(key), exc_info=error)
+            _log.error("reconcile raised", controller=self._name, key=str(key), exc_info=error)
             return Failed(error)
 
     async def _run_in_time(self, key: K) -> Outcome:

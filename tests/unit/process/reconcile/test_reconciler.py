@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 import structlog.testing
@@ -245,6 +246,23 @@ async def test_an_unexpected_exception_is_logged_once_and_retried() -> None:
     assert isinstance(first, Failed)
     assert str(first.error) == "a bug"
     assert second == Done()
+
+
+@pytest.mark.parametrize("returned", [None, True])
+async def test_a_function_that_returns_no_outcome_fails_its_key_and_no_other(returned: Any) -> None:
+    async def reconcile(key: str) -> Outcome:
+        return Done() if key == "good" else cast("Outcome", returned)
+
+    with structlog.testing.capture_logs() as logs:
+        async with running(Bench(reconcile)) as bench:
+            bench.reconciler.add("bad")
+            bench.reconciler.add("good")
+            await bench.clock.advance(0.1)
+    assert [(line["event"], line["controller"]) for line in logs] == [("reconcile raised", "bench")]
+    (_, failed), good = bench.outcomes
+    assert isinstance(failed, Failed)
+    assert f"returned {returned!r} for bad" in str(failed.error)
+    assert good == ("good", Done())
 
 
 @pytest.mark.parametrize("kind", Kind)
