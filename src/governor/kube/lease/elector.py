@@ -73,6 +73,7 @@ class LeaderElector:
         self._candidate = Candidate(f"{identity_prefix}_{uuid.uuid4().hex}", timing)
         self._work_deadline_s = 0.0
         self._last_warning = ""
+        self._last_holder = ""
         status.labels(name).set_function(lambda: float(self.is_leader))
 
     @property
@@ -118,9 +119,10 @@ class LeaderElector:
         while True:
             try:
                 if await self._with_timeout(self._attempt_timeout_s, self._try_acquire()):
-                    self._last_warning = ""
+                    self._last_warning = self._last_holder = ""
                     _log.info("acquired lease", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
                     return
+                self._log_holder()
             except GovernorError as error:
                 self._warn_once("cannot acquire lease", error)
             retry_period_s = self._candidate.timing.retry_period_s
@@ -258,6 +260,14 @@ class LeaderElector:
 
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now())
+
+    def _log_holder(self) -> None:
+        """Log which candidate holds the Lease, once for each holder."""
+        lease = self._candidate.lease
+        holder = lease.spec.holder_identity if lease else None
+        if holder and holder != self._last_holder:
+            self._last_holder = holder
+            _log.info("waiting for lease", lease=str(self._ref), holder=holder)
 
     def _warn_once(self, event: str, error: GovernorError) -> None:
         """Log a warning unless the last attempt failed with the same error."""

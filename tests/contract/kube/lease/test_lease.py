@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog.testing
 
 from governor.kube.client import Client, Transport
 from governor.kube.objects import Object
@@ -69,6 +70,16 @@ async def test_a_stopped_leader_is_succeeded_at_once(election: Election) -> None
     successor = await election.wait_for_leader(within_s=PERIOD_S)
     assert successor.elector.epoch == 2
     election.assert_terms_do_not_overlap()
+
+
+async def test_a_candidate_that_waits_logs_each_holder_once(election: Election) -> None:
+    first, second = election.contender(), election.contender()
+    first.start()
+    await election.wait_for_leader(within_s=PERIOD_S)
+    with structlog.testing.capture_logs() as logs:
+        second.start()
+        await election.advance(10)
+    assert [(line["event"], line.get("holder")) for line in logs] == [("waiting for lease", first.elector.identity)]
 
 
 async def test_a_disconnected_leader_steps_down_before_another_leads(election: Election, faults: FaultyApi) -> None:
