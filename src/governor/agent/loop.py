@@ -14,7 +14,6 @@ from governor.agent.inbox import Inbox
 from governor.agent.ledger import DeliveryPhase, Ledger
 from governor.agent.outbox import Outbox
 from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.repairs import Repairs
 from governor.agent.verification import findings
 from governor.agent.verification.findings import AGENT, FILE, DriftFindings, Findings
 from governor.domain.bundles import Delivery
@@ -34,6 +33,9 @@ _RECHECK_S: Final = 10.0
 """How soon a runtime that has become unhealthy is checked again."""
 
 _PREFLIGHT_BACKOFF: Final = Backoff(initial_s=1.0, max_s=10.0)
+_REPAIR_BACKOFF: Final = Backoff(initial_s=1.0, max_s=300.0)
+_CALM_S: Final = 900.0
+"""Reset the count of repairs after this time without one."""
 
 _log = logging.get_logger(__name__)
 
@@ -44,6 +46,41 @@ class _RepeatedPreflight(NamedTuple):
     delivery: Delivery
     end: float
     retries: Retries
+
+
+class Repairs:
+    """The repairs of drift by one agent. The first is allowed at once, each further one only after a growing delay.
+
+    Otherwise the agent and another program that writes the same file would run in a busy loop.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last_s = 0.0
+
+    @property
+    def delay_s(self) -> float:
+        """How long after the last repair the next one is allowed."""
+        return _REPAIR_BACKOFF.ceiling_s(self.count) if self.count else 0.0
+
+    @property
+    def note(self) -> str:
+        """What a report says while the next repair waits."""
+        return (
+            f"; repaired {self.count} times, next repair within {self.delay_s:.0f} s. "
+            "Find the other program that writes this file, or set `apply.drift: warn`"
+        )
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next repair must wait."""
+        if now_s - self._last_s > _CALM_S:
+            self.count = 0
+        return max(0.0, self._last_s + self.delay_s - now_s) if self.count else 0.0
+
+    def add(self, now_s: float) -> None:
+        """Count a repair."""
+        self.count += 1
+        self._last_s = now_s
 
 
 class Loop:

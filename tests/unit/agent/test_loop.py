@@ -1,6 +1,6 @@
-"""Repairs are limited."""
+"""Pure parts of the loop: repairs of drift are limited."""
 
-from governor.agent.repairs import Repairs
+from governor.agent.loop import Repairs
 
 
 def test_each_repair_in_a_row_waits_longer_up_to_a_limit() -> None:
