@@ -5,9 +5,11 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
+import pytest
 from aiohttp import web
 
-from governor.kube.client import Client, Limits, Transport
+from governor.errors import GovernorError
+from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -22,6 +24,13 @@ QUICK = Limits(
     backoff=Backoff(initial_s=0.001, max_s=0.002),
 )
 """Retries without delay and never opens the circuit."""
+
+
+async def rejected(client: Client, request: Request) -> GovernorError:
+    """Return the error with which a request fails."""
+    with pytest.raises(GovernorError) as caught:
+        await client.send(request)
+    return caught.value
 
 
 class RecordingClock(SystemClock):

@@ -19,9 +19,9 @@ from governor.kube.applyset.live import (
     applied_fields,
     describe_termination,
     get,
-    get_if_served,
     is_terminating,
     owner_of,
+    try_get,
     wait_until_served,
     why_not_recreated,
     will_own,
@@ -242,11 +242,7 @@ class ApplyRun:
         return {desired.ref: live for desired, live in zip(known, found, strict=True)}
 
     async def _get(self, desired: Desired) -> Object | GovernorError | None:
-        read = get_if_served if desired.defined_in_set else get
-        try:
-            return await read(self._client, desired.resource, desired.ref)
-        except GovernorError as error:
-            return error
+        return await try_get(self._client, desired)
 
     async def _apply_stage(self, stage: Sequence[ApplyTask], objects: LiveObjects) -> dict[ObjectRef, ObjectResult]:
         async def apply(task: ApplyTask) -> ObjectResult:

@@ -15,7 +15,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset.apply import ApplyTask, Writer
 from governor.kube.applyset.entries import Entry, LiveObjects, is_unchanged, seen_in
-from governor.kube.applyset.live import get, get_if_served, is_terminating, other_managers
+from governor.kube.applyset.live import get, is_terminating, other_managers, try_get
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import gather_bounded
 from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Seen
@@ -26,7 +26,7 @@ from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.values.paths import parse
 from governor.values.treediff import Difference
 
-_READ_SINGLY: Final = frozenset({Kind.DENIED, Kind.UNIMPLEMENTED})
+_LIST_REJECTED: Final = frozenset({Kind.DENIED, Kind.UNIMPLEMENTED})
 """Errors of a list that say nothing about the single objects."""
 
 
@@ -168,7 +168,7 @@ class Observer:
                 listed = self._client.list(resource, namespace, labels=self._selector, metadata_only=True)
                 found |= {ref_of(each): each async for each in listed}
         except GovernorError as error:
-            if error.kind in _READ_SINGLY or error.code == NO_API:
+            if error.kind in _LIST_REJECTED or error.code == NO_API:
                 return {}
             return {each.ref: error for each in desired}
         return found
@@ -179,11 +179,7 @@ class Observer:
         return sorted(namespaces) if resource.namespaced and one_by_one else ("",)
 
     async def _get(self, desired: Desired) -> Object | GovernorError | None:
-        read = get_if_served if desired.defined_in_set else get
-        try:
-            return await read(self._client, desired.resource, desired.ref)
-        except GovernorError as error:
-            return error
+        return await try_get(self._client, desired)
 
 
 class DriftCheck:

@@ -50,14 +50,15 @@ async def get(client: Client, resource: ApiResource, ref: ObjectRef, *, metadata
         raise GovernorError(Kind.UNAVAILABLE, NOT_SERVED, message) from error
 
 
-async def get_if_served(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
-    """Return the live object, or None also if its kind is not served because its definition is yet to be applied."""
+async def try_get(client: Client, desired: Desired) -> Object | GovernorError | None:
+    """Return the live object, None if it does not exist, or the error of the request.
+
+    An object whose kind is not served because its definition is yet to be applied does not exist.
+    """
     try:
-        return await get(client, resource, ref)
+        return await get(client, desired.resource, desired.ref)
     except GovernorError as error:
-        if error.code != NOT_SERVED:
-            raise
-        return None
+        return None if desired.defined_in_set and error.code == NOT_SERVED else error
 
 
 async def find_kinds(client: Client, kinds: Collection[GroupVersionKind]) -> dict[GroupVersionKind, ApiResource]:

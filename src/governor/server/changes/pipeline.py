@@ -191,10 +191,13 @@ class Changes:
             counts = {"documents": len(decision.versions), "deliveries": len(decision.deliveries)}
             _log.info("change accepted", revision=decision.change.revision, author=decision.change.author, **counts)
 
-    def _announce_retry(self, delivery: Delivery, author: str) -> None:
+    def _announce_delivery(self, delivery: Delivery) -> None:
         self._hub.wake(delivery.runtime)
         self._hub.wake(PROGRESS)
         self._metrics.deliveries.inc()
+
+    def _announce_retry(self, delivery: Delivery, author: str) -> None:
+        self._announce_delivery(delivery)
         _log.info(
             "delivery retried",
             runtime=delivery.runtime,
@@ -221,9 +224,7 @@ class Changes:
             _log.warning(
                 "the store was restored from an older state", incarnation=incarnation, runtime=delivery.runtime
             )
-        self._hub.wake(delivery.runtime)
-        self._hub.wake(PROGRESS)
-        self._metrics.deliveries.inc()
+        self._announce_delivery(delivery)
         _log.warning(
             "agent holds a delivery that this store never issued; the current state was issued again",
             runtime=delivery.runtime,
@@ -234,9 +235,7 @@ class Changes:
     def _announce_confirmation(self, delivery: Delivery | None) -> None:
         if delivery is None:
             return
-        self._hub.wake(delivery.runtime)
-        self._hub.wake(PROGRESS)
-        self._metrics.deliveries.inc()
+        self._announce_delivery(delivery)
         _log.info(
             "newest delivery issued again: an agent of version 0.1 must confirm it after a start of the server",
             runtime=delivery.runtime,

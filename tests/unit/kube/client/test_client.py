@@ -4,7 +4,7 @@ import asyncio
 import functools
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -24,12 +24,6 @@ from tests.unit.kube.http_bed import QUICK, HttpServer, drop_connection, failure
 GET = Request("GET", "/api")
 PODS = ApiResource("", "v1", "Pod", "pods", namespaced=True)
 TOKEN = "very-secret-token"
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    async with Transport() as transport:
-        yield transport
 
 
 async def rejected(awaited: Any) -> GovernorError:

@@ -1,27 +1,20 @@
 """HTTP/1.1 exchanges: reuse and loss of connections, interim responses, and bytes that are not HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from governor.errors import GovernorError, Kind
+from governor.errors import Kind
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config.access import Access
-from tests.unit.kube.http_bed import QUICK, failure
+from tests.unit.kube.http_bed import QUICK, failure, rejected
 
 GET = Request("GET", "/api")
 PATCH = Request("PATCH", "/api", body=b"{}")
 POST = Request("POST", "/api", body=b"{}", retryable=False)
 ONE_ATTEMPT = msgspec.structs.replace(QUICK, attempts=1)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    async with Transport() as transport:
-        yield transport
 
 
 class ByteServer:
@@ -66,12 +59,6 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
     if b"Content-Length: 2" in head:
         await reader.readexactly(2)
     return head
-
-
-async def rejected(client: Client, request: Request) -> GovernorError:
-    with pytest.raises(GovernorError) as caught:
-        await client.send(request)
-    return caught.value
 
 
 class TestReuse:

@@ -22,7 +22,15 @@ from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
 from testbed.waiting import until
 from tests.unit.kube.client.test_discovery import APPS, CORE, aggregated
-from tests.unit.kube.http_bed import QUICK, HttpServer, RecordingClock, drop_connection, failure, never_respond
+from tests.unit.kube.http_bed import (
+    QUICK,
+    HttpServer,
+    RecordingClock,
+    drop_connection,
+    failure,
+    never_respond,
+    rejected,
+)
 
 GET = Request("GET", "/api")
 PUT = Request("PUT", "/api", body=b"{}")
@@ -40,18 +48,6 @@ ONE_ATTEMPT = msgspec.structs.replace(QUICK, attempts=1, breaker=THREE_FAILURES)
 def too_many(seconds: int | None, status: int = 429) -> web.Response:
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
     return web.Response(status=status, body=failure(status, "TooManyRequests"), headers=headers)
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    async with Transport() as transport:
-        yield transport
-
-
-async def rejected(client: Client, request: Request) -> GovernorError:
-    with pytest.raises(GovernorError) as caught:
-        await client.send(request)
-    return caught.value
 
 
 class TestRetries:

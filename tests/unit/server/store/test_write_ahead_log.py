@@ -61,6 +61,18 @@ def put(database: Path, log: Path, target: Path) -> Path:
     return target / "test.db"
 
 
+async def put_backup_beside_log(server: Server, directory: Path) -> Path:
+    """Put a backup of the server's database beside its newer log and return the database."""
+    await server.commit()
+    backup(server.path, directory / "backup.db")
+    await server.commit()
+    await server.checkpoint()
+    await server.commit()
+    replaced = put(directory / "backup.db", log_of(server.path), directory / "replaced")
+    server.store.close()
+    return replaced
+
+
 def rows(database: Path) -> int:
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -77,13 +89,7 @@ async def test_the_log_of_a_crash_is_used(server: Server, tmp_path: Path) -> Non
 
 
 async def test_a_file_copy_beside_the_log_of_the_replaced_database_is_rejected(server: Server, tmp_path: Path) -> None:
-    await server.commit()
-    backup(server.path, tmp_path / "backup.db")
-    await server.commit()
-    await server.checkpoint()
-    await server.commit()
-    replaced = put(tmp_path / "backup.db", log_of(server.path), tmp_path / "replaced")
-    server.store.close()
+    replaced = await put_backup_beside_log(server, tmp_path)
     before = {path: path.read_bytes() for path in replaced.parent.iterdir()}
     with pytest.raises(GovernorError) as caught:
         schema_version.prepare(replaced)
@@ -96,7 +102,7 @@ async def test_a_file_copy_beside_the_log_of_the_replaced_database_is_rejected(s
 
 
 @pytest.mark.parametrize("kept", [20, 40, 32 + 24 + 4096, 32 + 24 + 4096 + 30])
-async def test_a_log_without_a_complete_commit_is_no_log(server: Server, tmp_path: Path, kept: int) -> None:
+async def test_a_log_without_a_complete_commit_is_ignored(server: Server, tmp_path: Path, kept: int) -> None:
     await server.commit()
     await server.checkpoint()
     crashed = put(server.path, log_of(server.path), tmp_path / "crashed")
@@ -140,7 +146,7 @@ async def test_every_accepted_pair_of_file_and_log_has_the_state_of_the_log(serv
     for one, (file, _, _) in enumerate(copies):
         for two, (_, log, count) in enumerate(copies):
             pair = put(file, log, tmp_path / f"{one}-{two}")
-            # An empty log is no log: then the file alone counts.
+            # An empty log is ignored: only the file counts then.
             if log.stat().st_size == 0 or is_foreign(pair):
                 assert one != two or log.stat().st_size == 0
                 continue
@@ -171,13 +177,7 @@ async def test_a_commit_that_changes_nothing_is_not_marked(server: Server) -> No
 
 
 async def test_a_restore_keeps_a_replaced_database_and_a_foreign_log_apart(server: Server, tmp_path: Path) -> None:
-    await server.commit()
-    backup(server.path, tmp_path / "backup.db")
-    await server.commit()
-    await server.checkpoint()
-    await server.commit()
-    replaced = put(tmp_path / "backup.db", log_of(server.path), tmp_path / "replaced")
-    server.store.close()
+    replaced = await put_backup_beside_log(server, tmp_path)
     file, log = replaced.read_bytes(), log_of(replaced).read_bytes()
     restore(tmp_path / "backup.db", replaced)
     [kept] = (path for path in replaced.parent.glob(f"test.db{REPLACED}-*") if not path.name.endswith(("-wal", "-shm")))
