@@ -45,7 +45,7 @@ ENROLMENT_BURST: Final = 500
 WORKER_THREADS: Final = 2
 """With a second thread small requests overtake a large one; more would only compete for the interpreter lock."""
 MAX_HELD_BODY_BYTES: Final = 2 * MAX_BODY_BYTES
-"""Of all requests together, from their arrival to their response; decoded, a body takes several times its size."""
+"""Limit of all request bodies together, from arrival to response; a decoded body takes several times its size."""
 
 _log = logging.get_logger(__name__)
 

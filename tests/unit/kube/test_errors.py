@@ -42,7 +42,7 @@ def test_each_status_has_a_kind(code: int, reason: str, kind: Kind) -> None:
 @pytest.mark.parametrize(
     "body", [b"404 page not found", b"<html>no such backend</html>", b"", b'{"message":"no Route"}']
 )
-def test_a_404_that_is_no_status_does_not_mean_that_the_object_is_missing(body: bytes) -> None:
+def test_a_404_without_a_status_does_not_mean_that_the_object_is_missing(body: bytes) -> None:
     error = ApiError("GET /x", 404, parse_status(body))
     assert (error.kind, error.code, error.status) == (Kind.UNAVAILABLE, NO_API, 404)
     assert "kind is not served" in str(error)
@@ -72,7 +72,7 @@ def test_a_proxys_error_page_is_detected_and_quoted_without_markup() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"   ", b"\xff\xfe", b"[]", b"null", b'{"error": "no"}', b"{"])
-def test_a_body_that_is_no_status_makes_a_readable_message(body: bytes) -> None:
+def test_a_body_that_is_not_a_status_makes_a_readable_message(body: bytes) -> None:
     error = ApiError("GET /x", 502, parse_status(body))
     assert "proxy or load balancer in front of the API server" in error.message
     assert not error.from_server

@@ -170,7 +170,7 @@ def empty_configuration(app_id: str) -> Manifest:
 
 
 def _without_reload(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a Configuration's spec with hot reload off: nothing is reloaded, and closing the watch takes long."""
+    """Return a Configuration's spec with hot reload off: nothing is reloaded, and closing the watch would take long."""
     others = [each for each in spec.get("features") or () if each.get("name") != _HOT_RELOAD]
     return {**spec, "features": [*others, {"name": _HOT_RELOAD, "enabled": False}]}
 

@@ -220,8 +220,8 @@ class ApplySet:
 
     def _emptied(self, entries: Entries) -> GovernorError:
         message = (
-            f"none of the {len(entries)} objects in the set of {self._owner.id!r} is desired any more; "
-            "nothing was pruned. If the set is to be emptied, allow that explicitly"
+            f"none of the {len(entries)} objects in the inventory {self._owner.namespace}/{self._owner.name} is "
+            "desired any more; nothing was pruned. Pass allow_empty=True to delete all of them"
         )
         return GovernorError(Kind.PRECONDITION, "set-emptied", message)
 

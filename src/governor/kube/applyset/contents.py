@@ -1,6 +1,6 @@
-"""What a namespace or CustomResourceDefinition contains: it is deleted only if nothing of others goes with it.
+"""Contents of a namespace or CustomResourceDefinition: it is deleted only if no object of another owner goes with it.
 
-In doubt it stays. Only the metadata of the contents is read.
+In case of doubt it is kept. Only the metadata of the contents is read.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -56,8 +56,7 @@ def foreign_contents(
 ) -> tuple[ObjectRef, ...]:
     """Return the contents that do not belong to the set.
 
-    Excluded are pruned objects (given with their uids), their dependents, tolerated objects, and objects that terminate
-    already.
+    Pruned objects (given with their uids), their dependents, tolerated objects and terminating objects are excluded.
     """
     contents = tuple(contents)
     refs = {each.uid: each.ref for each in contents}

@@ -108,7 +108,7 @@ def validate(
         details += [msgspec.structs.replace(problem, document=_document(each)) for problem in problems]
     details += _duplicates(valid)
     if details:
-        raise invalid("manifests-invalid", f"{len(details)} problems in the manifests; nothing was written", details)
+        raise invalid("manifests-invalid", "the manifests are invalid; nothing was written", details)
     return tuple(valid)
 
 
@@ -251,7 +251,7 @@ def _scope_problems(desired: Desired, settings: Settings) -> Iterator[Detail]:
     elif not desired.resource.namespaced and allowed is not None:
         yield Detail(f"{kind} is cluster-scoped; this set may only write in the namespaces {sorted(allowed)}")
     elif desired.resource.namespaced and not namespace:
-        yield Detail("is missing, and there is no default", path="metadata.namespace")
+        yield Detail("is missing, and Settings.default_namespace is not set", path="metadata.namespace")
     elif namespace and allowed is not None and namespace not in allowed:
         yield Detail(
             f"{namespace!r} is not allowed: this set may only write in the namespaces {sorted(allowed)}",

@@ -1,4 +1,4 @@
-"""Pruning objects of a set in reverse apply order, as far as possible without waiting; in doubt an object stays.
+"""Pruning in reverse apply order, as far as possible without waiting. In case of doubt an object is kept.
 
 The deletions of a stage are requested and checked once. While one of its objects still exists, the stages after it are
 skipped; the next run continues. A namespace or CustomResourceDefinition that contains objects of others is held.

@@ -76,7 +76,7 @@ _decode_root = msgspec.json.Decoder(_Root).decode
 def parse_root(body: bytes) -> ServedResources:
     """Return the resources in the response of /api or /apis.
 
-    Raise ``msgspec.MsgspecError`` if the body is no discovery document, UNIMPLEMENTED if it is not aggregated.
+    Raise ``msgspec.MsgspecError`` if the body is not a discovery document, UNIMPLEMENTED if it is not aggregated.
     """
     root = _decode_root(body)
     if root.kind in _UNAGGREGATED:

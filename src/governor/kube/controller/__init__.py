@@ -1,4 +1,4 @@
-"""Controllers: what a program declares, and the operator that runs it.
+"""Controllers and the operator that runs them.
 
 ``Controller`` is the declaration, ``Operator`` runs controllers while it leads, ``Context`` is what a reconcile
 function receives. Pure decisions are in ``mapping``, ``conditions`` and ``event_correlator``. The queue is

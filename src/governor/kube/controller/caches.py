@@ -16,7 +16,7 @@ V = TypeVar("V", bound=View)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The objects that a cache holds."""
+    """Which objects of a kind a cache holds."""
 
     namespace: str = ""
     labels: str = ""

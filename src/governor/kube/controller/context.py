@@ -1,4 +1,4 @@
-"""What a reconcile function receives: the key, its object, and the acts that a controller needs for it."""
+"""What a reconcile function receives: the key, its object, and the operations of a controller on it."""
 
 from collections.abc import Iterable, MutableMapping
 from typing import Any, Final, Generic, TypeVar
@@ -28,7 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Converged(msgspec.Struct, frozen=True):
-    """Result of ``Context.converge``: the report of the apply set, the readiness of its objects, and what follows."""
+    """Result of ``Context.converge``: report of the apply set, readiness of its objects, and the outcome to return."""
 
     report: ConvergeReport
     readiness: Readiness
@@ -48,7 +48,7 @@ class Tools(msgspec.Struct, frozen=True):
     recorder: EventRecorder
     status: StatusWriter
     repairs: MutableMapping[ObjectRef, tuple[Repair, ...]]
-    """History of the repairs of each key's objects."""
+    """Repairs of drift so far, by key."""
     recheck_s: float
 
 
@@ -70,9 +70,10 @@ class Context(Generic[T_co]):
     async def converge(
         self, manifests: Iterable[Any], *, drift: DriftMode = DriftMode.ENFORCE, allow_empty: bool = False
     ) -> Converged:
-        """Apply these manifests, repair drift, delete owned objects that are no longer among them, and read readiness.
+        """Apply these manifests, repair drift, delete owned objects that are no longer desired, and read the readiness.
 
-        Manifests without a namespace get that of the key. ``allow_empty`` permits the deletion of all objects.
+        Manifests without a namespace get that of the key; for a cluster-scoped key each needs its own. If no manifest
+        is given although objects exist, PRECONDITION ``set-emptied`` is raised unless ``allow_empty``.
         """
         repairs = self._tools.repairs
         report = await self.objects.converge(
@@ -98,10 +99,14 @@ class Context(Generic[T_co]):
     async def write_status(self, status: Status) -> bool:
         """Write the status unless it is unchanged; return whether it was written.
 
-        It replaces all that this controller wrote before. Generations and transition times are filled in.
+        Fields and conditions that this controller wrote before and that ``status`` lacks are removed. Generations and
+        transition times are filled in.
         """
         if not isinstance(self.object, Resource):
-            raise TypeError(f"the view of {self.key} is not a Resource, so that its status cannot be compared")
+            view = type(self.object).__name__
+            raise TypeError(
+                f"cannot write the status of {self.key}: derive its view {view} from Resource, not from View"
+            )
         return await self._tools.status.write(self.object, status)
 
     def event(self, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:

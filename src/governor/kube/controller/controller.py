@@ -1,6 +1,6 @@
 """The declaration of a controller: which kind it reconciles, by which function, and what else it watches.
 
-A declaration holds no state of a run, so that one can be used for every term of leadership.
+A declaration holds no state, so the same one serves every term of leadership.
 """
 
 import enum
@@ -48,7 +48,7 @@ class Owns(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, Generic[W], frozen=True):
-    """Another kind, and which keys its objects concern."""
+    """Another kind, and the mapper from its objects to keys."""
 
     kind: KindOf
     view: type[W]
@@ -58,7 +58,7 @@ class Watch(msgspec.Struct, Generic[W], frozen=True):
 
 
 async def delete_objects(context: Context[Any]) -> Outcome:
-    """Delete all objects of the key's apply set: what a controller without a finalize function does."""
+    """Delete all objects of the key's apply set: the default ``finalize``."""
     return await context.delete_objects()
 
 
@@ -66,8 +66,8 @@ class Controller(Generic[V]):
     """Reconciles the objects of one kind.
 
     ``reconcile`` is called for each object that exists and fits the view. ``finalize`` is called instead once the
-    object is gone or, with a ``finalizer``, as soon as its deletion is requested; the object is None if it is gone. An
-    object that does not fit the view is passed to neither of them.
+    object is gone or, with a ``finalizer``, as soon as its deletion is requested; ``context.object`` is None if it is
+    gone. Neither is called for an object that does not fit the view.
     """
 
     def __init__(
@@ -95,28 +95,28 @@ class Controller(Generic[V]):
         if not _NAME.fullmatch(name):
             raise ValueError(f"the name of a controller must be a DNS label, not {name!r}: it is part of object names")
         if finalizer and not issubclass(_metadata_type(view), ResourceMetadata):
-            raise ValueError(f"{view.__name__} must be a Resource: the controller {name} has a finalizer")
+            raise ValueError(f"the controller {name} has a finalizer: derive its view {view.__name__} from Resource")
         self.name = name
         self.kind = kind
         self.view = view
         self.reconcile = reconcile
         self.settings = settings
-        """Of the apply sets; its field manager, with a suffix, also owns the status and the finalizer."""
+        """Settings of the apply sets; the field manager, with a suffix, also owns the status and the finalizer."""
         self.finalize = finalize
         self.finalizer = finalizer
         self.finalizer_timeout_s = finalizer_timeout_s
         """After this time a finalizer that still holds its object is reported by a Warning event and a condition."""
         self.namespace = namespace
-        """Namespace of the objects; empty for that which the operator watches."""
+        """Namespace of the watched objects; if empty, the operator's ``watch_namespace``."""
         self.labels = labels
         self.fields = fields
         self.indexes = indexes or {}
-        """Of the cached objects, for ``Store.find`` in a mapper."""
+        """Indexes of the cached objects, for ``Store.find`` in a mapper."""
         self.predicate = predicate
         self.group_of = group_of
         self.workers = workers
         self.timeout_s = timeout_s
-        """Limit of one run."""
+        """A run that takes longer is cancelled and fails."""
         self.recheck_s = recheck_s
         """Interval at which a key that waits for other objects is reconciled even if no event arrives."""
         self.backoff = backoff

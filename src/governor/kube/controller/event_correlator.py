@@ -1,10 +1,10 @@
-"""Correlation of Events as in client-go: what is written for each occurrence. Pure, in the caller's time.
+"""Correlation of Events as in client-go: what is written for each occurrence. Pure: the caller passes the time.
 
 | occurrences of one object | written |
 |---|---|
 | the same type, reason and message again | the count and the last time of the first Event |
 | more than 10 messages of one type and reason within 10 minutes | one Event "(combined from similar events)" |
-| more than 25 at once, or than one each 5 minutes after that | nothing |
+| more than 25 in a burst, or more than one per 5 minutes after it | nothing |
 """
 
 import datetime
@@ -92,7 +92,7 @@ class EventCorrelator:
             write = EventWrite(before.name, occurrence, before.count + 1, before.first, now)
         else:
             write = EventWrite(self._new_name(occurrence.ref.name, now), occurrence, 1, now, now)
-        # Counted even if not written, so that the count of the next write is right.
+        # An occurrence that is not written still counts, so that the next write has the right count.
         self._written.put(key, write)
         return write if self._take_token(occurrence.uid, now) else None
 

@@ -25,7 +25,7 @@ LIMITS: Final = Limits(rate=Rate(per_s=20.0, burst=50), attempts=2)
 """For a separate client, so that Events neither delay the work nor open its circuit."""
 MAX_QUEUED: Final = 1000
 FLUSH_S: Final = 2.0
-"""How long the recorder writes queued Events after it was stopped."""
+"""How long the recorder writes queued Events after it is cancelled."""
 _DEFAULT_NAMESPACE: Final = "default"
 """Namespace of Events about cluster-scoped objects."""
 

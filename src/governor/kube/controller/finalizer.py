@@ -23,7 +23,7 @@ FINALIZED: Final = "Finalized"
 
 
 def remaining_s(deletion_timestamp: str, timeout_s: float, now: datetime.datetime) -> float:
-    """Return how long finalization may still take; not positive once the limit has passed. Pure."""
+    """Return how long finalization may still take; zero or negative once the limit has passed. Pure."""
     try:
         requested = datetime.datetime.fromisoformat(deletion_timestamp)
     except ValueError:
@@ -48,7 +48,7 @@ class Finalizer:
     async def add(self, metadata: ResourceMetadata) -> None:
         """Add the finalizer; CONFLICT if the object was deleted or replaced meanwhile.
 
-        By server-side apply, because finalizers are a set: no other writer can conflict.
+        Server-side apply merges finalizers as a set, so this conflicts with no other writer.
         """
         # Without the uid, the object would be created if it is gone.
         own = {"name": metadata.name, "uid": metadata.uid, "finalizers": [self._name]}
@@ -91,14 +91,14 @@ class Finalizer:
         return outcome, await self._check_deadline(view, outcome)
 
     async def _check_deadline(self, view: Resource, outcome: Outcome) -> float:
-        """Return how long finalization may still take; report it if that is no longer."""
+        """Return how long finalization may still take, at least zero; report it if the limit has passed."""
         left_s = remaining_s(view.metadata.deletion_timestamp, self._timeout_s, self._clock.now())
         if left_s <= 0:
             await self._report_overdue(view, outcome)
         return max(0.0, left_s)
 
     async def _report_overdue(self, view: Resource, outcome: Outcome) -> None:
-        message = f"{self._name} holds the object for more than {self._timeout_s:g} s: {_describe(outcome)}"
+        message = f"{self._name} has held the object for more than {self._timeout_s:g} s: {_describe(outcome)}"
         tools = self._tools
         tools.recorder.record(tools.resource, view.metadata, EventType.WARNING, "FinalizerTimeout", message)
         if "status" in tools.resource.subresources:

@@ -27,9 +27,12 @@ class NamespacedName(NamedTuple):
 
 
 Predicate: TypeAlias = Callable[[V, V], bool]
-"""Returns whether a change from the first view to the second is to be reconciled."""
-Mapper: TypeAlias = Callable[[W, Store[V]], Iterable[tuple[str, str]]]
-"""Returns which objects of the controller's own kind an object of another kind concerns, given all of them."""
+"""Returns whether to reconcile a change from the first view to the second."""
+Mapper: TypeAlias = Callable[[W, Store[V]], Iterable[NamespacedName]]
+"""Returns the objects of the controller's own kind that depend on an object of another kind.
+
+The store holds the cached objects of the controller's own kind, with its ``indexes``.
+"""
 
 
 def owner_of(controller: str, key: ObjectRef, default_namespace: str) -> Owner:
@@ -44,7 +47,7 @@ def owner_id(controller: str, key: ObjectRef) -> str:
 
 
 def key_of_inventory(controller: str, resource: ApiResource, inventory: Object, label: str) -> ObjectRef | None:
-    """Return the key to which an inventory ConfigMap belongs; None if it is another controller's."""
+    """Return the key to which an inventory ConfigMap belongs; None if it belongs to another controller."""
     metadata = inventory["metadata"]
     namespace = metadata.get("namespace", "") if resource.namespaced else ""
     name = metadata["name"].removeprefix(f"{controller}-")
@@ -90,9 +93,9 @@ def keys_by_reference(event: Event[Owned], resource: ApiResource) -> set[ObjectR
 def keys_by_mapper(event: Event[W], mapper: Mapper[W, V], resource: ApiResource, store: Store[V]) -> set[ObjectRef]:
     """Return the keys to which the mapper maps an object before and after the event."""
     return {
-        ObjectRef(resource.group, resource.kind, namespace, name)
+        ObjectRef(resource.group, resource.kind, found.namespace, found.name)
         for each in _views(event)
-        for namespace, name in mapper(each, store)
+        for found in mapper(each, store)
     }
 
 

@@ -41,7 +41,11 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"
         str, msgspec.Meta(description="Namespace of the watched objects; empty for all namespaces.")
     ] = ""
     namespace: Annotated[
-        str, msgspec.Meta(description="Namespace of the Lease; default: that of the pod or the kubeconfig.")
+        str,
+        msgspec.Meta(
+            description="Namespace of the Lease and of cluster-scoped objects' inventories; "
+            "default: that of the pod or the kubeconfig.",
+        ),
     ] = ""
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two reconciliations of every object, in seconds.", gt=0)
@@ -72,7 +76,7 @@ class Operator:
     ) -> None:
         names = [each.name for each in controllers]
         if len(set(names)) != len(names):
-            raise ValueError(f"each controller of an operator needs its own name: {names}")
+            raise ValueError(f"the controllers of an operator must have different names, not {names}")
         namespace = settings.namespace or access.namespace
         self._controllers = tuple(controllers)
         self._recorder = events.EventRecorder(Client(transport, access, events.LIMITS), name, clock, registry)

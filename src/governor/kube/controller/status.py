@@ -16,7 +16,7 @@ from governor.process.clock import Clock
 
 
 def merge_status(previous: Status, desired: Status, generation: int, now: datetime.datetime) -> Status:
-    """Return the desired status with its generations and transition times; pure."""
+    """Return the desired status with generations and transition times filled in; pure."""
     conditions = merge(previous.conditions, desired.conditions, generation, now)
     return msgspec.structs.replace(desired, observed_generation=generation, conditions=conditions)
 
@@ -69,7 +69,7 @@ class StatusWriter:
         self._written.pop((key.namespace, key.name), None)
 
     def _manifest(self, view: Resource, status: Status) -> dict[str, object]:
-        # With the uid, the status of a deleted object is not written to its namesake.
+        # The uid prevents writing the status of a deleted object to a new one of the same name.
         metadata = {"name": view.metadata.name, "namespace": view.metadata.namespace, "uid": view.metadata.uid}
         return {
             "apiVersion": self._resource.api_version,

@@ -1,4 +1,4 @@
-"""The work of one term of leadership. Everything is created for the term: work cancelled with the last one is repeated.
+"""The work of one term of leadership. Nothing is kept from an earlier term, whose cancelled work is repeated.
 
 For each controller: resolve its kinds, start its caches, wait until they are complete, find the owners that were
 deleted while no watch ran, and only then reconcile.
@@ -182,7 +182,7 @@ class ControllerRun(Generic[V]):
             self._reconciler.add(event.ref)
 
     def _add_known(self, keys: Iterable[ObjectRef]) -> None:
-        """Add the keys of objects that are or were among those of the controller: others must not be finalized."""
+        """Add the keys that the controller has or had in its cache; unknown keys must not be finalized."""
         for key in keys:
             if key in self._primary.store or mapping.owner_id(self.name, key) in self._keys_by_id:
                 self._reconciler.add(key)
@@ -205,7 +205,7 @@ class ControllerRun(Generic[V]):
         return await self._retry(find)
 
     async def _retry(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Return the result of a call as soon as it succeeds."""
+        """Repeat a call with backoff until it succeeds, and return its result."""
         retries = Retries(_START_BACKOFF, random.Random())  # noqa: S311 - jitter
         while True:
             try:
@@ -216,7 +216,7 @@ class ControllerRun(Generic[V]):
                 await self._clock.sleep(retries.next_delay_s())
 
     async def _add_orphans(self) -> None:
-        """Add the owners of all inventories that do not exist: their deletion causes no event any more."""
+        """Add the owners that no longer exist but have an inventory: no event announces their deletion any more."""
         label = self._controller.settings.inventory_label
         place = self._namespace if self._resource.namespaced else self._environment.namespace
         async for each in self._client.list(CONFIG_MAPS, place, labels=label, metadata_only=True):

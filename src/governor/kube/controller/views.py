@@ -1,4 +1,4 @@
-"""Views that the controllers use: of their own kind, and of the objects that they own."""
+"""Views of a controller's own kind and of the objects that it owns."""
 
 import functools
 from typing import Any, TypeVar, cast
@@ -20,7 +20,7 @@ class ResourceMetadata(Metadata, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The status that a controller writes; subclass it with further fields. Fields with default values are absent."""
+    """The status that a controller writes; subclass it to add fields. Fields with default values are not written."""
 
     observed_generation: int = 0
     """Set when the status is written."""
@@ -30,7 +30,7 @@ class Status(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
 class Resource(View, frozen=True, kw_only=True):
     """Base of views of a kind whose status or finalizers a controller writes.
 
-    A change of nothing but the status does not reconcile the object, because the controller's own writes cause it.
+    A change of the status alone does not reconcile the object, because the controller's own writes cause such changes.
     """
 
     metadata: ResourceMetadata
@@ -55,7 +55,7 @@ class OwnedCondition(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnedStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The fields by which the readiness of an object changes. Any, because custom kinds use other types for some."""
+    """The fields that determine readiness. Their type is Any, because custom kinds use other types for some of them."""
 
     observed_generation: Any = None
     conditions: tuple[OwnedCondition, ...] | None = None
@@ -72,7 +72,7 @@ class OwnedStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _NoLabels(msgspec.Struct, frozen=True, gc=False):
-    """Replaced by a struct with the owner label as its only field, which is smaller than a mapping."""
+    """Placeholder for a struct with only the owner label, which is smaller than a mapping (``owned_view``)."""
 
     owner: str = ""
 
@@ -106,5 +106,5 @@ def owned_view(owner_label: str) -> type[Owned]:
 
 
 def readable(entry: Entry[V] | None) -> V | None:
-    """Return the view of an entry; of an unreadable object its last readable one, if any."""
+    """Return the view of an entry; for an unreadable object, its last readable view, if any."""
     return entry.last if isinstance(entry, Unreadable) else entry

@@ -44,7 +44,7 @@ Index: TypeAlias = Callable[[V], Iterable[Hashable]]
 
 
 class Store(Mapping[ObjectRef, Entry[V]]):
-    """Read-only mapping of references to cached objects; a reference without an entry has no object."""
+    """Read-only mapping of references to cached objects; a reference that is absent has no object."""
 
     def __init__(self, indexes: Mapping[str, Index[V]]) -> None:
         self._entries: dict[ObjectRef, Entry[V]] = {}

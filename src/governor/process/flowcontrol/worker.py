@@ -15,7 +15,7 @@ class Worker:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a function and return its result; cancelled before it starts, it does not run.
+        """Run a function and return its result; it does not run if cancelled before its turn.
 
         The queue keeps a cancelled entry until its turn, but not what the function refers to.
         """

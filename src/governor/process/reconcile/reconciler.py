@@ -51,7 +51,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A user must act and will cause an event; only ``add`` runs the key again. No error has this outcome by itself."""
+    """A user must act and will cause an event; only ``add`` runs the key again. No error maps to this outcome."""
 
     reason: str
 
@@ -69,7 +69,7 @@ NEEDS_USER: Final = frozenset(
     {Kind.INVALID, Kind.EXISTS, Kind.UNAUTHENTICATED, Kind.DENIED, Kind.UNIMPLEMENTED},
 )
 """Errors that usually last until a user acts. The action may cause no event for the key (a role is granted, a quota is
-raised, a webhook is fixed), so that the key is retried, but slowly."""
+raised, a webhook is fixed), so the key is still retried, slowly."""
 SLOW_BACKOFF: Final = Backoff(initial_s=30.0, max_s=900.0)
 """The backoff of these errors."""
 

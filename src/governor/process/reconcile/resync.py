@@ -1,4 +1,4 @@
-"""Adds all keys again, spread evenly over each interval, because what changes without an event is found only so."""
+"""Adds all keys again, spread evenly over each interval, to find changes that cause no event."""
 
 import random
 from collections.abc import Callable, Hashable, Iterable
@@ -14,9 +14,9 @@ JITTER: Final = 0.2
 
 
 class Resync(Generic[K]):
-    """Adds each of ``keys`` once per interval; the first after a part of the interval, the last at its end.
+    """Adds each of ``keys`` once per interval: of n keys, one after each n-th part of it.
 
-    A key that is no longer in ``keys`` when its turn comes is still added; one that is new waits for the next interval.
+    A key that is no longer in ``keys`` when its turn comes is still added; a new key waits for the next interval.
     """
 
     def __init__(

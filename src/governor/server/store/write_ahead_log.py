@@ -1,4 +1,4 @@
-"""Whether a write-ahead log belongs to its database file.
+"""Checks whether a write-ahead log belongs to the database file beside it.
 
 SQLite applies any complete log that it finds beside a database file; nothing in the log names the file. So a database
 file that was replaced by a copy beside the log of its predecessor would become a mixture of both. Therefore each commit
@@ -21,15 +21,15 @@ import sqlalchemy as sa
 from governor.errors import GovernorError, Kind
 
 _BYTE_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""Of the words that a log's checksums are computed from, by its first word."""
+"""Byte order of the words that a log's checksums are computed from, by the log's first word."""
 _LOG_HEADER: Final = struct.Struct(">I4xI4x8s2I")
-"""Of a log: magic number, page size, salts, which change whenever the log starts again, and checksum."""
+"""Header of a log: magic number, page size, salts (new whenever the log starts again), checksum."""
 _FRAME_HEADER: Final = struct.Struct(">2I8s2I")
-"""Of a page in the log: page number, whether it ends a commit, the salts of its log, and checksum."""
+"""Header of a page in the log: page number, whether it ends a commit, salts of its log, checksum."""
 _CHECKED_BYTES: Final = (24, 8)
 """How much of a log's and of a page's header is part of the checksum."""
 _MARK: Final = struct.Struct(">60xi4xi")
-"""Of page 1: ``user_version`` and ``application_id``."""
+"""Position of ``user_version`` and ``application_id`` in page 1."""
 
 
 class _Mark(NamedTuple):
@@ -70,7 +70,7 @@ def is_foreign(database: Path) -> bool:
 
 
 def _belongs(found: _Mark, commits: list[_Mark | None]) -> bool:
-    """Return whether the file is of the log; a log of version 0.1 has no marks, and then the file may not have one."""
+    """Return whether the file belongs to the log; if the log has no marks (version 0.1), the file must have none."""
     marks = [each for each in commits if each is not None]
     return found.mark in {each.mark for each in marks} | ({marks[0].before} if marks else {0})
 

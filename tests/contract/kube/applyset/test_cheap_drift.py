@@ -75,7 +75,7 @@ async def test_a_change_of_the_status_costs_nothing_more(recording: RecordingCli
 
 
 async def test_a_harmless_change_is_compared_once(recording: RecordingClient, namespace: str) -> None:
-    """Fields of other clients are no drift; the inventory then has the new state of the object."""
+    """Fields of other clients are not drift; the inventory then has the new state of the object."""
     manifests = [config_map("a", x="1"), deployment("d")]
     objects = make_set(recording, namespace, ignored_fields=(IgnoredFields(("spec.replicas",)),))
     await objects.converge(manifests)
@@ -90,7 +90,7 @@ async def test_a_harmless_change_is_compared_once(recording: RecordingClient, na
     assert len(recording.sent) == 1 + 2
 
 
-async def test_a_shared_object_is_read_singly(recording: RecordingClient, namespace: str) -> None:
+async def test_a_shared_object_is_read_by_a_request_of_its_own(recording: RecordingClient, namespace: str) -> None:
     await recording.create(CONFIG_MAPS, config_map("shared", namespace, theirs="1"), manager="other-client")
     manifests = [config_map("ours"), config_map("shared", ours="1")]
     objects = make_set(recording, namespace)

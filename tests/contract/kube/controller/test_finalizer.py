@@ -191,7 +191,7 @@ async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer
 
 
 def test_a_finalizer_needs_a_view_with_finalizers() -> None:
-    with pytest.raises(ValueError, match="must be a Resource"):
+    with pytest.raises(ValueError, match="derive its view Box from Resource"):
         Controller(
             "boxes",
             SITES,

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from governor.kube.client import Client, Request, Transport
-from governor.kube.controller import Context, Controller, OwnedBy
+from governor.kube.controller import Context, Controller, NamespacedName, OwnedBy
 from governor.kube.reflector import Store, View
 from governor.process.reconcile.reconciler import Done, Outcome
 from testbed.kube.api_faults import ApiRequest
@@ -116,8 +116,9 @@ class Secret(View, frozen=True):
     data: SecretData = SecretData()
 
 
-def users_of(secret: Secret, store: Store[Box]) -> list[tuple[str, str]]:
-    return [(each.metadata.namespace, each.metadata.name) for each in store.find("secret", secret.metadata.name)]
+def users_of(secret: Secret, store: Store[Box]) -> list[NamespacedName]:
+    users = store.find("secret", secret.metadata.name)
+    return [NamespacedName(each.metadata.namespace, each.metadata.name) for each in users]
 
 
 async def test_a_mapper_reconciles_the_objects_that_refer_to_another_kind_and_only_by_fields_of_its_view(

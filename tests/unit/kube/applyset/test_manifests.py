@@ -110,7 +110,7 @@ def test_the_default_namespace_is_set_on_a_copy() -> None:
     assert desired.manifest["metadata"] == {"name": "a", "namespace": "shop"}
     assert original == manifest(creationTimestamp=None)
     (problem,) = problems(manifest(), settings=Settings("ours", "x.example"))
-    assert "metadata.namespace: is missing, and there is no default" in problem
+    assert "metadata.namespace: is missing, and Settings.default_namespace is not set" in problem
 
 
 def test_allowed_namespaces_exclude_others_and_cluster_scoped_kinds() -> None:

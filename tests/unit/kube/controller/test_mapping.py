@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from governor.kube.controller.mapping import (
+    NamespacedName,
     is_relevant,
     key_of_inventory,
     keys_by_label,
@@ -83,9 +84,9 @@ def test_the_key_of_a_cluster_scoped_owner_has_no_namespace() -> None:
 def test_a_mapper_gets_the_object_before_and_after_the_change() -> None:
     store: Store[View] = Store({})
 
-    def mapper(each: Owned, given: Store[View]) -> list[tuple[str, str]]:
+    def mapper(each: Owned, given: Store[View]) -> list[NamespacedName]:
         assert given is store
-        return [("ns", "a" if each.metadata.generation == 1 else "b")]
+        return [NamespacedName("ns", "a" if each.metadata.generation == 1 else "b")]
 
     event = Changed(REF, owned(), owned(generation=2))
     assert keys_by_mapper(event, mapper, SITES, store) == {KEY, OTHER}

@@ -1,4 +1,4 @@
-"""The budget of bytes in memory: shares grow and shrink, the sum is limited, every ending frees."""
+"""The budget of bytes in memory: shares grow and shrink, the sum is limited, and every exit frees the share."""
 
 import pytest
 

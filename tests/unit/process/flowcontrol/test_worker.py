@@ -1,4 +1,4 @@
-"""The worker: off the event loop, and freed by every ending."""
+"""The worker runs functions off the event loop and keeps nothing of a call that has ended."""
 
 import asyncio
 import gc

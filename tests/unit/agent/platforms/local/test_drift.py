@@ -208,7 +208,7 @@ def test_a_removed_resource_that_a_file_defines_again_is_drift(
     }
 
 
-def test_foreign_files_that_define_nothing_removed_are_no_drift() -> None:
+def test_foreign_files_that_define_no_removed_resource_are_not_drift() -> None:
     elsewhere = {**component("two"), "metadata": {"name": "two", "namespace": "elsewhere"}}
     seen = removed_two(files=other_file(component("three"), elsewhere))
     assert find_drift(REMOVES_TWO, "default", seen.files, seen.journal) == {}
