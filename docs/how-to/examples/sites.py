@@ -1,13 +1,13 @@
-"""A controller of a custom resource (sites.yaml) with finalizer, status, conditions and events."""
+"""A controller of a custom resource (sites.yaml) with finalizer, status, conditions and Events."""
 
 import sys
 
 import msgspec
 
 from governor.kube.applyset import Settings
-from governor.kube.controller import Context, Controller, Resource, Status, main
+from governor.kube.controller import Context, Controller, EventType, Resource, Status, main
 from governor.kube.objects import Object
-from governor.process.reconcile.reconciler import Done, Outcome
+from governor.process.reconcile.reconciler import Done, Failed, Outcome
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False):
@@ -55,12 +55,12 @@ def desired(site: Site) -> list[Object]:
 
 async def reconcile(context: Context[Site]) -> Outcome:
     """Apply the manifests of one site and report whether they are ready."""
-    site = context.object
-    converged = await context.converge(desired(site))
+    converged = await context.converge(desired(context.object))
     ready = converged.condition("Ready")
-    url = f"http://{site.metadata.name}.{site.metadata.namespace}.svc"
+    url = f"http://{context.key.name}.{context.key.namespace}.svc"
     if await context.write_status(SiteStatus(url=url, conditions=(ready,))):
-        context.event(ready.reason, ready.message)
+        event_type = EventType.WARNING if isinstance(converged.outcome, Failed) else EventType.NORMAL
+        context.event(ready.reason, ready.message, event_type)
     return converged.outcome
 
 
