@@ -86,11 +86,11 @@ def termination(metadata: Metadata) -> Readiness | None:
 
 
 def stale_status(metadata: Metadata, observed: int | None) -> Readiness | None:
-    """Return PROGRESSING if the status observed another generation than the current one, or none."""
+    """Return PROGRESSING unless the status is of the current generation."""
     if observed == metadata.generation:
         return None
-    seen = "no generation yet" if observed is None else f"generation {observed}"
-    return progressing("StaleStatus", f"its controller has observed {seen}, not generation {metadata.generation}")
+    so_far = "" if observed is None else f", only generation {observed}"
+    return progressing("StaleStatus", f"its controller has not observed generation {metadata.generation} yet{so_far}")
 
 
 def _without_nulls(part: Any) -> Any:

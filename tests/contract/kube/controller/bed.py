@@ -22,7 +22,7 @@ from governor.kube.objects import ApiResource, Object
 from governor.kube.reflector import View
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import Outcome
+from governor.process.reconcile.reconciler import Done, Outcome
 from governor.process.telemetry.instruments import Registry
 from testbed.waiting import until
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, config_map, exists
@@ -56,6 +56,16 @@ async def keep_child(context: Context[Box]) -> Outcome:
     """Keep a ConfigMap with the size of the box."""
     child = config_map(f"{context.key.name}-child", size=context.object.data.size)
     return (await context.converge([child])).outcome
+
+
+def record_names(names: list[str]) -> Callable[[Context[Box]], Awaitable[Outcome]]:
+    """Return a reconcile function that only appends the name of each key."""
+
+    async def reconcile(context: Context[Box]) -> Outcome:
+        names.append(context.key.name)
+        return Done()
+
+    return reconcile
 
 
 def boxes(

@@ -9,7 +9,7 @@ from governor.process.reconcile.reconciler import Done, Outcome
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import DEFINITIONS, custom, definition, kind_of
 from tests.contract.kube.bed import FaultyApi, admin_of
-from tests.contract.kube.controller.bed import NAME, Box, Boxes, boxes, keep_child, operating, until_true
+from tests.contract.kube.controller.bed import NAME, Box, Boxes, boxes, keep_child, operating, record_names, until_true
 
 
 async def test_only_one_of_two_operators_works_and_the_other_takes_over(
@@ -125,13 +125,8 @@ async def test_an_operator_waits_for_its_kinds_and_names_them(
 ) -> None:
     manifest = definition("Crate", f"{namespace}.example")
     seen: list[str] = []
-
-    async def reconcile(context: Context[Box]) -> Outcome:
-        seen.append(context.key.name)
-        return Done()
-
     kind = kind_of(manifest)
-    controller = boxes(reconcile, labels="")
+    controller = boxes(record_names(seen), labels="")
     controller.kind = (kind.group, kind.version, kind.kind)
     async with operating(transport, admin_of(api), namespace, controller) as running:
         await until_true(lambda: "Crate" in running.operator.not_ready())

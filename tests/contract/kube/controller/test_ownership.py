@@ -7,7 +7,7 @@ import msgspec
 from governor.kube.client import Client, Request, Transport
 from governor.kube.controller import Context, Controller, NamespacedName, OwnedBy
 from governor.kube.reflector import Store, View
-from governor.process.reconcile.reconciler import Done, Outcome
+from governor.process.reconcile.reconciler import Outcome
 from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
@@ -21,6 +21,7 @@ from tests.contract.kube.controller.bed import (
     event_reasons,
     keep_child,
     operating,
+    record_names,
     until_true,
 )
 
@@ -90,13 +91,8 @@ async def test_an_owner_reference_reconciles_the_owner(
     api: ControlPlane, client: Client, transport: Transport, namespace: str
 ) -> None:
     runs: list[str] = []
-
-    async def reconcile(context: Context[Box]) -> Outcome:
-        runs.append(context.key.name)
-        return Done()
-
     async with operating(
-        transport, admin_of(api), namespace, boxes(reconcile).owns(SECRETS, by=OwnedBy.REFERENCE)
+        transport, admin_of(api), namespace, boxes(record_names(runs)).owns(SECRETS, by=OwnedBy.REFERENCE)
     ) as running:
         await Boxes(client, namespace).create("a")
         await until_true(lambda: running.runs("boxes") > 0)
@@ -126,11 +122,7 @@ async def test_a_mapper_reconciles_the_objects_that_refer_to_another_kind_and_on
 ) -> None:
     runs: list[str] = []
 
-    async def reconcile(context: Context[Box]) -> Outcome:
-        runs.append(context.key.name)
-        return Done()
-
-    controller = boxes(reconcile, indexes={"secret": lambda each: [each.data.secret]})
+    controller = boxes(record_names(runs), indexes={"secret": lambda each: [each.data.secret]})
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace}}
     async with operating(transport, admin_of(api), namespace, controller.watches(SECRETS, Secret, users_of)):
         user = Boxes(client, namespace)

@@ -123,7 +123,7 @@ def _waiting(reason: str, message: str = "", *, restarts: int = 0, exit_code: in
             _pod("Running", observedGeneration=0, conditions=[SCHEDULED, {"type": "Ready", "status": "True"}]),
             State.PROGRESSING,
             "StaleStatus",
-            "its controller has observed generation 0, not generation 1",
+            "its controller has not observed generation 1 yet, only generation 0",
         ),
         (_pod("Running", conditions="none"), State.UNKNOWN, "Unreadable", None),
     ],
