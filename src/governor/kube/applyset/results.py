@@ -146,11 +146,14 @@ def is_stale(error: GovernorError) -> bool:
 
 
 def immutable_fields(error: GovernorError) -> tuple[str, ...]:
-    """Return the fields that the server does not change; empty if it rejected the object for other reasons too."""
+    """Return the fields that the server does not change; empty if it rejected the object for other reasons too.
+
+    A cause without a field comes from an admission policy or webhook, which forbids the change itself.
+    """
     if not isinstance(error, ApiError) or error.status != _UNPROCESSABLE or is_stale(error):
         return ()
     causes = error.causes
-    if not all(_IMMUTABLE.search(cause.message) for cause in causes):
+    if not all(cause.field and _IMMUTABLE.search(cause.message) for cause in causes):
         return ()
     return tuple(dict.fromkeys(cause.field for cause in causes))
 

@@ -59,6 +59,8 @@ def test_a_replaced_object_makes_the_write_stale() -> None:
         ([("roleRef", "Invalid value: cannot change roleRef")], ("roleRef",)),
         ([("spec.a", "field is immutable"), ("spec.b", "Required value")], ()),
         ([("spec.replicas", "Invalid value: -1: must be greater than or equal to 0")], ()),
+        # Of a ValidatingAdmissionPolicy: deleting the object would circumvent it.
+        ([("", "ValidatingAdmissionPolicy 'freeze' denied request: x may not be changed")], ()),
         ([], ()),
     ],
 )
