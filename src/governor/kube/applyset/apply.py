@@ -86,13 +86,14 @@ class Writer:
                 try:
                     return await self._attempt(task, live)
                 except GovernorError as error:
-                    if live is not None and (fields := immutable_fields(error)):
-                        return await self._recreate(task, live, f"{', '.join(fields)} is immutable")
+                    fields = immutable_fields(error) if live else ()
                     # A field conflict without a live object concerns an object that was not read yet.
-                    if not is_stale(error) and not (live is None and error.kind is Kind.CONFLICT):
+                    if not (fields or is_stale(error) or (live is None and error.kind is Kind.CONFLICT)):
                         raise
                     last = error
-                live = await get(self._client, task.desired.resource, ref)
+                before, live = live, await get(self._client, task.desired.resource, ref)
+                if fields and before and live and before["metadata"]["uid"] == live["metadata"]["uid"]:
+                    return await self._recreate(task, live, f"{', '.join(fields)} is immutable")
         except GovernorError as error:
             if error.code == CLAIM_LOST:
                 raise
@@ -124,7 +125,7 @@ class Writer:
         )
 
     async def _recreate(self, task: ApplyTask, live: Object, reason: str) -> ObjectResult:
-        """Delete the object and create it again, if that is permitted."""
+        """Delete the object and create it again, if that is permitted by its live state, which was read just now."""
         ref, resource = task.desired.ref, task.desired.resource
         if why_not := why_not_recreated(task.desired, live, self._owner, self._settings):
             return ObjectResult(ref, Outcome.REFUSED, error=f"{reason}; {why_not}")

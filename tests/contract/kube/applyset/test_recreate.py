@@ -1,13 +1,14 @@
 """Changes of immutable fields: rejected with the field named, or made by deleting and creating the object again."""
 
 import copy
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from governor.errors import Kind
 from governor.kube.applyset import Outcome, Recreate
-from governor.kube.client import Client, Transport
+from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object, ref_of
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (
@@ -177,3 +178,27 @@ async def test_objects_that_contain_others_are_not_recreated(
     assert "spec.scope is immutable" in report.apply.results[0].error
     assert not [each for each in client.writes if each.startswith("DELETE")]
     assert await exists(client, NAMESPACES, inner)
+
+
+async def test_an_object_that_is_kept_since_it_was_read_is_not_deleted(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    client = RecordingClient(transport, admin_of(api))
+    keep = {"example.com/keep": "yes"}
+
+    def manifest(value: str) -> Object:
+        return config_map("a", x=value) | {"immutable": True}
+
+    objects = make_set(client, namespace, recreate=Recreate.ON_IMMUTABLE, keep_annotations=keep)
+    await objects.converge([manifest("1")])
+
+    async def keep_before_apply(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+        if request.method == "PATCH":
+            client.intercept = None
+            await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"annotations": keep}}, manager="user")
+        return await send(request)
+
+    client.intercept = keep_before_apply
+    (result,) = (await objects.converge([manifest("2")])).apply.results
+    assert (result.outcome, "example.com/keep" in result.error) == (Outcome.REFUSED, True)
+    assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1"}
