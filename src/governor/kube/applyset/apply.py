@@ -137,7 +137,9 @@ class Writer:
         if remaining is not None:
             error = f"{reason}; it is created again when it is gone: {describe_termination(remaining)}"
             return ObjectResult(ref, Outcome.TERMINATING, error=error)
-        created = await self._attempt(task, None)
+        manifest = with_live_values(task.desired.manifest, live, task.kept)
+        kept = msgspec.structs.replace(task, desired=msgspec.structs.replace(task.desired, manifest=manifest))
+        created = await self._attempt(kept, None)
         return msgspec.structs.replace(created, outcome=Outcome.RECREATED, reason=reason)
 
     def _rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from governor.errors import Kind
-from governor.kube.applyset import Outcome, Recreate
+from governor.kube.applyset import IgnoredFields, Outcome, Recreate
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import Object, ref_of
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     NAMESPACES,
     PREFIX,
     RecordingClient,
@@ -202,3 +203,14 @@ async def test_an_object_that_is_kept_since_it_was_read_is_not_deleted(
     (result,) = (await objects.converge([manifest("2")])).apply.results
     assert (result.outcome, "example.com/keep" in result.error) == (Outcome.REFUSED, True)
     assert (await client.get(CONFIG_MAPS, "a", namespace))["data"] == {"x": "1"}
+
+
+async def test_a_re_created_object_keeps_the_live_values_of_ignored_fields(client: Client, namespace: str) -> None:
+    before, after, _ = copy.deepcopy(CHANGES["Deployment"])
+    before["spec"]["replicas"] = after["spec"]["replicas"] = 1
+    ignored = (IgnoredFields(("spec.replicas",)),)
+    objects = make_set(client, namespace, recreate=Recreate.ON_IMMUTABLE, ignored_fields=ignored)
+    await objects.converge([before])
+    await client.patch(DEPLOYMENTS, "x", namespace, {"spec": {"replicas": 5}}, manager="autoscaler")
+    assert outcomes((await objects.converge([after])).apply) == {"x": Outcome.RECREATED}
+    assert (await client.get(DEPLOYMENTS, "x", namespace))["spec"]["replicas"] == 5
