@@ -114,6 +114,8 @@ class Writer:
         owned = will_own(live, self._owner, self._settings)
         current = live if live is None or self._dry_run else await self._adopt(task, live)
         after = await self._apply(task, current, force=task.force, dry_run=self._dry_run)
+        if is_terminating(after):  # since it was read
+            return _terminating(ref, after)
         changes = _visible_differences(task, live, after) if live and self._dry_run else ()
         return ObjectResult(
             ref,
@@ -148,8 +150,7 @@ class Writer:
             error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
             return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
         if is_terminating(live):
-            error = f"{describe_termination(live)}; it is applied again when it is gone"
-            return ObjectResult(task.desired.ref, Outcome.TERMINATING, error=error)
+            return _terminating(task.desired.ref, live)
         return None
 
     def _outcome(self, before: Object | None, after: Object, changes: tuple[Difference, ...]) -> Outcome:
@@ -269,6 +270,11 @@ class ApplyRun:
 
 def _visible_differences(task: ApplyTask, live: Object, after: Object) -> tuple[Difference, ...]:
     return differences(without_fields(live, task.ignored), without_fields(after, task.ignored))
+
+
+def _terminating(ref: ObjectRef, live: Object) -> ObjectResult:
+    error = f"{describe_termination(live)}; it is applied again when it is gone"
+    return ObjectResult(ref, Outcome.TERMINATING, error=error)
 
 
 def _skipped(stage: Sequence[ApplyTask], failed: ObjectRef) -> dict[ObjectRef, ObjectResult]:

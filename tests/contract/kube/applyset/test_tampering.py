@@ -10,7 +10,7 @@ from governor.kube.applyset import Entry, IgnoredFields, Outcome, PruneOutcome
 from governor.kube.applyset.inventory import Inventory, checksum
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client, Request, Transport
-from governor.kube.objects import ApiResource, ObjectRef, ref_of
+from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
@@ -331,3 +331,28 @@ async def test_an_inventory_that_names_a_thousand_parts_costs_few_requests(
     error = await error_of(make_set(client, namespace).inventory())
     assert error.code == "inventory-damaged"
     assert len(client.sent) < 10
+
+
+async def test_an_object_that_is_deleted_between_read_and_write_is_not_reported_as_applied(
+    api: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    recording = RecordingClient(transport, admin_of(api))
+
+    def manifest(value: str) -> Object:
+        held = config_map("a", x=value)
+        held["metadata"]["finalizers"] = ["example.com/wait"]
+        return held
+
+    objects = make_set(recording, namespace)
+    await objects.converge([manifest("1")])
+
+    async def delete_before_apply(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+        if request.method == "PATCH":
+            recording.intercept = None
+            await recording.delete(CONFIG_MAPS, "a", namespace)
+        return await send(request)
+
+    recording.intercept = delete_before_apply
+    report = await objects.converge([manifest("2")])
+    assert outcomes(report.apply) == {"a": Outcome.TERMINATING}
+    assert report.pending
