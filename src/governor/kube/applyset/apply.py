@@ -123,7 +123,7 @@ class Writer:
             uid=str(after["metadata"]["uid"]),
             differences=changes,
             shared=not owned,
-            seen=Seen() if task.unrepaired else seen_in(after),
+            seen=Seen() if task.unrepaired else seen_in(after, task.desired.resource, task.ignored),
         )
 
     async def _recreate(self, task: ApplyTask, live: Object, reason: str) -> ObjectResult:

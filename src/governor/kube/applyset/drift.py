@@ -194,21 +194,21 @@ class DriftCheck:
         self, task: ApplyTask, entry: Entry, observed: Object | GovernorError | None
     ) -> ObjectDrift | Seen | None:
         """Return the drift; the new state of a changed object that is as desired; or None if it did not change."""
-        ref = task.desired.ref
+        ref, resource = task.desired.ref, task.desired.resource
         if isinstance(observed, GovernorError):
             return ObjectDrift(ref, error=str(observed))
         if _is_gone(observed, entry):
             return self._history.deletion_drift(ref)
-        if observed is not None and is_unchanged(entry, observed):
+        if observed is not None and is_unchanged(entry.seen, seen_in(observed, resource, task.ignored)):
             return None
         try:
-            live = await get(self._client, task.desired.resource, ref)
+            live = await get(self._client, resource, ref)
             if live is None or _is_gone(live, entry):
                 return self._history.deletion_drift(ref)
             found = await self._writer.compare(task, live)
         except GovernorError as error:
             return ObjectDrift(ref, error=str(error))
-        return self._history.field_drift(ref, live, found) if found else seen_in(live)
+        return self._history.field_drift(ref, live, found) if found else seen_in(live, resource, task.ignored)
 
 
 def _is_gone(live: Object | None, entry: Entry) -> bool:

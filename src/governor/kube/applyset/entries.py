@@ -1,15 +1,15 @@
 """Inventory entries: their encoding, and how apply, checks and prune change them. Pure.
 
 The entries are a JSON list of ``[group, kind, namespace, rows]`` with rows ``[name, uid, digest, resourceVersion,
-generation, metadata digest]``; format v1 has no fields after the digest. An entry without a uid is an intent: the
-object may or may not have been written. ``inventory`` stores the text.
+generation, metadata digest, digest of the ignored fields]``; format v1 has no fields after the digest. An entry without
+a uid is an intent: the object may or may not have been written. ``inventory`` stores the text.
 """
 
 import base64
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,17 +17,18 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult, Seen
 from governor.kube.applyset.settings import is_name, is_namespace
-from governor.kube.objects import Object, ObjectRef
+from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.values.digest import canonical
+from governor.values.paths import Path, render
 
 MAX_BYTES: Final = 1_000_000
 """Limit of the encoded entries. A ConfigMap may hold 1,048,576 bytes; the rest is for the other fields of the head."""
 
 _ALGORITHM: Final = "sha256:"
-_ROW_BYTES: Final = 120
+_ROW_BYTES: Final = 140
 """What uid, digest and state of an object take: reserved for entries that do not have them yet."""
 _METADATA: Final = ("annotations", "finalizers", "labels", "ownerReferences")
-_METADATA_DIGEST_BYTES: Final = 12
+_SHORT_HASH_BYTES: Final = 12
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):
@@ -54,6 +55,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     version: str = ""
     generation: int = 0
     metadata: str = ""
+    ignored: str = ""
 
 
 _Block: TypeAlias = tuple[str, str, str, list[_Row]]
@@ -94,23 +96,26 @@ def unpack(texts: Iterable[str]) -> dict[ObjectRef, Entry]:
             for row in rows:
                 ref = ObjectRef(group, kind, namespace, row.name)
                 _check(ref, duplicate=ref in found)
-                seen = Seen(row.version, row.generation, row.metadata)
+                seen = Seen(row.version, row.generation, row.metadata, row.ignored)
                 found[ref] = Entry(ref, row.uid, _long_digest(row.digest), seen)
     return found
 
 
-def seen_in(live: Object) -> Seen:
+def seen_in(live: Object, resource: ApiResource, ignored: Iterable[Path] = ()) -> Seen:
     """Return the state of a live object; reading its metadata is enough to compare it later."""
     metadata = live["metadata"]
-    generation = metadata.get("generation") or 0
+    # Without a status nothing but the content changes the resourceVersion, and some kinds do not count that: the
+    # generation of a PriorityClass is always 1.
+    generation = metadata.get("generation") or 0 if "status" in resource.subresources else 0
     # Annotations of a Secret may contain its values, and a Secret has no generation.
-    return Seen(metadata["resourceVersion"], generation, _metadata_digest(metadata) if generation else "")
+    content = _metadata_digest(metadata) if generation else ""
+    rules = sorted(map(render, ignored))
+    return Seen(metadata["resourceVersion"], generation, content, _short_hash(rules) if rules else "")
 
 
-def is_unchanged(entry: Entry, live: Object) -> bool:
-    """Return whether nothing but the status of the object changed since it was seen as desired."""
-    now, seen = seen_in(live), entry.seen
-    if live["metadata"]["uid"] != entry.uid or not seen.version:
+def is_unchanged(seen: Seen, now: Seen) -> bool:
+    """Return whether nothing but the status of an object changed since it was seen as desired."""
+    if not seen.version or now.ignored != seen.ignored:
         return False
     same_content = bool(now.generation) and (now.generation, now.metadata) == (seen.generation, seen.metadata)
     return now.version == seen.version or same_content
@@ -202,13 +207,15 @@ def _block_key(entry: Entry) -> tuple[str, str, str]:
 
 
 def _row(entry: Entry) -> _Row:
-    seen = entry.seen
-    return _Row(entry.ref.name, entry.uid, _short_digest(entry.digest), seen.version, seen.generation, seen.metadata)
+    return _Row(entry.ref.name, entry.uid, _short_digest(entry.digest), *msgspec.structs.astuple(entry.seen))
 
 
 def _metadata_digest(metadata: Object) -> str:
-    content = canonical({key: metadata.get(key) or None for key in _METADATA})
-    raw = hashlib.sha256(content).digest()[:_METADATA_DIGEST_BYTES]
+    return _short_hash({key: metadata.get(key) or None for key in _METADATA})
+
+
+def _short_hash(content: Any) -> str:
+    raw = hashlib.sha256(canonical(content)).digest()[:_SHORT_HASH_BYTES]
     return base64.urlsafe_b64encode(raw).decode()
 
 

@@ -78,7 +78,12 @@ def kinds_of_crd(manifest: Any) -> Iterator[ApiResource]:
         for version in sorted(spec.versions, key=lambda version: not version.storage):
             if version.served:
                 yield ApiResource(
-                    spec.group, version.name, spec.names.kind, spec.names.plural, namespaced=spec.scope == "Namespaced"
+                    spec.group,
+                    version.name,
+                    spec.names.kind,
+                    spec.names.plural,
+                    namespaced=spec.scope == "Namespaced",
+                    subresources=frozenset(version.subresources or ()),
                 )
 
 
@@ -134,6 +139,7 @@ class _CrdVersion(msgspec.Struct, frozen=True):
     name: str
     served: bool
     storage: bool
+    subresources: Mapping[str, Any] | None = None
 
 
 class _CrdSpec(msgspec.Struct, frozen=True):

@@ -59,9 +59,11 @@ class Seen(msgspec.Struct, frozen=True, order=True):
     version: str = ""
     """The resourceVersion; empty if unknown."""
     generation: int = 0
-    """Number of changes of the content without status; 0 for kinds that do not count them."""
+    """Number of changes of the content without status; 0 for kinds without status or that do not count them."""
     metadata: str = ""
     """Digest of labels, annotations, owner references and finalizers; empty without generation."""
+    ignored: str = ""
+    """Digest of the paths that were ignored; empty without any."""
 
 
 class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):

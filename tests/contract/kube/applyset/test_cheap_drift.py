@@ -199,3 +199,30 @@ async def test_a_plan_includes_drift(recording: RecordingClient, namespace: str)
     assert outcomes(plan.apply) == {"a": Outcome.CHANGED, "b": Outcome.CREATED, "c": Outcome.UNCHANGED}
     assert [each.path for each in plan.apply.results[0].differences] == ["data.x"]
     assert {request.query.get("dryRun") for request in recording.sent if request.method != "GET"} == {"All"}
+
+
+async def test_drift_is_found_in_a_kind_whose_generation_never_changes(client: Client, namespace: str) -> None:
+    desired = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": namespace},
+        "value": 5,
+        "description": "desired",
+    }
+    objects = make_set(client, namespace)
+    await objects.converge([desired])
+    kind = await client.discovery.find("scheduling.k8s.io", "PriorityClass")
+    await client.patch(kind, namespace, "", {"description": "changed"}, manager="other-client")
+    assert (await objects.converge([desired])).drift.objects
+    assert (await client.get(kind, namespace))["description"] == "desired"
+    await objects.delete_all()
+
+
+async def test_a_field_that_is_no_longer_ignored_is_compared(client: Client, namespace: str) -> None:
+    ignored = (IgnoredFields(("spec.replicas",)),)
+    await make_set(client, namespace, ignored_fields=ignored).converge([deployment("d", 1)])
+    await client.patch(DEPLOYMENTS, "d", namespace, {"spec": {"replicas": 5}}, manager="autoscaler")
+    assert (await make_set(client, namespace, ignored_fields=ignored).converge([deployment("d", 1)])).ok
+    report = await make_set(client, namespace).converge([deployment("d", 1)])
+    assert [field.difference.path for drift in report.drift.objects for field in drift.fields] == ["spec.replicas"]
+    assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 1

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult, Seen
 from governor.kube.applyset.settings import is_name, is_namespace
 from governor.kube.objects import ApiResource, ObjectRef
+from governor.values.paths import Path
 
 REF = ObjectRef("", "ConfigMap", "shop", "a")
 OTHER = ObjectRef("", "ConfigMap", "shop", "b")
@@ -88,7 +90,10 @@ def test_rows_of_format_v1_have_no_state() -> None:
     assert entry == Entry(REF, "1")
 
 
-METADATA = {"uid": "1", "resourceVersion": "7", "generation": 2, "labels": {"a": "b"}}
+WITH_STATUS = ApiResource(
+    "apps", "v1", "Deployment", "deployments", namespaced=True, subresources=frozenset({"status"})
+)
+METADATA = {"resourceVersion": "7", "generation": 2, "labels": {"a": "b"}}
 
 
 @pytest.mark.parametrize(
@@ -100,21 +105,37 @@ METADATA = {"uid": "1", "resourceVersion": "7", "generation": 2, "labels": {"a":
         ({"resourceVersion": "8", "labels": {}}, False),
         ({"resourceVersion": "8", "annotations": {"x": "y"}}, False),
         ({"resourceVersion": "8", "finalizers": ["x"]}, False),
-        ({"uid": "2"}, False),
     ],
 )
 def test_only_a_change_of_the_status_leaves_an_object_unchanged(now: dict[str, Any], unchanged: bool) -> None:
-    entry = Entry(REF, "1", OLD, seen_in({"metadata": METADATA}))
-    assert is_unchanged(entry, {"metadata": METADATA | now}) is unchanged
-    assert not is_unchanged(Entry(REF, "1", OLD), {"metadata": METADATA | now})
+    seen = seen_in({"metadata": METADATA}, WITH_STATUS)
+    assert is_unchanged(seen, seen_in({"metadata": METADATA | now}, WITH_STATUS)) is unchanged
+    assert not is_unchanged(Seen(), seen_in({"metadata": METADATA | now}, WITH_STATUS))
 
 
-def test_without_generation_only_the_resource_version_counts() -> None:
-    metadata = {"uid": "1", "resourceVersion": "7", "annotations": {"copy": "of a password"}}
-    entry = Entry(REF, "1", OLD, seen_in({"metadata": metadata}))
-    assert entry.seen == Seen("7")
-    assert is_unchanged(entry, {"metadata": metadata})
-    assert not is_unchanged(entry, {"metadata": metadata | {"resourceVersion": "8"}})
+@pytest.mark.parametrize(
+    ("metadata", "resource"),
+    [
+        ({"resourceVersion": "7", "annotations": {"copy": "of a password"}}, WITH_STATUS),
+        ({"resourceVersion": "7", "generation": 1}, msgspec.structs.replace(WITH_STATUS, subresources=frozenset())),
+    ],
+    ids=["without generation", "without status"],
+)
+def test_otherwise_only_the_resource_version_counts(metadata: dict[str, Any], resource: ApiResource) -> None:
+    seen = seen_in({"metadata": metadata}, resource)
+    assert seen == Seen("7")
+    assert is_unchanged(seen, seen_in({"metadata": metadata}, resource))
+    assert not is_unchanged(seen, seen_in({"metadata": metadata | {"resourceVersion": "8"}}, resource))
+
+
+def test_an_object_is_compared_again_if_other_fields_are_ignored() -> None:
+    rules: list[tuple[Path, ...]] = [(), (("spec", "a"),), (("spec", "b"),)]
+    states = [seen_in({"metadata": METADATA}, WITH_STATUS, ignored) for ignored in rules]
+    assert [[is_unchanged(seen, now) for now in states] for seen in states] == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
 
 
 @pytest.mark.parametrize(
