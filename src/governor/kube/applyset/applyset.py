@@ -149,14 +149,20 @@ class ApplySet:
             each for each in known if mode is not DriftMode.OFF or is_secret(each.manifest)
         )
         desired = tuple(self._with_digest_key(each, observed.get(each.ref)) for each in desired)
-        applied = [each for each in desired if is_applied(each, snapshot.entries)]
-        tasks = [self._task(each) for each in desired if not is_applied(each, snapshot.entries)]
+        entries = snapshot.entries
+        recorded = [each for each in known if mode is DriftMode.ENFORCE and entries[each.ref].digest]
+        keyless = {each.ref for each in recorded if self._is_keyless(each, observed[each.ref])}
+        applied = [each for each in desired if each.ref in keyless or is_applied(each, entries)]
+        tasks = [self._task(each) for each in desired if each.ref not in keyless and not is_applied(each, entries)]
         if mode is DriftMode.OFF:
             return _Survey(desired, snapshot, tasks)
         check = DriftCheck(self._client, self._writer(self._guard(), dry_run=True), history)
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
-            return await check.check(self._task(each), snapshot.entries[each.ref], observed[each.ref])
+            entry = entries[each.ref]
+            if each.ref in keyless:  # its manifest may have changed too
+                entry = msgspec.structs.replace(entry, seen=Seen())
+            return await check.check(self._task(each), entry, observed[each.ref])
 
         found = await gather_bounded(applied, compare, self._settings.concurrency)
         drifts = [each for each in found if isinstance(each, ObjectDrift)]
@@ -169,9 +175,15 @@ class ApplySet:
     def _with_digest_key(self, desired: Desired, live: Object | GovernorError | None) -> Desired:
         if not is_secret(desired.manifest):
             return desired
+        return with_digest_key(desired, self._digest_key(live) or secrets.token_urlsafe(_KEY_BYTES), self._settings)
+
+    def _is_keyless(self, desired: Desired, live: Object | GovernorError | None) -> bool:
+        """Return whether another client deleted a Secret or the key of its digest: drift, even with a new manifest."""
+        return is_secret(desired.manifest) and not isinstance(live, GovernorError) and not self._digest_key(live)
+
+    def _digest_key(self, live: Object | GovernorError | None) -> str:
         metadata = live["metadata"] if isinstance(live, dict) else {}
-        key = (metadata.get("annotations") or {}).get(self._settings.digest_key_annotation)
-        return with_digest_key(desired, key or secrets.token_urlsafe(_KEY_BYTES), self._settings)
+        return str((metadata.get("annotations") or {}).get(self._settings.digest_key_annotation, ""))
 
     async def _validate(self, manifests: Iterable[Any]) -> tuple[Desired, ...]:
         located = expand(manifests)

@@ -226,3 +226,17 @@ async def test_a_field_that_is_no_longer_ignored_is_compared(client: Client, nam
     report = await make_set(client, namespace).converge([deployment("d", 1)])
     assert [field.difference.path for drift in report.drift.objects for field in drift.fields] == ["spec.replicas"]
     assert (await client.get(DEPLOYMENTS, "d", namespace))["spec"]["replicas"] == 1
+
+
+async def test_a_secret_that_another_client_replaced_is_repaired(client: Client, namespace: str) -> None:
+    """``kubectl replace`` removes the key of the digest, so that the inventory cannot tell what changed."""
+    objects = make_set(client, namespace)
+    await objects.converge([secret("s"), config_map("c", x="1")])
+    for kind, theirs in ((SECRETS, secret("s", "b3RoZXI=")), (CONFIG_MAPS, config_map("c", x="2"))):
+        theirs["metadata"] |= {"namespace": namespace, "labels": {LABEL: namespace}}
+        await client.replace(kind, theirs, manager="other-client")
+    report = await objects.converge([secret("s"), config_map("c", x="1")])
+    assert sorted(drift.ref.name for drift in report.drift.objects) == ["c", "s"]
+    assert report.ok
+    assert (await client.get(SECRETS, "s", namespace))["data"] == {"password": "cGxhbg=="}
+    assert (await objects.converge([secret("s"), config_map("c", x="1")])).apply.unsent == 2
