@@ -124,7 +124,10 @@ class Controller(Generic[V]):
         self.watched: list[Watch[Any]] = []
 
     def owns(self, kind: KindOf, *, by: OwnedBy = OwnedBy.LABEL) -> Self:
-        """Watch a kind of owned objects: their owner is reconciled if their spec or readiness changes."""
+        """Watch a kind of owned objects: their owner is reconciled if their spec or readiness changes.
+
+        Of a kind without ``metadata.generation`` each change counts.
+        """
         self.owned.append(Owns(kind, by))
         return self
 

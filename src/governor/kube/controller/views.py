@@ -78,12 +78,23 @@ class _NoLabels(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnedMetadata(Metadata, frozen=True):
-    """Metadata of an owned object; the generation changes with its spec."""
+    """Metadata of an owned object; the generation changes with its spec.
+
+    Of a kind without generation, such as a ConfigMap, only the resourceVersion shows that the content changed.
+    """
 
     generation: int = 0
     deletion_timestamp: str = ""
     owner_references: tuple[OwnerReference, ...] = ()
     labels: _NoLabels = _NoLabels()
+
+    def __eq__(self, other: object) -> bool:
+        equal = super().__eq__(other)
+        if equal is not True or self.generation or not isinstance(other, OwnedMetadata):
+            return equal
+        return self.resource_version == other.resource_version
+
+    __hash__ = Metadata.__hash__
 
 
 class Owned(View, frozen=True):

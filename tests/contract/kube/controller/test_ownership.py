@@ -205,3 +205,14 @@ async def test_a_cluster_scoped_owner_has_its_inventory_beside_the_operator(
     await label(None)
     async with operating(transport, admin_of(api), namespace, controller()):
         await user.has_no_child("a")
+
+
+async def test_a_changed_object_of_a_kind_without_generation_is_repaired(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    user = Boxes(client, namespace)
+    async with operating(transport, admin_of(api), namespace, boxes()):
+        await user.create("a", size="1")
+        await user.has_child("a", "1")
+        await user.change("a-child", size="2")
+        await user.has_child("a", "1")
