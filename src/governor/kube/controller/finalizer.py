@@ -7,13 +7,12 @@ import datetime
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from governor.errors import GovernorError, Kind
 from governor.kube.controller.conditions import FALSE, Condition
 from governor.kube.controller.context import Tools
 from governor.kube.controller.event_correlator import EventType
-from governor.kube.controller.views import Resource, ResourceMetadata
+from governor.kube.controller.status import StatusWriter
+from governor.kube.controller.views import Resource, ResourceMetadata, Status
 from governor.kube.objects import ObjectRef
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
@@ -40,6 +39,8 @@ class Finalizer:
         self._manager = manager
         self._tools = tools
         self._clock = clock
+        # With its own manager: neither the controller nor other writers lose or get conditions by it.
+        self._status = StatusWriter(tools.client, tools.resource, manager, clock)
 
     def holds(self, metadata: ResourceMetadata) -> bool:
         """Return whether the object has the finalizer."""
@@ -61,6 +62,7 @@ class Finalizer:
 
     async def remove(self, key: ObjectRef) -> None:
         """Remove the finalizer, even if another manager added it; CONFLICT if the object changes meanwhile."""
+        self._status.forget(key)
         client, resource = self._tools.client, self._tools.resource
         try:
             live = (await client.get(resource, key.name, key.namespace, metadata_only=True))["metadata"]
@@ -102,9 +104,9 @@ class Finalizer:
         tools = self._tools
         tools.recorder.record(tools.resource, view.metadata, EventType.WARNING, "FinalizerTimeout", message)
         if "status" in tools.resource.subresources:
-            others = (each for each in view.status.conditions if each.type != FINALIZED)
-            conditions = (*others, Condition(FINALIZED, FALSE, "DeadlineExceeded", message))
-            await tools.status.write(view, msgspec.structs.replace(view.status, conditions=conditions))
+            condition = Condition(FINALIZED, FALSE, "DeadlineExceeded", message)
+            known = Status(view.status.observed_generation, view.status.conditions)
+            await self._status.write(Resource(metadata=view.metadata, status=known), Status(conditions=(condition,)))
 
 
 def _describe(outcome: Outcome) -> str:

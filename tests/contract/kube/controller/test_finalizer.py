@@ -177,6 +177,44 @@ async def test_a_finalizer_that_takes_too_long_reports_it_and_keeps_the_object(
         assert await exists(client, DEPLOYMENTS, "a", namespace)
 
 
+async def test_a_report_of_a_finalizer_leaves_the_conditions_of_other_writers_as_they_are(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+    foreign = {
+        "type": "Other",
+        "status": "True",
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": "2020-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+
+    async def finalize(_: Context[object]) -> Outcome:
+        return Waiting("the bucket is not empty", 60.0)
+
+    example.SITES.finalize = finalize
+    example.SITES.finalizer_timeout_s = 0.0
+
+    async def conditions() -> dict[str, Object]:
+        found = await sites.get("a")
+        assert found is not None
+        return {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
+
+    async def reported() -> bool:
+        return "Finalized" in await conditions()
+
+    await sites.create("a", finalizers=["example.dev/site"])
+    await client.patch(
+        SITES, "a", namespace, {"status": {"conditions": [foreign]}}, manager="another", subresource="status"
+    )
+    await client.patch(SITES, "a", namespace, {"spec": {"image": "other"}}, manager="user")
+    await sites.delete("a")
+    async with operating(transport, admin_of(api), namespace, example.SITES):
+        await until(reported, within_s=WITHIN_S)
+    assert (await conditions())["Other"] == foreign
+
+
 async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer(
     api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
 ) -> None:
