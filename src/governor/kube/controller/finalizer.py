@@ -3,6 +3,7 @@
 A finalizer that holds its object for longer than its time limit reports that by a Warning event and a condition.
 """
 
+import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -19,6 +20,7 @@ from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled
 
 FINALIZED: Final = "Finalized"
 """Type of the condition that reports a finalizer that takes too long."""
+_UNFINISHED: Final = "its finalize function has not finished"
 
 
 def remaining_s(deletion_timestamp: str, timeout_s: float, now: datetime.datetime) -> float:
@@ -87,6 +89,11 @@ class Finalizer:
             if isinstance(outcome, Done):
                 await self.remove(key)
                 return outcome, 0.0
+        except asyncio.CancelledError:
+            # By the time limit of the run, which leaves none to write a condition.
+            if self._remaining_s(view) <= 0:
+                self._record_overdue(view, _UNFINISHED)
+            raise
         except Exception as error:
             await self._check_deadline(view, Failed(error))
             raise
@@ -94,16 +101,24 @@ class Finalizer:
 
     async def _check_deadline(self, view: Resource, outcome: Outcome) -> float:
         """Return how long finalization may still take, at least zero; report it if the limit has passed."""
-        left_s = remaining_s(view.metadata.deletion_timestamp, self._timeout_s, self._clock.now())
+        left_s = self._remaining_s(view)
         if left_s <= 0:
-            await self._report_overdue(view, outcome)
+            await self._report_overdue(view, _describe(outcome))
         return max(0.0, left_s)
 
-    async def _report_overdue(self, view: Resource, outcome: Outcome) -> None:
-        message = f"{self._name} has held the object for more than {self._timeout_s:g} s: {_describe(outcome)}"
+    def _remaining_s(self, view: Resource) -> float:
+        return remaining_s(view.metadata.deletion_timestamp, self._timeout_s, self._clock.now())
+
+    def _record_overdue(self, view: Resource, reason: str) -> str:
+        """Record the Event and return its message."""
+        message = f"{self._name} has held the object for more than {self._timeout_s:g} s: {reason}"
         tools = self._tools
         tools.recorder.record(tools.resource, view.metadata, EventType.WARNING, "FinalizerTimeout", message)
-        if "status" in tools.resource.subresources:
+        return message
+
+    async def _report_overdue(self, view: Resource, reason: str) -> None:
+        message = self._record_overdue(view, reason)
+        if "status" in self._tools.resource.subresources:
             condition = Condition(FINALIZED, FALSE, "DeadlineExceeded", message)
             known = Status(view.status.observed_generation, view.status.conditions)
             await self._status.write(Resource(metadata=view.metadata, status=known), Status(conditions=(condition,)))
@@ -116,4 +131,4 @@ def _describe(outcome: Outcome) -> str:
         case Failed(error=error):
             return str(error)
         case _:
-            return "its finalize function has not finished"
+            return _UNFINISHED

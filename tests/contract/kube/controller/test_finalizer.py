@@ -1,5 +1,6 @@
 """Finalizers on a real API server."""
 
+import asyncio
 from types import ModuleType
 
 import msgspec
@@ -213,6 +214,27 @@ async def test_a_report_of_a_finalizer_leaves_the_conditions_of_other_writers_as
     async with operating(transport, admin_of(api), namespace, example.SITES):
         await until(reported, within_s=WITHIN_S)
     assert (await conditions())["Other"] == foreign
+
+
+async def test_a_finalize_function_that_hangs_is_reported(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str, example: ModuleType
+) -> None:
+    sites = Sites(client, namespace)
+
+    async def finalize(_: Context[object]) -> Outcome:
+        return await asyncio.Future[Outcome]()
+
+    example.SITES.finalize = finalize
+    example.SITES.finalizer_timeout_s = 0.0
+    example.SITES.timeout_s = 0.1
+
+    async def recorded() -> bool:
+        return "FinalizerTimeout" in await event_reasons(client, "a", namespace)
+
+    async with operating(transport, admin_of(api), namespace, example.SITES):
+        await sites.create("a", finalizers=["example.dev/site"])
+        await sites.delete("a")
+        await until(recorded, within_s=20)
 
 
 async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer(
