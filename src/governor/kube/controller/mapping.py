@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from governor.kube.applyset import Owner
+from governor.kube.applyset.settings import is_name
 from governor.kube.controller.views import Owned, Resource, readable
 from governor.kube.objects import ApiResource, Object, ObjectRef, group_of
 from governor.kube.reflector import Added, Changed, Event, Removed, Store, Unreadable, View
@@ -37,7 +38,16 @@ The store holds the cached objects of the controller's own kind, with its ``inde
 
 def owner_of(controller: str, key: ObjectRef, default_namespace: str) -> Owner:
     """Return the owner of a key's apply set; its inventory is in the key's namespace, if it has one."""
-    return Owner(owner_id(controller, key), key.namespace or default_namespace, f"{controller}-{key.name}")
+    return Owner(owner_id(controller, key), key.namespace or default_namespace, _inventory_name(controller, key))
+
+
+def has_inventory_name(controller: str, key: ObjectRef) -> bool:
+    """Return whether the name of the key's inventory is not too long."""
+    return is_name(_inventory_name(controller, key))
+
+
+def _inventory_name(controller: str, key: ObjectRef) -> str:
+    return f"{controller}-{key.name}"
 
 
 def owner_id(controller: str, key: ObjectRef) -> str:

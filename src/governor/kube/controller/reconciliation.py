@@ -15,7 +15,7 @@ from governor.kube.controller.finalizer import Finalizer
 from governor.kube.controller.status import StatusWriter
 from governor.kube.controller.views import Resource
 from governor.kube.objects import ApiResource, ObjectRef
-from governor.kube.reflector import Store, Unreadable, View
+from governor.kube.reflector import Entry, Store, Unreadable, View
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Stalled, Waiting
 
@@ -67,6 +67,8 @@ class Reconciliation(Generic[V]):
     async def run(self, key: ObjectRef) -> Outcome:
         """Reconcile an object that exists, finalize one that is deleted, and change nothing for an unreadable one."""
         entry = self._store.get(key)
+        if not mapping.has_inventory_name(self._controller.name, key):
+            return await self._reject(key, entry)
         if entry is None:
             return await self._finalize_absent(key)
         if isinstance(entry, Unreadable):
@@ -79,6 +81,18 @@ class Reconciliation(Generic[V]):
         """Report an unreadable object; it is reconciled as soon as it is readable."""
         self._tools.recorder.record(self._resource, entry.metadata, EventType.WARNING, "Unreadable", entry.reason)
         return Stalled(f"{key} does not fit {self._controller.view.__name__}: {entry.reason}")
+
+    async def _reject(self, key: ObjectRef, entry: Entry[V] | None) -> Outcome:
+        """Report an object whose name is too long; nothing was done for it, so that nothing is to be finalized."""
+        if entry is None:
+            return Done()
+        if isinstance(entry, Resource) and entry.metadata.deletion_timestamp:
+            if self._finalizer.holds(entry.metadata):
+                await self._finalizer.remove(key)
+            return Done()
+        reason = f"the name {self._controller.name}-{key.name} of its inventory is too long; shorten that of the object"
+        self._tools.recorder.record(self._resource, entry.metadata, EventType.WARNING, "NameTooLong", reason)
+        return Stalled(reason)
 
     async def _run_resource(self, key: ObjectRef, view: Any) -> Outcome:
         held = self._finalizer.holds(view.metadata)

@@ -32,6 +32,7 @@ from tests.contract.kube.controller.bed import (
     load_example,
     operating,
     site,
+    until_true,
 )
 
 
@@ -235,6 +236,29 @@ async def test_a_finalize_function_that_hangs_is_reported(
         await sites.create("a", finalizers=["example.dev/site"])
         await sites.delete("a")
         await until(recorded, within_s=20)
+
+
+@pytest.mark.parametrize("finalizers", [[], ["example.dev/site"]])
+async def test_an_object_whose_name_is_too_long_for_an_inventory_is_reported_and_can_be_deleted(
+    api: ControlPlane,
+    client: Client,
+    transport: Transport,
+    namespace: str,
+    example: ModuleType,
+    finalizers: list[str],
+) -> None:
+    sites = Sites(client, namespace)
+    name = "a" * 253
+
+    async def recorded() -> bool:
+        return "NameTooLong" in await event_reasons(client, name, namespace)
+
+    async with operating(transport, admin_of(api), namespace, example.SITES) as running:
+        await sites.create(name, finalizers=finalizers)
+        await until(recorded, within_s=WITHIN_S)
+        await sites.delete(name)
+        await sites.is_gone(name)
+        await until_true(lambda: running.results("sites", "success") > len(finalizers))
 
 
 async def test_an_object_that_no_longer_matches_the_selector_loses_its_finalizer(
