@@ -105,11 +105,21 @@ class Writer:
         after = await self._apply(task, live, force=True, dry_run=True)
         return _visible_differences(task, live, after)
 
+    def rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
+        """Return why the live object may not be written: it belongs to another set or terminates."""
+        owner = owner_of(live, self._settings)
+        if owner not in {"", self._owner.id}:
+            error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
+            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
+        if is_terminating(live):
+            return _terminating(task.desired.ref, live)
+        return None
+
     async def _attempt(self, task: ApplyTask, live: Object | None) -> ObjectResult:
         ref = task.desired.ref
         if live is not None and task.kept and not self._dry_run:
             live = await get(self._client, task.desired.resource, ref)  # their values may have changed
-        if live is not None and (rejected := self._rejection(task, live)):
+        if live is not None and (rejected := self.rejection(task, live)):
             return rejected
         owned = will_own(live, self._owner, self._settings)
         current = live if live is None or self._dry_run else await self._adopt(task, live)
@@ -143,15 +153,6 @@ class Writer:
         kept = msgspec.structs.replace(task, desired=msgspec.structs.replace(task.desired, manifest=manifest))
         created = await self._attempt(kept, None)
         return msgspec.structs.replace(created, outcome=Outcome.RECREATED, reason=reason)
-
-    def _rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
-        owner = owner_of(live, self._settings)
-        if owner not in {"", self._owner.id}:
-            error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
-            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
-        if is_terminating(live):
-            return _terminating(task.desired.ref, live)
-        return None
 
     def _outcome(self, before: Object | None, after: Object, changes: tuple[Difference, ...]) -> Outcome:
         if before is None:

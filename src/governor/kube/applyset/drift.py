@@ -205,6 +205,8 @@ class DriftCheck:
             live = await get(self._client, resource, ref)
             if live is None or _is_gone(live, entry):
                 return self._history.deletion_drift(ref)
+            if rejected := self._writer.rejection(task, live):
+                return ObjectDrift(ref, error=rejected.error)
             found = await self._writer.compare(task, live)
         except GovernorError as error:
             return ObjectDrift(ref, error=str(error))

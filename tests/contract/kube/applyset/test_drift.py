@@ -260,3 +260,15 @@ async def test_an_object_that_cannot_be_compared_is_reported(
     assert report.drift.objects[0].repair is None
     assert (report.ok, report.pending) == (False, False)
     assert report.problems() == (f"ConfigMap {namespace}/a: cannot be compared: may not read it",)
+
+
+async def test_an_object_that_was_given_to_another_set_is_not_reported_as_converged(
+    client: Client, namespace: str
+) -> None:
+    objects = make_set(client, namespace)
+    await objects.converge([config_map("a", x="1"), config_map("b")])
+    await client.patch(CONFIG_MAPS, "a", namespace, {"metadata": {"labels": {LABEL: "other"}}}, manager="user")
+    report = await objects.converge([config_map("a", x="1")])
+    assert not report.ok
+    assert "belongs to 'other'" in report.problems()[0]
+    assert prune_outcomes(report.prune) == {"b": "skipped"}
