@@ -5,13 +5,14 @@ manager has set is taken over, fields and conditions that only others set are ne
 """
 
 import datetime
+from collections.abc import Iterable
 
 import msgspec
 
 from governor.kube.client import Client
 from governor.kube.controller.conditions import merge
 from governor.kube.controller.views import Resource, Status
-from governor.kube.objects import ApiResource, ObjectRef
+from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
 
 
@@ -29,7 +30,7 @@ def is_changed(previous: Status, merged: Status) -> bool:
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """The last status written, which the cache may not have yet."""
+    """The last status written, which the cache may not have yet; of an earlier term, its conditions."""
 
     uid: str
     resource_version: str
@@ -53,6 +54,8 @@ class StatusWriter:
         written = self._written.get(place)
         if written and written.uid != metadata.uid:
             written = None
+        if written is None and not _types(view.status) <= _types(status):
+            written = self._written[place] = await self._read_written(view)
         is_cached = written is None or not _is_older(metadata.resource_version, written.resource_version)
         previous = view.status if written is None or is_cached else written.status
         merged = merge_status(previous, status, metadata.generation, self._clock.now())
@@ -63,6 +66,14 @@ class StatusWriter:
         )
         self._written[place] = _Written(metadata.uid, response["metadata"].get("resourceVersion", ""), merged)
         return True
+
+    async def _read_written(self, view: Resource) -> _Written:
+        """Return which of the conditions were written in an earlier term: the server knows the manager of each."""
+        metadata = view.metadata
+        live = await self._client.get(self._resource, metadata.name, metadata.namespace, metadata_only=True)
+        own = _applied_types(live["metadata"].get("managedFields") or (), self._manager)
+        conditions = tuple(each for each in view.status.conditions if each.type in own)
+        return _Written(metadata.uid, metadata.resource_version, Status(conditions=conditions))
 
     def forget(self, key: ObjectRef) -> None:
         """Drop what is known of a deleted object."""
@@ -84,7 +95,16 @@ def _is_older(version: str, than: str) -> bool:
 
 
 def _removes_condition(written: _Written | None, merged: Status) -> bool:
-    """Return whether a condition that was written in this term is no longer desired."""
-    if written is None:
-        return False
-    return not {each.type for each in written.status.conditions} <= {each.type for each in merged.conditions}
+    """Return whether a condition that this controller wrote is no longer desired."""
+    return written is not None and not _types(written.status) <= _types(merged)
+
+
+def _types(status: Status) -> set[str]:
+    return {each.type for each in status.conditions}
+
+
+def _applied_types(managed_fields: Iterable[Object], manager: str) -> set[str]:
+    """Return the types of the conditions that the manager applied, of which each is a ``k:{"type": ...}``."""
+    applied = [each["fieldsV1"] for each in managed_fields if each["manager"] == manager]
+    keys = {key for fields in applied for key in fields.get("f:status", {}).get("f:conditions", {})}
+    return {msgspec.json.decode(key[2:])["type"] for key in keys if key.startswith("k:")}

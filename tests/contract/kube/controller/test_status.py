@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from governor.kube.applyset import Settings
 from governor.kube.client import Client, Transport
 from governor.kube.controller import Condition, Context, Controller, EventType, Resource, Status
@@ -84,6 +86,32 @@ async def test_the_status_is_written_only_on_change_and_keeps_its_transition_tim
     async with operating(transport, faults.access, namespace, sites(reconcile)):
         await until_true(lambda: written == [False])
     assert faults.count(writes_status) == 3, "neither its own writes nor a new term repeat a write"
+
+
+async def test_a_condition_of_an_earlier_term_is_removed_and_those_of_others_stay(
+    client: Client, transport: Transport, faults: FaultyApi, namespace: str
+) -> None:
+    await install_sites(client)
+    desired = [Condition("Ready", "True", "R"), Condition("Degraded", "True", "R")]
+    written: list[bool] = []
+
+    async def reconcile(context: Context[Spec]) -> Outcome:
+        written.append(await context.write_status(Status(conditions=tuple(desired))))
+        return Done()
+
+    body = {"apiVersion": "example.dev/v1", "kind": "Site", "metadata": {"name": "a", "namespace": namespace}}
+    foreign = msgspec.to_builtins(Condition("Other", "True", "R", last_transition_time="2020-01-01T00:00:00Z"))
+    async with operating(transport, faults.access, namespace, sites(reconcile)):
+        await client.create(SITES, site("a", namespace), manager="user")
+        await until_true(lambda: written == [True])
+        await client.apply(SITES, body | {"status": {"conditions": [foreign]}}, manager="another", subresource="status")
+    desired.pop()
+    written.clear()
+    async with operating(transport, faults.access, namespace, sites(reconcile)):
+        await until_true(lambda: bool(written))
+    assert written == [True]
+    found = (await client.get(SITES, "a", namespace))["status"]["conditions"]
+    assert {each["type"] for each in found} == {"Ready", "Other"}
 
 
 async def test_repeated_events_are_counted_and_rejected_ones_do_not_fail_the_reconcile(
