@@ -30,13 +30,13 @@ _MAX_PAUSE_S: Final = 1.0
 _Fields: TypeAlias = dict[str, Any]
 
 
-async def get(client: Client, resource: ApiResource, ref: ObjectRef, *, metadata_only: bool = False) -> Object | None:
+async def get(client: Client, resource: ApiResource, ref: ObjectRef) -> Object | None:
     """Return the live object, or None if the API server reports NotFound.
 
     A 404 without that reason comes from a proxy or an unknown path and proves nothing: UNAVAILABLE.
     """
     try:
-        return await client.get(resource, ref.name, ref.namespace, metadata_only=metadata_only)
+        return await client.get(resource, ref.name, ref.namespace)
     except ApiError as error:
         if error.kind is not Kind.NOT_FOUND and error.code != NO_API:
             raise

@@ -94,6 +94,3 @@ class Caches:
             cache = self._caches[key] = Cache(self._client, resource, view, selection, indexes, self._clock)
             self._group.create_task(cache.reflector.run())
         return cache
-
-    def __len__(self) -> int:
-        return len(self._caches)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from governor.errors import GovernorError
+from governor.kube.applyset.inventory import CONFIG_MAPS
 from governor.kube.controller import mapping
 from governor.kube.controller.caches import Cache, Caches, Selection
 from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Owns, Watch
@@ -23,7 +24,6 @@ from governor.process.reconcile.reconciler import Done, Failed, Outcome, Reconci
 from governor.process.reconcile.resync import Resync
 from governor.process.telemetry import logging
 
-CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 _START_BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 V = TypeVar("V", bound=View)
 Result = TypeVar("Result")
