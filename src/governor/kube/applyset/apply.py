@@ -61,6 +61,9 @@ class ApplyTask(msgspec.Struct, frozen=True):
     unrepaired: tuple[Path, ...] = ()
     """Fields that keep their live values although they are not as desired."""
     force: bool = False
+    """Whether fields of other managers are taken."""
+    force_if_owned: bool = False
+    """Whether they are taken if the object has the owner label."""
 
     @property
     def kept(self) -> tuple[Path, ...]:
@@ -123,7 +126,9 @@ class Writer:
             return rejected
         owned = will_own(live, self._owner, self._settings)
         current = live if live is None or self._dry_run else await self._adopt(task, live)
-        after = await self._apply(task, current, force=task.force, dry_run=self._dry_run)
+        is_ours = live is not None and owner_of(live, self._settings) == self._owner.id
+        force = task.force or (task.force_if_owned and is_ours)
+        after = await self._apply(task, current, force=force, dry_run=self._dry_run)
         if is_terminating(after):  # since it was read
             return _terminating(ref, after)
         changes = _visible_differences(task, live, after) if live and self._dry_run else ()

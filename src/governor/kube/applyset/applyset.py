@@ -247,9 +247,10 @@ class ApplySet:
         return {each.ref for each in due if each.ref.namespace in absent or key_of(each.resource) in unserved}
 
     def _repair_task(self, desired: Desired, drift: ObjectDrift) -> ApplyTask:
-        task = self._task(desired, force=True)
+        # An object of the same name that replaced a deleted one may be another client's.
+        task = self._task(desired, force=not drift.deleted)
         exhausted = tuple(parse(field.difference.path) for field in drift.fields if field.exhausted)
-        return msgspec.structs.replace(task, unrepaired=exhausted)
+        return msgspec.structs.replace(task, force_if_owned=True, unrepaired=exhausted)
 
 
 class _Survey(msgspec.Struct, frozen=True):

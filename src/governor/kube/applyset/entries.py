@@ -131,7 +131,7 @@ def before_apply(entries: Entries, due: Iterable[Desired], live: LiveObjects) ->
     """Return the entries to store before the due objects are applied.
 
     An object to be created has no uid: with the old one, the new object would count as foreign. An object to be changed
-    has no digest: after a crash it may be in either state.
+    has no digest: after a crash it may be in either state. One that replaced a deleted object has none either.
     """
     return {**entries, **{desired.ref: _intent(entries.get(desired.ref), desired, live) for desired in due}}
 
@@ -191,9 +191,8 @@ def _intent(known: Entry | None, desired: Desired, objects: LiveObjects) -> Entr
         return Entry(desired.ref)
     live = objects[desired.ref]
     uid = known.uid if isinstance(live, GovernorError) else live["metadata"]["uid"] if live else ""
-    return (
-        Entry(desired.ref, uid, known.digest, known.seen) if known.digest == desired.digest else Entry(desired.ref, uid)
-    )
+    same = uid == known.uid and known.digest == desired.digest
+    return Entry(desired.ref, uid, known.digest, known.seen) if same else Entry(desired.ref, uid)
 
 
 def _applied(intent: Entry, desired: Desired, result: ObjectResult) -> Entry:

@@ -29,6 +29,7 @@ from tests.contract.kube.applyset.bed import (
     exists,
     kind_of,
     make_set,
+    outcomes,
     prune_outcomes,
 )
 from tests.contract.kube.bed import admin_of
@@ -272,3 +273,20 @@ async def test_an_object_that_was_given_to_another_set_is_not_reported_as_conver
     assert not report.ok
     assert "belongs to 'other'" in report.problems()[0]
     assert prune_outcomes(report.prune) == {"b": "skipped"}
+
+
+async def test_a_foreign_object_with_the_name_of_a_deleted_one_is_not_overwritten(
+    client: Client, namespace: str
+) -> None:
+    objects = make_set(client, namespace)
+    await objects.converge([config_map("theirs", x="1"), config_map("restored", x="1")])
+    for name, labels in (("theirs", {}), ("restored", {LABEL: namespace})):
+        await client.delete(CONFIG_MAPS, name, namespace)
+        other = config_map(name, namespace, x="2")
+        other["metadata"]["labels"] = labels
+        await client.create(CONFIG_MAPS, other, manager="other-client")
+    report = await objects.converge([config_map("theirs", x="1"), config_map("restored", x="1")])
+    assert outcomes(report.apply) == {"theirs": Outcome.CONFLICT, "restored": Outcome.CHANGED}
+    assert (await client.get(CONFIG_MAPS, "theirs", namespace))["data"] == {"x": "2"}
+    again = await objects.converge([config_map("theirs", x="1"), config_map("restored", x="1")])
+    assert outcomes(again.apply) == {"theirs": Outcome.CONFLICT, "restored": Outcome.UNCHANGED}

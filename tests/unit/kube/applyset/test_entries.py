@@ -212,6 +212,7 @@ def test_only_a_known_object_with_an_equal_manifest_is_applied(known: Entry, dig
         (Entry(REF, "1", OLD), live_object("1"), Entry(REF, "1")),
         (Entry(REF, "1", NEW), live_object("1"), Entry(REF, "1", NEW)),
         (Entry(REF, "1", OLD), live_object("2"), Entry(REF, "2")),
+        (Entry(REF, "1", NEW), live_object("2"), Entry(REF, "2")),
         (Entry(REF, "1", OLD), None, Entry(REF)),
         (Entry(REF, "1", OLD), BROKEN, Entry(REF, "1")),
     ],
