@@ -108,6 +108,16 @@ class Connections:
         return await _send(await self._connect(target), message)
 
     async def _connect(self, target: Target) -> "Connection":
+        """Return an idle connection or a new one."""
+        connection = await self._take(target)
+        while len(connection.protocol or ()):
+            # A response arrived while it was idle, such as the 408 of a load balancer, and answers no request. The
+            # pool does not check for that.
+            connection.close()
+            connection = await self._take(target)
+        return connection
+
+    async def _take(self, target: Target) -> "Connection":
         connector = self._connectors.get(target.keepalive_s) or self._new_connector(target.keepalive_s)
         try:
             return await connector.connect(self._template(target), _NO_TRACES, _TIMEOUT)

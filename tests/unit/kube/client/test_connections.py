@@ -23,8 +23,13 @@ class ByteServer:
     def __init__(self, *responses: bytes) -> None:
         self._responses = list(responses)
         self.requests: list[bytes] = []
-        self.connections = 0
+        self.writers: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
+
+    @property
+    def connections(self) -> int:
+        """Number of connections that were accepted."""
+        return len(self.writers)
 
     def client(self, transport: Transport, limits: Limits = ONE_ATTEMPT) -> Client:
         """Return a client, by default one that does not retry."""
@@ -41,7 +46,7 @@ class ByteServer:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        self.writers.append(writer)
         while head := await _read_head(reader):
             self.requests.append(head)
             response = self._responses.pop(0)
@@ -107,6 +112,16 @@ class TestReuse:
                 await client.send(GET)
                 now_s += 2.5
             assert server.connections == (1 if is_kept else 4)
+
+    async def test_a_response_that_no_request_asked_for_is_not_that_of_the_next(self, transport: Transport) -> None:
+        """A load balancer announces with a 408 that it gives up an idle connection."""
+        async with ByteServer(OK, OK, OK) as server, Transport() as other:
+            client = server.client(transport)
+            await client.send(GET)
+            server.writers[0].write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+            await server.client(other).send(GET)  # the event loop reads the 408 before this response
+            assert await client.send(POST) == b"{}"
+            assert (server.connections, len(server.requests)) == (3, 3)
 
 
 class TestLoss:
