@@ -177,15 +177,19 @@ class RetryingClient:
 
     def _timed_out(self, request: Request, responses_before: int, last_error: GovernorError | None) -> GovernorError:
         where = f"{request} at {self._access.server}"
-        if responses_before < 0:
-            reason = f"not sent within {request.timeout_s:g} s: the client's rate limit delayed it"
-        else:
+        was_sent = responses_before >= 0
+        if was_sent:
             reason = f"no response within {request.timeout_s:g} s"
+        else:
+            reason = f"not sent within {request.timeout_s:g} s: the client's rate limit delayed it"
         timed_out = GovernorError(Kind.DEADLINE, "kube-deadline", f"{where}: {reason}")
         if request.method == "GET" and responses_before == self._responses:
             self._breaker.failed(timed_out)
-        # An earlier error names the cause, such as the webhook that hangs.
-        return last_error or timed_out
+        if last_error is None or (was_sent and not request.retryable):
+            # An earlier error would say that the request was not executed, which the last attempt may have changed.
+            return timed_out
+        # It names the cause, such as the webhook that hangs.
+        return last_error
 
 
 def min_retry_delay_s(request: Request, error: GovernorError) -> float | None:

@@ -172,6 +172,13 @@ class TestTimeouts:
             assert (error.kind, len(server.requests)) == (Kind.UNAVAILABLE, 2)
             assert "this is ServiceUnavailable" in str(error)
 
+    async def test_a_timeout_of_a_request_that_may_have_been_executed_is_not_hidden(self, transport: Transport) -> None:
+        """The 429 alone would mean that the server has not executed it."""
+        deferred = web.Response(status=429, body=failure(429, "TooManyRequests"), headers={"Retry-After": "0"})
+        async with HttpServer(deferred, never_respond) as server:
+            error = await rejected(server.client(transport), msgspec.structs.replace(POST, timeout_s=0.2))
+            assert (error.kind, len(server.requests)) == (Kind.DEADLINE, 2)
+
     async def test_a_stream_that_does_not_begin_times_out(self, transport: Transport) -> None:
         async with HttpServer(never_respond) as server:
             with pytest.raises(GovernorError) as caught:
