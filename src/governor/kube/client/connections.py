@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from aiohttp.tracing import Trace
 
 CONNECT_TIMEOUT_S: Final = 10.0
+"""For all that comes before the request: DNS, TCP, the proxy's tunnel and the TLS handshake."""
 HTTP_ERRORS: Final = (aiohttp.ClientError, HttpProcessingError, OSError)
 """What an exchange raises if the connection fails, or if the response is not HTTP."""
 
 _DISCONNECTED: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
 _NO_TRACES: "Final[list[Trace]]" = []
 _SWITCHING_PROTOCOLS: Final = 101
 

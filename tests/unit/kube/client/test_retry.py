@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import attr
 import msgspec
 import pytest
 from aiohttp import web
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits, Request, Transport, connections
-from governor.kube.config.access import Access, Impersonation
+from governor.kube.config.access import Access, Impersonation, Proxy
 from governor.kube.errors import NO_API, ApiError
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -204,6 +205,13 @@ class TestTimeouts:
             assert (await rejected(client, Request("GET", "/api", timeout_s=0.01))).kind is Kind.DEADLINE
 
 
+def limit_connecting(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Replace ``CONNECT_TIMEOUT_S``."""
+    timeout = {name: value for name, value in attr.asdict(connections._TIMEOUT).items() if value is not None}
+    shorter = {name: seconds if value == connections.CONNECT_TIMEOUT_S else value for name, value in timeout.items()}
+    monkeypatch.setattr(connections, "_TIMEOUT", aiohttp.ClientTimeout(**shorter))
+
+
 class TestCircuitBreaker:
     @pytest.mark.parametrize("bad", [BAD_GATEWAY, web.Response(status=503), drop_connection])
     async def test_repeated_failures_open_the_circuit(self, transport: Transport, bad: web.Response) -> None:
@@ -231,14 +239,20 @@ class TestCircuitBreaker:
                 error = await rejected(client, msgspec.structs.replace(PUT, timeout_s=0.01))
                 assert error.code == "kube-deadline"
 
+    @pytest.mark.parametrize("hanging", ["server", "proxy"])
     async def test_writes_to_a_server_that_hangs_open_the_circuit_by_their_handshakes(
-        self, transport: Transport, monkeypatch: pytest.MonkeyPatch
+        self, transport: Transport, monkeypatch: pytest.MonkeyPatch, hanging: str
     ) -> None:
-        monkeypatch.setattr(connections, "_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_connect=0.01))
+        limit_connecting(monkeypatch, 0.01)
         with socket.create_server(("127.0.0.1", 0)) as server:
-            client = Client(transport, Access(f"https://127.0.0.1:{server.getsockname()[1]}"), ONE_ATTEMPT)
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            access = {
+                "server": Access(f"https://{address}"),
+                "proxy": Access("https://api.example:6443", proxy=Proxy(f"http://{address}")),
+            }[hanging]
+            client = Client(transport, access, ONE_ATTEMPT)
             for _ in range(THREE_FAILURES.failures):
-                assert (await rejected(client, PUT)).code == "kube-unreachable"
+                assert (await rejected(client, msgspec.structs.replace(PUT, timeout_s=5.0))).code == "kube-unreachable"
             assert (await rejected(client, PUT)).code == "circuit-open"
 
     async def test_timeouts_do_not_open_the_circuit_of_a_server_that_responds_to_other_requests(
