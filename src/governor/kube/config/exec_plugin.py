@@ -15,6 +15,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.config.access import Access, Credential, ExecPlugin
+from governor.kube.errors import DECODE_ERRORS
 from governor.process.child import child
 from governor.values.secret import Secret
 
@@ -52,7 +53,7 @@ def parse_output(plugin: ExecPlugin, ca: bytes, output: bytes) -> tuple[Credenti
     """Return the credential in the plugin's output, and when it expires; an error names a field, never a value."""
     try:
         result = msgspec.json.decode(output, type=_ExecCredential)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise _failed(plugin, f"did not write an ExecCredential to its standard output: {error}") from error
     if result.kind != "ExecCredential" or result.api_version != plugin.api_version:
         raise _failed(plugin, f"did not write an ExecCredential of {plugin.api_version}, the version in the kubeconfig")

@@ -324,11 +324,14 @@ class TestPlugins:
         {"kind": "ExecCredential", "apiVersion": VERSION, "status": {"token": 4711}},
         {"kind": "ExecCredential", "apiVersion": VERSION, "status": {"clientKeyData": "hunter2"}},
         {"kind": "ExecCredential", "apiVersion": VERSION, "status": {"token": "x", "expirationTimestamp": "hunter2"}},
+        b'{"kind": "ExecCredential", "status": {"token": "hunter2\xff"}}',
+        b'{"hunter2": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
     ],
 )
 def test_a_malformed_output_is_an_error_that_does_not_quote_it(output: object) -> None:
+    document = output if isinstance(output, bytes) else json.dumps(output).encode()
     with pytest.raises(GovernorError) as caught:
-        exec_plugin.parse_output(ExecPlugin("login", VERSION), b"", json.dumps(output).encode())
+        exec_plugin.parse_output(ExecPlugin("login", VERSION), b"", document)
     assert "plugin login" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "4711" not in str(caught.value)
