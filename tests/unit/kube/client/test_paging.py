@@ -89,12 +89,12 @@ class TestLists:
         assert pages.limits[:3] == [100, 10, 1]
 
     async def test_a_page_that_takes_too_long_is_requested_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(client_module, "PAGE_TIMEOUT_S", 0.05)
+        monkeypatch.setattr(client_module, "PAGE_TIMEOUT_S", 0.25)
         pages = self.pages_of(3, 10)
         async with Transport() as transport, HttpServer(never_respond, pages.respond) as server, asyncio.timeout(30):
             found = [each["metadata"]["name"] async for each in server.client(transport).list(SECRETS)]
         assert found == ["n0", "n1", "n2"]
-        assert pages.limits == [10]
+        assert pages.limits[0] < FIRST_LIMIT
 
     async def test_an_object_above_the_size_limit_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rest, "MAX_BODY_BYTES", 20_000)
