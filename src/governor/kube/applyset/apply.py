@@ -40,7 +40,8 @@ from governor.kube.applyset.results import (
     is_stale,
 )
 from governor.kube.applyset.settings import Owner, Settings
-from governor.kube.client import Client, Request
+from governor.kube.client import Client
+from governor.kube.client.client import JSON_PATCH
 from governor.kube.objects import Object, ObjectRef
 from governor.process.clock import Clock
 from governor.values.paths import Path
@@ -49,7 +50,6 @@ from governor.values.treediff import Difference
 _ATTEMPTS: Final = 4
 _ONLY_IF_ABSENT: Final = "1"
 """A resourceVersion that no object has: the server reports CONFLICT if the object exists, and else ignores it."""
-_JSON_PATCH: Final = "application/json-patch+json"
 
 
 class ApplyTask(msgspec.Struct, frozen=True):
@@ -182,17 +182,11 @@ class Writer:
             {"op": "add", "path": "/metadata/labels", "value": labels},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
         ]
-        ref = task.desired.ref
-        request = Request(
-            "PATCH",
-            task.desired.resource.path(ref.namespace, ref.name),
-            {"fieldManager": self._settings.manager},
-            msgspec.json.encode(patch),
-            _JSON_PATCH,
-        )
+        resource, ref, manager = task.desired.resource, task.desired.ref, self._settings.manager
         await self._guard.before_write()
-        adopted: Object = msgspec.json.decode(await self._client.send(request))
-        return adopted
+        return await self._client.patch(
+            resource, ref.name, ref.namespace, patch, manager=manager, content_type=JSON_PATCH
+        )
 
     async def _apply(self, task: ApplyTask, live: Object | None, *, force: bool, dry_run: bool) -> Object:
         manifest = self._manifest(task, live, dry_run=dry_run)

@@ -15,6 +15,7 @@ from governor.kube.errors import DECODE_ERRORS, ApiError, Status
 from governor.kube.objects import ApiResource, ListPage, Object, ref_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 PAGE_TIMEOUT_S: Final = 60.0
 """Timeout of one list page: the server's own for a request, because a page may be large."""
@@ -150,12 +151,20 @@ class Client:
         return await self._send_for_object(Request("PATCH", path, query, _encode(manifest), APPLY_PATCH))
 
     async def patch(
-        self, resource: ApiResource, name: str, namespace: str, change: Any, *, manager: str, subresource: str = ""
+        self,
+        resource: ApiResource,
+        name: str,
+        namespace: str,
+        change: Any,
+        *,
+        manager: str,
+        subresource: str = "",
+        content_type: str = MERGE_PATCH,
     ) -> Object:
-        """Merge-patch one object."""
+        """Patch one object with a merge patch, or with the kind of patch that ``content_type`` names."""
         path = resource.path(namespace, name, subresource)
         query = _options(manager=manager)
-        return await self._send_for_object(Request("PATCH", path, query, _encode(change), MERGE_PATCH))
+        return await self._send_for_object(Request("PATCH", path, query, _encode(change), content_type))
 
     async def delete(
         self,
