@@ -173,14 +173,15 @@ class Reconciler(Generic[K]):
         """
         self._queue.shut_down()
         if self._working:
-            grace: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(grace_s))
-            finished: asyncio.Future[Any] = asyncio.gather(*self._working, return_exceptions=True)
+            grace = asyncio.ensure_future(self._clock.sleep(grace_s))
+            finished = asyncio.ensure_future(asyncio.wait(self._working))
+            waits: set[asyncio.Future[Any]] = {grace, finished}
             try:
-                await asyncio.wait({grace, finished}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                grace.cancel()
-                finished.cancel()
-            await asyncio.wait({finished})
+                for each in (*waits, *self._working):
+                    each.cancel()
+            await asyncio.wait(self._working)
 
     async def run(self) -> None:
         """Run the workers until cancelled or shut down."""

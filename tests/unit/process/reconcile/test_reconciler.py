@@ -1,6 +1,7 @@
 """The reconcile loop: when keys run, and how each outcome requeues them."""
 
 import asyncio
+import gc
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -387,7 +388,9 @@ async def test_shutting_down_finishes_the_keys_being_processed_and_runs_no_other
     assert bench.clock.sleepers == 0
 
 
-async def test_a_key_that_outlasts_the_grace_period_is_cancelled() -> None:
+async def test_a_key_that_outlasts_the_grace_period_is_cancelled_without_an_error() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     bench = Bench(lambda _: asyncio.Event().wait(), workers=2)  # type: ignore[arg-type,return-value]
     run = asyncio.create_task(bench.reconciler.run())
     bench.reconciler.add("a")
@@ -399,6 +402,9 @@ async def test_a_key_that_outlasts_the_grace_period_is_cancelled() -> None:
     await asyncio.gather(stopping, run)
     assert bench.outcomes == []
     assert bench.metric("active_workers") == 0
+    del stopping
+    gc.collect()
+    assert errors == []
 
 
 async def test_a_loop_that_is_shut_down_before_it_runs_returns_at_once() -> None:
