@@ -41,9 +41,10 @@ class BodyBuffer:
 
 def decompress(body: bytes, encoding: str, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return a body with its Content-Encoding removed; stop at ``max_bytes``."""
-    if encoding in ("", "identity"):
+    coding = encoding.lower()
+    if coding in ("", "identity"):
         return body
-    if encoding != "gzip":
+    if coding != "gzip":
         raise ContentEncodingError("its Content-Encoding is not gzip")
     decompressor = zlib.decompressobj(_GZIP)
     try:

@@ -49,6 +49,7 @@ def test_a_body_above_the_limit_is_rejected() -> None:
 @given(st.binary(max_size=500))
 def test_gzip_round_trips(data: bytes) -> None:
     assert decompress(gzip.compress(data), "gzip", 500) == data
+    assert decompress(gzip.compress(data), "GZIP", 500) == data
     assert decompress(data, "identity", 500) == data
 
 
