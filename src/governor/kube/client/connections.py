@@ -84,7 +84,7 @@ class Exchange:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        _abort(self._connection)
 
 
 class Connections:
@@ -177,8 +177,15 @@ async def _send(connection: "Connection", message: bytes) -> Exchange:
             head, payload = await protocol.read()
         return Exchange(connection, head, payload)
     except BaseException:
-        connection.close()
+        _abort(connection)
         raise
+
+
+def _abort(connection: "Connection") -> None:
+    """Close a connection at once: the rest of a request that has failed must not be sent and executed later."""
+    if connection.transport is not None:
+        connection.transport.abort()
+    connection.close()
 
 
 def _connected(connection: "Connection") -> "tuple[ResponseHandler, asyncio.Transport]":

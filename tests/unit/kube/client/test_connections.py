@@ -1,6 +1,8 @@
 """HTTP/1.1 exchanges: reuse and loss of connections, interim responses, and bytes that are not HTTP."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -161,6 +163,16 @@ class TestLoss:
         truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}"
         async with ByteServer(truncated) as server:
             assert (await rejected(server.client(transport), POST)).code == "kube-connection-lost"
+
+    async def test_a_request_that_has_timed_out_is_not_sent_any_further(self, transport: Transport) -> None:
+        """A server that reads again must not execute it."""
+        large = Request("PUT", "/api", body=b"x" * 32_000_000, timeout_s=0.1)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = Client(transport, Access(f"http://127.0.0.1:{server.getsockname()[1]}"), ONE_ATTEMPT)
+            assert (await rejected(client, large)).kind is Kind.DEADLINE
+            reader, writer = await asyncio.open_connection(sock=server.accept()[0])
+            assert len(await reader.read()) < len(large.body)
+            writer.close()
 
 
 class TestResponses:
