@@ -91,6 +91,8 @@ class Replay:
             for start in range(0, len(self._events), _WRITE_BYTES):
                 writer.write(self._events[start : start + _WRITE_BYTES])
                 await writer.drain()
+                # While the socket accepts everything, drain does not suspend, and a lost connection goes unnoticed.
+                await asyncio.sleep(0)
 
 
 def _head(length: bytes) -> bytes:
