@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable
 from typing import Any, Final, Self
 
@@ -11,6 +12,8 @@ from testbed.kube.pki import Authority
 
 Decide = Callable[[dict[str, Any]], str]
 """Returns why the AdmissionRequest is denied, or ``""`` to allow it."""
+Patch = Callable[[dict[str, Any]], list[dict[str, Any]]]
+"""Returns the JSON patch of the object of an AdmissionRequest; an empty one changes nothing."""
 HANG: Final = "<hang>"
 """In place of a reason: the webhook never responds."""
 
@@ -18,11 +21,12 @@ HANG: Final = "<hang>"
 class Webhook:
     """A webhook server on loopback, started with ``async with``."""
 
-    def __init__(self, authority: Authority, decide: Decide) -> None:
+    def __init__(self, authority: Authority, decide: Decide, patch: Patch | None = None) -> None:
         self.requests: list[dict[str, Any]] = []
         """The AdmissionRequests received."""
         self._authority = authority
         self._decide = decide
+        self._patch = patch
         application = web.Application()
         application.router.add_post("/", self._review)
         self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.01)
@@ -51,4 +55,7 @@ class Webhook:
         response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": not denial}
         if denial:
             response["status"] = {"message": denial}
+        if self._patch and not denial:
+            patch = json.dumps(self._patch(review["request"])).encode()
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
         return web.json_response({**review, "response": response})

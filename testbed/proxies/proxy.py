@@ -1,4 +1,4 @@
-"""The base class of the test bed's proxies, which listen on loopback and can make connections fail.
+"""The base class of the test bed's proxies, which by default listen on loopback and can make connections fail.
 
 Faults are named after what the client observes. Subclasses decide what is read and passed on; the HTTP/1.1 parsing
 that several of them need is here.
@@ -18,12 +18,13 @@ _CLOSE_WITHIN_S = 20.0
 class Proxy(ABC):
     """A proxy in front of a server, open within ``async with``; faults can be switched at any time."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
         self.unavailable = False
         """While set, new connections are reset at once."""
         self.connections = 0
         """The number of connections accepted so far."""
         self._tls = tls
+        self._host = host
         self._open: set[asyncio.StreamWriter] = set()
         self._blackholed: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
@@ -36,14 +37,14 @@ class Proxy(ABC):
 
     @property
     def port(self) -> int:
-        """The loopback port."""
+        """The port."""
         assert self._server is not None, "the proxy is not open"
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
         """The URL for clients."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self.port}"
 
     def cut(self) -> None:
         """Reset all open connections, possibly within a message."""
@@ -63,7 +64,7 @@ class Proxy(ABC):
         self._blackholed |= self._open
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=HEAD_BYTES, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:

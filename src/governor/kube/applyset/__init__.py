@@ -7,7 +7,7 @@ from governor.kube.applyset.applyset import ApplySet
 from governor.kube.applyset.diff import IgnoredFields
 from governor.kube.applyset.drift import DriftMode, DriftReport, FieldDrift, ObjectDrift, Repair
 from governor.kube.applyset.entries import Entries, Entry
-from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
+from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport, UnrecordedError
 from governor.kube.applyset.results import FieldConflict, ObjectResult, Outcome, PruneOutcome, PruneResult
 from governor.kube.applyset.settings import TOLERATED_CONTENTS, Claim, Owner, Recreate, Settings, ToleratedContent
 
@@ -36,4 +36,5 @@ __all__ = [
     "Repair",
     "Settings",
     "ToleratedContent",
+    "UnrecordedError",
 ]

@@ -5,7 +5,7 @@ one was found, only that object may be changed. An object created in between is 
 accident.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from governor.kube.applyset.live import (
     describe_termination,
     get,
     is_terminating,
+    managers_of,
     owner_of,
     try_get,
     wait_until_served,
@@ -30,6 +31,7 @@ from governor.kube.applyset.live import (
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
 from governor.kube.applyset.results import (
+    FOREIGN,
     SUCCEEDED,
     ObjectResult,
     Outcome,
@@ -109,11 +111,15 @@ class Writer:
         return _visible_differences(task, live, after)
 
     def rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
-        """Return why the live object may not be written: it belongs to another set or terminates."""
+        """Return why the live object may not be written: it belongs to another set or manager, or terminates."""
         owner = owner_of(live, self._settings)
         if owner not in {"", self._owner.id}:
             error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
-            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error)
+            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error, code=FOREIGN)
+        if self._settings.refuse_foreign and not will_own(live, self._owner, self._settings):
+            others = ", ".join(sorted(managers_of(live))) or "an unknown client"
+            error = f"exists already and is managed by {others}; delete it, or let the set adopt that manager"
+            return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error, code=FOREIGN)
         if is_terminating(live):
             return _terminating(task.desired.ref, live)
         return None
@@ -227,16 +233,22 @@ class ApplyRun:
         self._settings = settings
         self._clock = clock
 
-    async def run(self, tasks: Sequence[ApplyTask], live: LiveObjects) -> dict[ObjectRef, ObjectResult]:
-        """Apply all objects of each stage until one stage fails."""
+    async def run(
+        self, tasks: Sequence[ApplyTask], live: LiveObjects, first: Collection[ObjectRef] = ()
+    ) -> dict[ObjectRef, ObjectResult]:
+        """Apply all objects of each stage, in it those of ``first`` before the others, until something fails."""
         results: dict[ObjectRef, ObjectResult] = {}
-        for stage in group_by_stage(tasks, lambda task: task.desired.ref):
+        last: dict[ObjectRef, ObjectResult] = {}
+        for stage in group_by_stage(tasks, lambda task: task.desired.ref, first):
             failed = next((result.ref for result in results.values() if result.outcome not in SUCCEEDED), None)
             if failed:
-                results |= _skipped(stage, failed)
+                results |= skipped(stage, failed)
             else:
+                if any(result.outcome is Outcome.CREATED for result in last.values()):
+                    await self._clock.sleep(self._settings.settle_s)
                 await self._guard.before_stage()
-                results |= await self._apply_stage(stage, live)
+                last = await self._apply_stage(stage, live)
+                results |= last
         return results
 
     async def read(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:
@@ -277,7 +289,8 @@ def _terminating(ref: ObjectRef, live: Object) -> ObjectResult:
     return ObjectResult(ref, Outcome.TERMINATING, error=error)
 
 
-def _skipped(stage: Sequence[ApplyTask], failed: ObjectRef) -> dict[ObjectRef, ObjectResult]:
+def skipped(stage: Sequence[ApplyTask], failed: ObjectRef) -> dict[ObjectRef, ObjectResult]:
+    """Return SKIPPED for all objects, because one could not be applied."""
     return {
         task.desired.ref: ObjectResult(
             task.desired.ref, Outcome.SKIPPED, error=f"{failed} must be applied first", sent=False

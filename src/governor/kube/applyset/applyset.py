@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.apply import ApplyRun, ApplyTask, Writer
+from governor.kube.applyset.apply import ApplyRun, ApplyTask, Writer, skipped
 from governor.kube.applyset.diff import is_secret, patterns_for
 from governor.kube.applyset.drift import (
     DriftCheck,
@@ -24,6 +24,8 @@ from governor.kube.applyset.drift import (
 )
 from governor.kube.applyset.entries import (
     Entries,
+    Entry,
+    LiveObjects,
     after_apply,
     after_check,
     after_prune,
@@ -34,12 +36,19 @@ from governor.kube.applyset.entries import (
     skip_prune,
 )
 from governor.kube.applyset.inventory import ClaimGuard, Inventory, Snapshot
-from governor.kube.applyset.live import find_kinds, get
-from governor.kube.applyset.manifests import Desired, expand, key_of, kinds_to_discover, validate, with_digest_key
-from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
+from governor.kube.applyset.live import find_kinds, without_prerequisites
+from governor.kube.applyset.manifests import Desired, expand, kinds_to_discover, validate, with_digest_key
+from governor.kube.applyset.order import gather_bounded
 from governor.kube.applyset.prune import Pruner
-from governor.kube.applyset.reports import ApplyReport, ConvergeReport, Plan, PruneReport
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Outcome, PruneResult, Seen
+from governor.kube.applyset.reports import ConvergeReport, Plan, PruneReport, UnrecordedError, report_of
+from governor.kube.applyset.results import (
+    SUCCEEDED,
+    ObjectResult,
+    Outcome,
+    PruneResult,
+    Seen,
+    apply_failure,
+)
 from governor.kube.applyset.settings import Claim, Owner, Settings
 from governor.kube.client import Client
 from governor.kube.objects import Object, ObjectRef
@@ -50,7 +59,7 @@ _KEY_BYTES: Final = 16
 
 
 class ApplySet:
-    """The objects of one owner in one cluster. Cheap to create; holds no state between calls.
+    """The objects of one owner in one cluster. Cheap to create; remembers between calls only when it took its claim.
 
     With a claim, only the holder of the newest claim can write: of several owners that share the cluster, of a process
     that was suspended, or of a restored backup. PRECONDITION names the present holder.
@@ -63,12 +72,31 @@ class ApplySet:
         self._owner = owner
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._claim = claim
         self._inventory = Inventory(client, owner, settings)
+        self._guard = ClaimGuard(client, self._inventory, claim, self._clock)
 
     async def inventory(self) -> Entries:
         """Return the applied and not yet pruned objects; PRECONDITION if damaged or of another owner."""
         return (await self._inventory.read()).entries
+
+    async def stored_claim(self) -> Claim | None:
+        """Return the claim of the set's present holder, or None."""
+        stored = (await self._inventory.read()).claim
+        return stored.claim if stored else None
+
+    async def take_claim(self) -> None:
+        """Store the claim now, so that the wait of a new holder is over when its first change arrives.
+
+        PRECONDITION if a newer claim is stored, CONFLICT if another writer of the set was faster.
+        """
+        await self._guard.take(await self._inventory.read())
+
+    async def permit_write(self) -> None:
+        """Return when the holder of the claim may write something that belongs to others, such as an annotation.
+
+        PRECONDITION if another holder has claimed the set.
+        """
+        await self._guard.permit()
 
     async def converge(
         self,
@@ -77,26 +105,46 @@ class ApplySet:
         drift: DriftMode = DriftMode.ENFORCE,
         repairs: Iterable[Repair] = (),
         allow_empty: bool = False,
+        rehearse: bool = False,
+        first: Collection[ObjectRef] = (),
+        kept: Collection[ObjectRef] = (),
+        removals: Collection[ObjectRef] = (),
     ) -> ConvergeReport:
         """Bring the cluster to the desired state: apply what changed, repair drift, prune what is no longer desired.
 
         Prunes only if everything was applied, and waits for no deletion: if the report is ``pending``, call again when
         an object of the set is gone. ``repairs`` are those of the last report. INVALID with all problems before
         anything is written; PRECONDITION if all objects would be pruned and that is not allowed; CONFLICT if another
-        writer of the set was faster.
+        writer of the set was faster; ``UnrecordedError`` if the inventory could not be written at last.
+
+        With ``rehearse`` several changed objects are written only if a dry run of all succeeds. Objects of ``first``
+        are applied before the others of their stage. Those of ``kept`` stay in the inventory although they are not
+        desired. Those of ``removals`` are pruned even if the inventory was lost and does not list them: without the
+        owner label they are not deleted.
         """
         history = RepairHistory(repairs, self._settings, self._clock.now())
         survey = await self._survey(manifests, drift, history)
+        survey = msgspec.structs.replace(
+            survey, rehearse=rehearse, first=frozenset(first), kept=frozenset(kept), removals=frozenset(removals)
+        )
         if survey.snapshot.entries and not survey.desired and not allow_empty:
             raise self._emptied(survey.snapshot.entries)
         results, pruned = await self._change(survey)
         drifts = [msgspec.structs.replace(each, repair=results.get(each.ref)) for each in survey.drifts]
         updated = history.updated(drifts, (each.ref for each in survey.desired))
         return ConvergeReport(
-            _report(survey.desired, results),
+            report_of(survey.desired, results, survey.first),
             DriftReport(drift, survey.checked, tuple(drifts), updated),
             PruneReport(pruned),
         )
+
+    async def find_drift(self, manifests: Iterable[Any], repairs: Iterable[Repair] = ()) -> DriftReport:
+        """Return how the objects whose manifests did not change differ from them, without writing."""
+        repairs = tuple(repairs)
+        history = RepairHistory(repairs, self._settings, self._clock.now())
+        # In this mode a deleted Secret, and with it the key of its digest, is drift and not a new manifest.
+        survey = await self._survey(manifests, DriftMode.ENFORCE, history)
+        return DriftReport(DriftMode.WARN, survey.checked, tuple(survey.drifts), repairs)
 
     async def delete_all(self, *, dry_run: bool = False) -> PruneReport:
         """Delete all objects of the set, and the inventory if all of them are settled.
@@ -105,10 +153,9 @@ class ApplySet:
         """
         snapshot = await self._inventory.read()
         if dry_run or not snapshot.uid:
-            return PruneReport(await self._prune(snapshot.entries, self._guard(), dry_run=True))
-        guard = self._guard()
-        snapshot = await guard.begin(snapshot, before_prune(snapshot.entries, ()))
-        report = PruneReport(await self._prune(snapshot.entries, guard))
+            return PruneReport(await self._prune(snapshot.entries, dry_run=True))
+        snapshot = await self._guard.begin(snapshot, before_prune(snapshot.entries, ()))
+        report = PruneReport(await self._prune(snapshot.entries))
         if report.complete:
             await self._inventory.delete(snapshot)
         else:
@@ -118,7 +165,7 @@ class ApplySet:
     async def orphan(self) -> None:
         """Delete the inventory and leave all objects in place."""
         snapshot = await self._inventory.read()
-        self._guard().verify(snapshot)
+        self._guard.verify(snapshot)
         if snapshot.uid:
             await self._inventory.delete(snapshot)
 
@@ -128,8 +175,8 @@ class ApplySet:
         Fields that would be removed only because their manager is adopted first are not included.
         """
         survey = await self._survey(manifests, drift, RepairHistory((), self._settings, self._clock.now()))
-        unplannable = await self._without_prerequisites(task.desired for task in survey.tasks)
-        writer = self._writer(self._guard(), dry_run=True)
+        unplannable = await without_prerequisites(self._client, [task.desired for task in survey.tasks])
+        writer = self._writer(dry_run=True)
 
         async def plan(task: ApplyTask) -> ObjectResult:
             if task.desired.ref in unplannable:
@@ -137,8 +184,8 @@ class ApplySet:
             return await writer.write(task, None)
 
         planned = await gather_bounded(survey.tasks, plan, self._settings.concurrency)
-        pruned = await self._prune(survey.snapshot.entries, self._guard(), survey.refs, dry_run=True)
-        return Plan(_report(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
+        pruned = await self._prune(survey.snapshot.entries, survey.refs, dry_run=True)
+        return Plan(report_of(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
 
     async def _survey(self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory) -> "_Survey":
         """Return what is to be done: validate, read the inventory, and compare what changed in the cluster."""
@@ -156,7 +203,7 @@ class ApplySet:
         tasks = [self._task(each) for each in desired if each.ref not in keyless and not is_applied(each, entries)]
         if mode is DriftMode.OFF:
             return _Survey(desired, snapshot, tasks)
-        check = DriftCheck(self._client, self._writer(self._guard(), dry_run=True), history)
+        check = DriftCheck(self._client, self._writer(dry_run=True), history)
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
             entry = entries[each.ref]
@@ -196,35 +243,54 @@ class ApplySet:
 
     async def _change(self, survey: "_Survey") -> tuple[dict[ObjectRef, ObjectResult], tuple[PruneResult, ...]]:
         """Record the intents, apply, prune if everything was applied, and record the results."""
-        snapshot, desired = survey.snapshot, survey.refs
-        entries = after_check(snapshot.entries, survey.seen)
+        snapshot, desired = survey.snapshot, survey.refs | survey.kept
+        entries: Entries = {**survey.unlisted, **after_check(snapshot.entries, survey.seen)}
         due = [task.desired for task in survey.tasks]
-        guard = self._guard()
         if not due and entries.keys() <= desired:
             if survey.seen:
-                guard.verify(snapshot)
+                self._guard.verify(snapshot)
             await self._inventory.write(snapshot, entries)
             return {}, ()
-        run = ApplyRun(self._client, self._writer(guard), guard, self._settings, self._clock)
+        run = ApplyRun(self._client, self._writer(), self._guard, self._settings, self._clock)
         live = await run.read(due, entries)
-        snapshot = await guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
-        results = await run.run(survey.tasks, live)
+        if survey.rehearse and (refused := await self._rehearse(survey, live)):
+            return refused, skip_prune(entries, desired, next(iter(refused)))
+        snapshot = await self._guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
+        results = await run.run(survey.tasks, live, survey.first)
         entries = after_apply(snapshot.entries, due, results)
         blocker = survey.blocker(results)
-        pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, guard, desired)
-        await self._inventory.write(snapshot, after_prune(entries, pruned))
+        pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, desired)
+        try:
+            await self._inventory.write(snapshot, after_prune(entries, pruned))
+        except GovernorError as error:
+            raise UnrecordedError(error, report_of(survey.desired, results, survey.first)) from error
         return results, pruned
 
-    def _guard(self) -> ClaimGuard:
-        return ClaimGuard(self._client, self._inventory, self._claim, self._clock)
+    async def _rehearse(self, survey: "_Survey", live: LiveObjects) -> dict[ObjectRef, ObjectResult]:
+        """Apply the changed objects, if several, in a dry run; if one is refused, return the results of all tasks."""
+        changed = survey.changed
+        excluded = await without_prerequisites(self._client, [task.desired for task in changed])
+        writer = self._writer(dry_run=True)
 
-    def _writer(self, guard: ClaimGuard, *, dry_run: bool = False) -> Writer:
-        return Writer(self._client, self._owner, self._settings, guard, dry_run=dry_run)
+        async def write(task: ApplyTask) -> ObjectResult:
+            state = live.get(task.desired.ref)
+            if isinstance(state, GovernorError):
+                return apply_failure(task.desired.ref, state)
+            return await writer.write(task, state)
+
+        due = [task for task in changed if task.desired.ref not in excluded] if len(changed) > 1 else []
+        results = await gather_bounded(due, write, self._settings.concurrency)
+        refused = {each.ref: each for each in results if each.outcome not in SUCCEEDED}
+        rest = [task for task in survey.tasks if task.desired.ref not in refused]
+        return refused | skipped(rest, next(iter(refused))) if refused else {}
+
+    def _writer(self, *, dry_run: bool = False) -> Writer:
+        return Writer(self._client, self._owner, self._settings, self._guard, dry_run=dry_run)
 
     async def _prune(
-        self, entries: Entries, guard: ClaimGuard, desired: Collection[ObjectRef] = (), *, dry_run: bool = False
+        self, entries: Entries, desired: Collection[ObjectRef] = (), *, dry_run: bool = False
     ) -> tuple[PruneResult, ...]:
-        pruner = Pruner(self._client, self._owner, self._settings, guard, dry_run=dry_run)
+        pruner = Pruner(self._client, self._owner, self._settings, self._guard, dry_run=dry_run)
         kept = kept_aliases(entries, desired)
         retained = {*desired, *(result.ref for result in kept)}
         due = [entry for ref, entry in sorted(entries.items()) if ref not in retained]
@@ -236,15 +302,6 @@ class ApplySet:
             "desired any more; nothing was pruned. Pass allow_empty=True to delete all of them"
         )
         return GovernorError(Kind.PRECONDITION, "set-emptied", message)
-
-    async def _without_prerequisites(self, due: Iterable[Desired]) -> set[ObjectRef]:
-        """Return the objects that a dry run cannot apply: their namespace or kind does not exist yet."""
-        due = tuple(due)
-        namespaces = [each for each in due if stage_of(each.ref) is Stage.NAMESPACES]
-        absent = {each.ref.name for each in namespaces if await get(self._client, each.resource, each.ref) is None}
-        defined = {key_of(each.resource) for each in due if each.defined_in_set}
-        unserved = defined - (await find_kinds(self._client, defined)).keys()
-        return {each.ref for each in due if each.ref.namespace in absent or key_of(each.resource) in unserved}
 
     def _repair_task(self, desired: Desired, drift: ObjectDrift) -> ApplyTask:
         # An object of the same name that replaced a deleted one may be another client's.
@@ -264,19 +321,28 @@ class _Survey(msgspec.Struct, frozen=True):
     seen: Mapping[ObjectRef, Seen] = {}
     """New states of objects that changed and are still as desired."""
     checked: int = 0
+    rehearse: bool = False
+    first: frozenset[ObjectRef] = frozenset()
+    kept: frozenset[ObjectRef] = frozenset()
+    removals: frozenset[ObjectRef] = frozenset()
 
     @property
     def refs(self) -> set[ObjectRef]:
         return {each.ref for each in self.desired}
+
+    @property
+    def changed(self) -> list[ApplyTask]:
+        """Tasks that are no repairs: one repair does not depend on another."""
+        drifted = {drift.ref for drift in self.drifts}
+        return [task for task in self.tasks if task.desired.ref not in drifted]
+
+    @property
+    def unlisted(self) -> dict[ObjectRef, Entry]:
+        """Entries for the objects to be removed that the inventory does not list."""
+        return {ref: Entry(ref) for ref in self.removals - self.refs if ref not in self.snapshot.entries}
 
     def blocker(self, results: Mapping[ObjectRef, ObjectResult]) -> ObjectRef | None:
         """Return an object because of which nothing may be pruned: it was not applied or could not be compared."""
         failed = (ref for ref, result in results.items() if result.outcome not in SUCCEEDED)
         unknown = (drift.ref for drift in self.drifts if drift.error)
         return next(chain(failed, unknown), None)
-
-
-def _report(desired: Iterable[Desired], results: dict[ObjectRef, ObjectResult]) -> ApplyReport:
-    """Return all results in apply order; objects without one are unchanged."""
-    ordered = (each.ref for stage in group_by_stage(desired, lambda each: each.ref) for each in stage)
-    return ApplyReport(tuple(results.get(ref) or ObjectResult(ref, Outcome.UNCHANGED, sent=False) for ref in ordered))

@@ -36,10 +36,15 @@ class IgnoredFields(msgspec.Struct, frozen=True):
     """Fields to ignore in some objects; ``*`` in group, kind, namespace or name matches any text."""
 
     paths: tuple[str, ...]
+    """Paths of the fields, such as spec.replicas; each covers everything below it."""
     group: str = ANY
+    """API group of the objects."""
     kind: str = ANY
+    """Kind of the objects."""
     namespace: str = ANY
+    """Namespace of the objects."""
     name: str = ANY
+    """Name of the objects."""
 
     def matches(self, ref: ObjectRef) -> bool:
         """Return whether the rule applies to this object."""

@@ -1,8 +1,9 @@
 """Drift: how live objects differ from the desired state, and how often each field was repaired.
 
-The metadata of all objects is listed once per kind by the owner label, and only objects whose content changed since
-they were last seen as desired are compared. A field that another client keeps changing back is no longer repaired once
-the limit is reached. The repair history is a value that the caller keeps and passes to the next check.
+The metadata of all objects is listed once per kind by the owner label, or read one by one if they are few. Only objects
+whose content changed since they were last seen as desired are compared. A field that another client keeps changing back
+is no longer repaired once the limit is reached. The repair history is a value that the caller keeps and passes to the
+next check.
 """
 
 import datetime
@@ -141,7 +142,7 @@ def _repaired_paths(drift: ObjectDrift) -> list[str]:
 
 
 class Observer:
-    """Reads the metadata of objects with one list per kind, and objects without the owner label one by one."""
+    """Reads the metadata of objects with one list per kind; few objects, or without the owner label, one by one."""
 
     def __init__(self, client: Client, owner: Owner, settings: Settings) -> None:
         self._client = client
@@ -153,8 +154,9 @@ class Observer:
         kinds: dict[ApiResource, list[Desired]] = {}
         for each in desired:
             kinds.setdefault(each.resource, []).append(each)
+        many = [each for each in kinds.items() if len(each[1]) > self._settings.single_reads]
         found: dict[ObjectRef, Object | GovernorError | None] = {}
-        for listed in await gather_bounded(kinds.items(), self._list, self._settings.concurrency):
+        for listed in await gather_bounded(many, self._list, self._settings.concurrency):
             found |= listed
         unlisted = [each for group in kinds.values() for each in group if each.ref not in found]
         read = await gather_bounded(unlisted, self._get, self._settings.concurrency)

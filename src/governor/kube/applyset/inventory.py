@@ -118,9 +118,13 @@ class Inventory:
 
     async def is_at(self, snapshot: Snapshot) -> bool:
         """Return whether the inventory is still the one that was read or written."""
-        metadata = (await self._client.get(CONFIG_MAPS, self.ref.name, self.ref.namespace, metadata_only=True))[
-            "metadata"
-        ]
+        try:
+            found = await self._client.get(CONFIG_MAPS, self.ref.name, self.ref.namespace, metadata_only=True)
+        except GovernorError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+            return False
+        metadata = found["metadata"]
         return (metadata["uid"], metadata["resourceVersion"]) == (snapshot.uid, snapshot.resource_version)
 
     async def delete(self, snapshot: Snapshot) -> None:
@@ -217,7 +221,7 @@ class Inventory:
 
 
 class ClaimGuard:
-    """Lets one run write only while its claim is the stored one; without a claim it permits every write.
+    """Lets a set be written only while its claim is the stored one; without a claim it permits every write.
 
     The claim is read before each stage, and before a write if the last read is ``CLAIM_TTL_S`` old. A new holder waits
     that long after it has stored its claim: the holder before it has then read the new claim, or begins no write any
@@ -230,12 +234,25 @@ class ClaimGuard:
         self._claim = claim
         self._clock = clock
         self._snapshot = Snapshot()
-        self._read_at = 0.0
+        self._read_at: float | None = None
+        self._taken_at: float | None = None
+        """When the claim was stored; None if that is not known."""
 
     def verify(self, snapshot: Snapshot) -> None:
-        """Raise PRECONDITION with the present holder if the stored claim is newer than this run's."""
+        """Raise PRECONDITION with the present holder if the stored claim is newer than this one."""
         if self._claim and snapshot.claim and self._claim.is_superseded_by(snapshot.claim.claim):
             raise self._lost(snapshot.claim.claim)
+
+    async def take(self, snapshot: Snapshot) -> None:
+        """Store the claim; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""
+        if self._claim is None:
+            return
+        await self._verify_cluster(self._claim)
+        self.verify(snapshot)
+        if snapshot.claim is None:
+            await self._store(snapshot, snapshot.entries, self._claim, settled=True)
+        elif not self._is_settled(snapshot):
+            await self._announce(snapshot, self._claim)
 
     async def begin(self, snapshot: Snapshot, entries: Entries) -> Snapshot:
         """Store claim and entries; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""
@@ -243,14 +260,16 @@ class ClaimGuard:
             return await self._inventory.write(snapshot, entries)
         await self._verify_cluster(self._claim)
         self.verify(snapshot)
-        stored = snapshot.claim
-        same_holder = stored and (stored.claim.holder, stored.claim.epoch) == (self._claim.holder, self._claim.epoch)
-        settled = stored is None or bool(same_holder and stored.settled)
-        await self._store(snapshot, entries, StoredClaim(self._claim, settled))
-        if not settled:
-            await self._clock.sleep(CLAIM_TTL_S)
-            await self._store(self._snapshot, entries, StoredClaim(self._claim, settled=True))
-        return self._snapshot
+        if not self._is_settled(snapshot):
+            snapshot = await self._announce(snapshot, self._claim)
+            await self._wait()
+        return await self._store(snapshot, entries, self._claim, settled=True)
+
+    async def permit(self) -> None:
+        """Return when something outside the set may be written; PRECONDITION if another holder has claimed the set."""
+        if self._claim is not None:
+            await self._wait()
+            await self.before_write()
 
     async def before_stage(self) -> None:
         """Read the claim; PRECONDITION if another holder has claimed the set."""
@@ -258,20 +277,46 @@ class ClaimGuard:
             return
         read_at = self._clock.monotonic()
         if not await self._inventory.is_at(self._snapshot):
-            stored = (await self._inventory.read()).claim
-            if stored is None or stored.claim != self._claim:
-                raise self._lost(stored.claim if stored else None)
+            snapshot = await self._inventory.read()
+            if snapshot.claim is None or snapshot.claim.claim != self._claim:
+                raise self._lost(snapshot.claim.claim if snapshot.claim else None)
+            self._snapshot = snapshot
         self._read_at = read_at
 
     async def before_write(self) -> None:
         """Read the claim if the last read is too old."""
-        if self._claim is not None and self._clock.monotonic() - self._read_at >= CLAIM_TTL_S:
+        is_old = self._read_at is None or self._clock.monotonic() - self._read_at >= CLAIM_TTL_S
+        if self._claim is not None and is_old:
             await self.before_stage()
 
-    async def _store(self, snapshot: Snapshot, entries: Entries, claim: StoredClaim) -> None:
+    def _is_settled(self, snapshot: Snapshot) -> bool:
+        """Return whether no holder before this one can write: there was none, or this one has waited."""
+        return snapshot.claim is None or (self._holds(snapshot) and snapshot.claim.settled)
+
+    def _holds(self, snapshot: Snapshot) -> bool:
+        mine, stored = self._claim, snapshot.claim
+        return bool(mine and stored and (stored.claim.holder, stored.claim.epoch) == (mine.holder, mine.epoch))
+
+    async def _announce(self, snapshot: Snapshot, claim: Claim) -> Snapshot:
+        """Store a claim whose holder has not waited yet, unless it is; return the inventory."""
+        if not self._holds(snapshot):
+            snapshot = await self._store(snapshot, snapshot.entries, claim, settled=False)
+            self._taken_at = self._clock.monotonic()
+        elif self._taken_at is None:  # by a process before this one
+            self._taken_at = self._clock.monotonic()
+        return snapshot
+
+    async def _wait(self) -> None:
+        if self._taken_at is not None:
+            left_s = self._taken_at + CLAIM_TTL_S - self._clock.monotonic()
+            if left_s > 0:
+                await self._clock.sleep(left_s)
+
+    async def _store(self, snapshot: Snapshot, entries: Entries, claim: Claim, *, settled: bool) -> Snapshot:
         read_at = self._clock.monotonic()
-        self._snapshot = await self._inventory.write(snapshot, entries, claim)
-        self._read_at = read_at
+        stored = await self._inventory.write(snapshot, entries, StoredClaim(claim, settled))
+        self._snapshot, self._read_at = stored, read_at
+        return stored
 
     async def _verify_cluster(self, claim: Claim) -> None:
         uid = (await self._client.get(_NAMESPACES, _KUBE_SYSTEM, metadata_only=True))["metadata"]["uid"]

@@ -6,13 +6,13 @@ Fields written through a subresource such as ``status`` are never adopted.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset.manifests import Desired, GroupVersionKind, kinds_of_crd
+from governor.kube.applyset.manifests import Desired, GroupVersionKind, key_of, kinds_of_crd
 from governor.kube.applyset.order import Stage, stage_of
 from governor.kube.applyset.settings import Owner, Recreate, Settings
 from governor.kube.client import Client, Request
@@ -77,6 +77,16 @@ async def find_kinds(client: Client, kinds: Collection[GroupVersionKind]) -> dic
                     raise
         missing -= served.keys()
     return served
+
+
+async def without_prerequisites(client: Client, due: Iterable[Desired]) -> set[ObjectRef]:
+    """Return the objects that a dry run cannot apply: their namespace or kind is yet to be created by the set."""
+    due = tuple(due)
+    namespaces = [each for each in due if stage_of(each.ref) is Stage.NAMESPACES]
+    absent = {each.ref.name for each in namespaces if await get(client, each.resource, each.ref) is None}
+    defined = {key_of(each.resource) for each in due if each.defined_in_set}
+    unserved = defined - (await find_kinds(client, defined)).keys()
+    return {each.ref for each in due if each.ref.namespace in absent or key_of(each.resource) in unserved}
 
 
 def is_terminating(live: Object) -> bool:
@@ -152,7 +162,8 @@ def will_own(live: Object | None, owner: Owner, settings: Settings) -> bool:
     """Return whether the set owns the object once it is applied: already, because it is new, or by adoption."""
     if live is None or owner_of(live, settings) == owner.id:
         return True
-    return not owner_of(live, settings) and bool(managers_of(live) & settings.adopted_managers)
+    own = {settings.manager} if settings.refuse_foreign else frozenset()
+    return not owner_of(live, settings) and bool(managers_of(live) & (settings.adopted_managers | own))
 
 
 def keep_annotation(live: Object, keep: Mapping[str, str]) -> str:

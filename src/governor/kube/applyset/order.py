@@ -6,7 +6,7 @@ not keep the webhook's own server from being repaired. Kinds that can block all 
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from governor.kube.objects import ObjectRef
@@ -80,11 +80,13 @@ def stage_of(ref: ObjectRef) -> Stage:
     return _STAGE.get((ref.group, ref.kind), Stage.OTHERS)
 
 
-def group_by_stage(items: Iterable[Item], ref: Callable[[Item], ObjectRef]) -> tuple[tuple[Item, ...], ...]:
-    """Return the items grouped by stage in apply order, without empty stages."""
-    stages: dict[Stage, list[Item]] = {}
+def group_by_stage(
+    items: Iterable[Item], ref: Callable[[Item], ObjectRef], first: Collection[ObjectRef] = ()
+) -> tuple[tuple[Item, ...], ...]:
+    """Return the items grouped by stage in apply order, without empty groups; those of ``first`` begin their stage."""
+    stages: dict[tuple[Stage, bool], list[Item]] = {}
     for item in items:
-        stages.setdefault(stage_of(ref(item)), []).append(item)
+        stages.setdefault((stage_of(ref(item)), ref(item) not in first), []).append(item)
     return tuple(tuple(stages[stage]) for stage in sorted(stages))
 
 

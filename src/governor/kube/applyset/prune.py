@@ -42,7 +42,7 @@ def decide(entry: Entry, live: Object | None, owner: Owner, settings: Settings) 
         return PruneResult(ref, PruneOutcome.FOREIGN, "was deleted and created again outside this set")
     if annotation := keep_annotation(live, settings.keep_annotations):
         return PruneResult(ref, PruneOutcome.KEPT, f"has the annotation {annotation}")
-    if owner_of(live, settings) != owner.id:
+    if owner_of(live, settings) != owner.id and not _lost_label(entry, live, settings):
         return _not_owned(ref, live, settings)
     if is_terminating(live):
         return PruneResult(ref, PruneOutcome.TERMINATING, describe_termination(live))
@@ -200,6 +200,12 @@ class Pruner:
         if live is None or live["metadata"]["uid"] != target.uid:
             return target.with_outcome(PruneOutcome.REMOVED)
         return target.with_outcome(PruneOutcome.TERMINATING, describe_termination(live))
+
+
+def _lost_label(entry: Entry, live: Object, settings: Settings) -> bool:
+    """Return whether the set wrote this very object and only its owner label is gone; a set that shares cannot tell."""
+    is_listed = bool(entry.uid) and not owner_of(live, settings)
+    return settings.refuse_foreign and is_listed and has_applied(live, settings.manager)
 
 
 def _not_owned(ref: ObjectRef, live: Object, settings: Settings) -> PruneResult:

@@ -1,13 +1,17 @@
 """Reports of one run over all objects of a set, and what remains to be done after it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from governor.errors import GovernorError
 from governor.kube.applyset.drift import DriftReport, ObjectDrift
+from governor.kube.applyset.manifests import Desired
+from governor.kube.applyset.order import group_by_stage
 from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
+from governor.kube.objects import ObjectRef
 
 _MAX_PROBLEMS: Final = 10
 _MAX_FIELDS: Final = 5
@@ -31,6 +35,14 @@ class ApplyReport(msgspec.Struct, frozen=True):
     def counts(self) -> dict[Outcome, int]:
         """Return the number of objects per outcome."""
         return dict(Counter(result.outcome for result in self.results))
+
+
+def report_of(
+    desired: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult], first: Collection[ObjectRef] = ()
+) -> ApplyReport:
+    """Return all results in apply order; objects without one are unchanged."""
+    ordered = (each.ref for stage in group_by_stage(desired, lambda each: each.ref, first) for each in stage)
+    return ApplyReport(tuple(results.get(ref) or ObjectResult(ref, Outcome.UNCHANGED, sent=False) for ref in ordered))
 
 
 class PruneReport(msgspec.Struct, frozen=True):
@@ -111,6 +123,14 @@ def _describe(drift: ObjectDrift) -> str:
     others = f" by {', '.join(managers)}" if managers else ""
     again = ", and again after each repair" if any(field.exhausted for field in fields) else ""
     return f"{len(fields)} fields were changed{others}{again}: {named}"
+
+
+class UnrecordedError(GovernorError):
+    """The inventory could not be written after the objects. It lists them all, so a retry continues from ``apply``."""
+
+    def __init__(self, error: GovernorError, apply: ApplyReport) -> None:
+        super().__init__(error.kind, error.code, error.message, error.details)
+        self.apply = apply
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -11,6 +11,9 @@ from governor.kube.errors import ApiError
 from governor.kube.objects import ObjectRef
 from governor.values.treediff import Difference
 
+FOREIGN: Final = "object-foreign"
+"""Code of a refusal because the object belongs to another owner."""
+
 _SCHEMA_ERRORS: Final = ("failed to create typed patch object", "unable to convert unstructured object")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _IMMUTABLE: Final = re.compile(
@@ -73,6 +76,8 @@ class ObjectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome
     uid: str = ""
     error: str = ""
+    code: str = ""
+    """Code of the error, or ``FOREIGN``; empty for a decision of the set."""
     reason: str = ""
     """Why the object was re-created."""
     conflicts: tuple[FieldConflict, ...] = ()
@@ -128,6 +133,8 @@ class PruneResult(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     blockers: tuple[ObjectRef, ...] = ()
     """Some of the objects of others that it contains."""
+    code: str = ""
+    """Code of the error, if a request failed."""
 
 
 def conflicts_of(error: GovernorError) -> tuple[FieldConflict, ...]:
@@ -163,18 +170,21 @@ def immutable_fields(error: GovernorError) -> tuple[str, ...]:
 def apply_failure(ref: ObjectRef, error: GovernorError) -> ObjectResult:
     """Return the result of an apply that raised an error."""
     if error.kind is Kind.CONFLICT:
-        return ObjectResult(ref, Outcome.CONFLICT, error=error.message, conflicts=conflicts_of(error))
+        conflicts = conflicts_of(error)
+        return ObjectResult(ref, Outcome.CONFLICT, error=error.message, code=error.code, conflicts=conflicts)
     if isinstance(error, ApiError) and any(cause.reason == _NAMESPACE_TERMINATING for cause in error.causes):
-        return ObjectResult(ref, Outcome.TERMINATING, error=error.message)
+        return ObjectResult(ref, Outcome.TERMINATING, error=error.message, code=error.code)
     # An apply creates: if the server does not find something, that is the namespace, the kind or a role.
     retryable = error.kind in _RETRYABLE | {Kind.NOT_FOUND} and not _is_schema_error(error)
-    return ObjectResult(ref, Outcome.FAILED if retryable else Outcome.REFUSED, error=str(error))
+    outcome = Outcome.FAILED if retryable else Outcome.REFUSED
+    return ObjectResult(ref, outcome, error=str(error), code=error.code)
 
 
 def prune_failure(ref: ObjectRef, error: GovernorError) -> PruneResult:
     """Return the result of a prune that raised an error."""
     retryable = error.kind in _RETRYABLE or error.kind is Kind.CONFLICT
-    return PruneResult(ref, PruneOutcome.FAILED if retryable else PruneOutcome.REFUSED, str(error))
+    outcome = PruneOutcome.FAILED if retryable else PruneOutcome.REFUSED
+    return PruneResult(ref, outcome, str(error), code=error.code)
 
 
 def _is_schema_error(error: GovernorError) -> bool:

@@ -143,6 +143,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether fields are taken from other managers on conflict."""
     adopted_managers: frozenset[str] = frozenset()
     """Managers whose fields, and with them the objects, the set adopts."""
+    refuse_foreign: bool = False
+    """Whether an object that existed before and is not adopted is refused instead of shared. An object that lost its
+    owner label and has fields of ``manager`` is then still the set's."""
     ignored_fields: tuple[IgnoredFields, ...] = ()
     """Fields that keep their live values and never count as drift."""
     keep_annotations: Mapping[str, str] = {}
@@ -153,6 +156,12 @@ class Settings(msgspec.Struct, frozen=True):
     """Objects outside the set that are deleted with its namespace; all others hold the namespace."""
     concurrency: int = 8
     """Number of objects that are processed at a time."""
+    single_reads: int = 0
+    """Up to this number of objects of a kind are read one by one instead of by a list. That is faster: the API server
+    answers a get from etcd, but a list from its cache, and may delay it by up to 100 ms until the cache is current."""
+    settle_s: float = 0.0
+    """Pause between a stage in which objects were created and the next one, whose objects may refer to them: a
+    controller reads both from caches, which are filled independently of each other."""
     served_timeout_s: float = 60.0
     """How long to wait until the kind of a new CustomResourceDefinition is served."""
     repair_limit: int = 3

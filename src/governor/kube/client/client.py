@@ -22,6 +22,8 @@ PAGE_TIMEOUT_S: Final = 60.0
 
 T = TypeVar("T")
 
+_PODS: Final = ApiResource("", "v1", "Pod", "pods", namespaced=True)
+
 
 class _MetadataOnly(msgspec.Struct, frozen=True):
     metadata: Object
@@ -183,6 +185,21 @@ class Client:
         if dry_run:
             options["dryRun"] = ["All"]
         await self._send_for_object(Request("DELETE", resource.path(namespace, name), body=_encode(options)))
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
+        """Evict a pod, which deletes it unless a disruption budget forbids that now: then EXHAUSTED.
+
+        NOT_FOUND if it does not exist, CONFLICT if ``uid`` is given and is not its uid.
+        """
+        body: Object = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}} if uid else {},
+        }
+        # Not retryable: the 429 of a budget has no Retry-After and lasts until other pods are healthy.
+        path = _PODS.path(namespace, name, "eviction")
+        await self._send_for_object(Request("POST", path, body=_encode(body), retryable=False))
 
     async def _send_for_object(self, request: Request) -> Object:
         body = await self.send(request)

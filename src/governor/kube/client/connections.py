@@ -14,8 +14,8 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from governor.kube.client.body import BodyBuffer, decompress
-from governor.kube.config.access import Proxy
 from governor.kube.config.tls_context import MAX_CONTEXTS, TlsConfig, TlsContextCache
+from governor.process.proxy import Proxy
 from governor.values.secret import Secret
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ renewing is ``credentials``.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +14,13 @@ from yarl import URL
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process import tls
+from governor.process.proxy import Proxy, is_host, parse_url
 from governor.values.secret import Secret
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
-
-_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff?#]")
-"""Characters that URL parsers drop, or that begin a query or fragment."""
+POD_VARIABLE: Final = "KUBERNETES_SERVICE_HOST"
+"""Environment variable that every pod has."""
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -29,13 +28,6 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 
     certificate: bytes | Path
     key: Secret | Path
-
-
-class Proxy(msgspec.Struct, frozen=True):
-    """HTTP proxy for the connections; an https proxy needs a certificate of the cluster's authority."""
-
-    url: str
-    authorization: Secret | None = None
 
 
 class Impersonation(msgspec.Struct, frozen=True):
@@ -96,6 +88,7 @@ class Access(msgspec.Struct, frozen=True):
     insecure: bool = False
     """Accept any server certificate; set only by the user's own kubeconfig."""
     proxy: Proxy | None = None
+    """An https proxy needs a certificate of the cluster's authority."""
     impersonation: Impersonation | None = None
 
     def __post_init__(self) -> None:
@@ -104,26 +97,8 @@ class Access(msgspec.Struct, frozen=True):
             raise invalid(
                 "plain-text", "a server behind a proxy needs https://, otherwise the proxy can read the credential"
             )
-        if self.tls_server_name and not _is_host(self.tls_server_name):
+        if self.tls_server_name and not is_host(self.tls_server_name):
             raise invalid("kube-server", "the tls-server-name of a cluster must be a host name")
-
-
-def parse_url(text: str) -> URL | None:
-    """Return an http or https URL; None if it is invalid or parsers could read it differently."""
-    try:
-        url = URL(text)
-        port = url.port
-    except ValueError:
-        return None
-    is_address = url.scheme in ("http", "https") and port and url.host and _is_host(url.host)
-    return url if is_address and not _NOT_IN_URLS.search(text) else None
-
-
-def _is_host(text: str) -> bool:
-    try:
-        return bool(text.encode("idna")) and not _NOT_IN_URLS.search(text)
-    except UnicodeError:
-        return False
 
 
 def check_server(server: str) -> None:
@@ -141,7 +116,7 @@ def check_server(server: str) -> None:
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT) -> Access:
     """Return access to the cluster that this program runs in, as its pod's service account."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    host, port = environ.get(POD_VARIABLE, ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     token, ca = account / "token", account / "ca.crt"
     if not host or not port:
         raise _not_in_cluster("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")

@@ -18,15 +18,16 @@ from governor.errors import Detail, GovernorError, Kind
 from governor.kube.config import exec_plugin
 from governor.kube.config.access import (
     DEFAULT_NAMESPACE,
+    POD_VARIABLE,
     Access,
     ClientCertificate,
     ExecPlugin,
     Impersonation,
-    Proxy,
     check_server,
-    parse_url,
+    in_cluster,
 )
 from governor.kube.config.kubeconfig_format import Cluster, Config, Context, Exec, User, parse, read_file
+from governor.process.proxy import Proxy, read_proxy
 from governor.values.secret import Secret
 
 _UNTRUSTED_SOURCE: Final = "the kubeconfig in the Secret"
@@ -39,6 +40,12 @@ def load(file: Path | None = None, context: str = "", environ: Mapping[str, str]
     It is trusted: it may name files to read and programs to run.
     """
     return _access(_select(_user_config(file, environ), context))
+
+
+def load_or_in_cluster(file: Path | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
+    """Return the access of the pod that this program runs in; of the user outside of a cluster, or if one is named."""
+    is_named = file is not None or bool(context)
+    return load(file, context, environ) if is_named or POD_VARIABLE not in environ else in_cluster(environ)
 
 
 def from_secret(data: bytes, context: str = "", source: str = _UNTRUSTED_SOURCE) -> Access:
@@ -216,11 +223,10 @@ def _proxy(selected: _Selected) -> Proxy | None:
         return None
     if selected.cluster.proxy_url.startswith("socks5:"):
         raise selected.error("cluster.proxy-url", "SOCKS is not supported; use an HTTP proxy", Kind.UNIMPLEMENTED)
-    url = parse_url(selected.cluster.proxy_url)
-    if url is None:
+    proxy = read_proxy(selected.cluster.proxy_url)
+    if proxy is None:
         raise selected.error("cluster.proxy-url", "it must look like http://host:port or https://host:port")
-    login = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-    return Proxy(str(url.origin()), Secret(f"Basic {login}") if url.user else None)
+    return proxy
 
 
 def _impersonation(selected: _Selected) -> Impersonation | None:

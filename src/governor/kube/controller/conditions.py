@@ -19,10 +19,13 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One condition of an object; all fields but ``type`` may be absent in what other writers store."""
 
     type: str
+    """What the condition is about, as one word in CamelCase."""
     status: str = UNKNOWN
+    """Whether it holds: True, False or Unknown."""
     reason: str = ""
-    """One word in CamelCase; most schemas require it."""
+    """Why it has this status, as one word in CamelCase; most schemas require it."""
     message: str = ""
+    """The same for people."""
     observed_generation: int = 0
     """Generation of the object that the condition describes; set when the status is written."""
     last_transition_time: str = ""

@@ -1,6 +1,6 @@
 """What a reconcile function receives: the key, its object, and the operations of a controller on it."""
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -18,13 +18,14 @@ from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.readiness import Readiness, State, compute_readiness, summarise
 from governor.kube.readiness.kinds import ALWAYS_READY
 from governor.kube.readiness.state import failed, progressing, ready, unknown
-from governor.kube.reflector import View
+from governor.kube.reflector import Store, View
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Waiting
 
 _CONCURRENCY: Final = 8
 """Number of objects that are read at a time."""
 
 T_co = TypeVar("T_co", covariant=True)
+W = TypeVar("W", bound=View)
 
 
 class Converged(msgspec.Struct, frozen=True):
@@ -47,6 +48,8 @@ class Tools(msgspec.Struct, frozen=True):
     resource: ApiResource
     recorder: EventRecorder
     status: StatusWriter
+    stores: Mapping[type[View], Store[Any]]
+    """The cached objects of each watched kind, by view."""
     repairs: MutableMapping[ObjectRef, tuple[Repair, ...]]
     """Repairs of drift so far, by key."""
     recheck_s: float
@@ -67,23 +70,35 @@ class Context(Generic[T_co]):
         """The client, for reads; writes of owned objects go through ``converge``."""
         return self._tools.client
 
+    def store(self, view: type[W]) -> Store[W]:
+        """Return the cached objects of a kind that the controller ``watches`` with this view."""
+        return self._tools.stores[view]
+
     async def converge(
-        self, manifests: Iterable[Any], *, drift: DriftMode = DriftMode.ENFORCE, allow_empty: bool = False
+        self,
+        manifests: Iterable[Any],
+        *,
+        drift: DriftMode = DriftMode.ENFORCE,
+        allow_empty: bool = False,
+        kept: Collection[ObjectRef] = (),
+        read_readiness: bool = True,
     ) -> Converged:
         """Apply these manifests, repair drift, delete owned objects that are no longer desired, and read the readiness.
 
         Manifests without a namespace get that of the key; for a cluster-scoped key each needs its own. If no manifest
-        is given although objects exist, PRECONDITION ``set-emptied`` is raised unless ``allow_empty``.
+        is given although objects exist, PRECONDITION ``set-emptied`` is raised unless ``allow_empty``. Objects of
+        ``kept`` are not deleted. Without ``read_readiness`` applied objects count as ready, which saves a request each.
         """
         repairs = self._tools.repairs
         report = await self.objects.converge(
-            manifests, drift=drift, repairs=repairs.get(self.key, ()), allow_empty=allow_empty
+            manifests, drift=drift, repairs=repairs.get(self.key, ()), allow_empty=allow_empty, kept=kept
         )
         repairs.pop(self.key, None)
         if report.drift.repairs:
             repairs[self.key] = report.drift.repairs
         if report.ok:
-            return self._ready_or_waiting(report, await self._readiness(report))
+            readiness = await self._readiness(report) if read_readiness else ready("Applied")
+            return self._ready_or_waiting(report, readiness)
         text = "; ".join(report.problems())
         if report.pending:
             return Converged(report, progressing("Deleting", text), Waiting(text, self._tools.recheck_s))

@@ -53,8 +53,10 @@ class Watch(msgspec.Struct, Generic[W], frozen=True):
     kind: KindOf
     view: type[W]
     mapper: Mapper[W, Any]
-    labels: str = ""
-    fields: str = ""
+    predicate: Predicate[W] | None
+    indexes: Mapping[str, Index[W]]
+    labels: str
+    fields: str
 
 
 async def delete_objects(context: Context[Any]) -> Outcome:
@@ -131,9 +133,25 @@ class Controller(Generic[V]):
         self.owned.append(Owns(kind, by))
         return self
 
-    def watches(self, kind: KindOf, view: type[W], mapper: Mapper[W, V], *, labels: str = "", fields: str = "") -> Self:
-        """Watch another kind: if the view of an object changes, the keys that ``mapper`` returns are reconciled."""
-        self.watched.append(Watch(kind, view, mapper, labels, fields))
+    def watches(
+        self,
+        kind: KindOf,
+        view: type[W],
+        mapper: Mapper[W, V],
+        *,
+        predicate: Predicate[W] | None = None,
+        indexes: Mapping[str, Index[W]] | None = None,
+        labels: str = "",
+        fields: str = "",
+    ) -> Self:
+        """Watch another kind: if the view of an object changes, the keys that ``mapper`` returns are reconciled.
+
+        A change for which ``predicate`` is false is not. ``Context.store`` returns the watched objects, with these
+        ``indexes``; watches of several controllers with the same indexes share one cache.
+        """
+        if any(each.view is view for each in self.watched):
+            raise ValueError(f"the controller {self.name} watches {view.__name__} twice: derive a view for the second")
+        self.watched.append(Watch(kind, view, mapper, predicate, indexes or {}, labels, fields))
         return self
 
 

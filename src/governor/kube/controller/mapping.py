@@ -100,6 +100,14 @@ def keys_by_reference(event: Event[Owned], resource: ApiResource) -> set[ObjectR
     }
 
 
+def is_watched(event: Event[W], predicate: Predicate[W] | None) -> bool:
+    """Return whether an event of another kind is mapped to keys; only readable changes can be ruled out."""
+    if predicate is None or not isinstance(event, Changed):
+        return True
+    old, new = event.old, event.new
+    return isinstance(old, Unreadable) or isinstance(new, Unreadable) or predicate(old, new)
+
+
 def keys_by_mapper(event: Event[W], mapper: Mapper[W, V], resource: ApiResource, store: Store[V]) -> set[ObjectRef]:
     """Return the keys to which the mapper maps an object before and after the event."""
     return {

@@ -1,7 +1,6 @@
 """The operator: runs controllers while it leads, with health, readiness and metrics, and stops them in order."""
 
 import asyncio
-import os
 import socket
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -10,9 +9,9 @@ import msgspec
 
 import governor
 from governor.errors import GovernorError
-from governor.kube.client import Client, Transport
+from governor.kube.client import Client, Limits, Transport
 from governor.kube.config import kubeconfig
-from governor.kube.config.access import Access, in_cluster
+from governor.kube.config.access import Access
 from governor.kube.controller import events
 from governor.kube.controller.controller import Controller
 from governor.kube.controller.reconciliation import Environment
@@ -73,6 +72,7 @@ class Operator:
         registry: Registry,
         clock: Clock,
         settings: OperatorSettings = OperatorSettings(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         names = [each.name for each in controllers]
         if len(set(names)) != len(names):
@@ -81,7 +81,7 @@ class Operator:
         self._controllers = tuple(controllers)
         self._recorder = events.EventRecorder(Client(transport, access, events.LIMITS), name, clock, registry)
         self._environment = Environment(
-            Client(transport, access),
+            Client(transport, access, limits),
             self._recorder,
             ReconcileMetrics(registry),
             clock,
@@ -141,7 +141,7 @@ def main(name: str, *controllers: Controller[Any]) -> int:
         return _cannot_start(error)
     logging.configure(name, level=settings.log_level)
     try:
-        access = in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else kubeconfig.load()
+        access = kubeconfig.load_or_in_cluster()
         return supervise.main(lambda: _program(name, controllers, access, settings))
     except GovernorError as error:
         return _cannot_start(error)

@@ -1,6 +1,6 @@
 """One run for one key: which function of the controller is called with which object, and what guards a deletion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -47,6 +47,7 @@ class Reconciliation(Generic[V]):
         environment: Environment,
         resource: ApiResource,
         store: Store[V],
+        stores: Mapping[type[View], Store[Any]],
         add_after: Callable[[ObjectRef, float], None],
     ) -> None:
         self._controller = controller
@@ -59,7 +60,7 @@ class Reconciliation(Generic[V]):
         """Uids of the objects whose finalizer was removed: there is nothing left to finalize when they are gone."""
         clock, manager = environment.clock, controller.settings.manager
         status = StatusWriter(self._client, resource, f"{manager}-status", clock)
-        self._tools = Tools(self._client, resource, environment.recorder, status, {}, controller.recheck_s)
+        self._tools = Tools(self._client, resource, environment.recorder, status, stores, {}, controller.recheck_s)
         self._finalizer = Finalizer(
             controller.finalizer, controller.finalizer_timeout_s, f"{manager}-finalizer", self._tools, clock
         )

@@ -17,7 +17,7 @@ from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Own
 from governor.kube.controller.reconciliation import Environment, Reconciliation
 from governor.kube.controller.views import Owned, owned_view
 from governor.kube.objects import ApiResource, ObjectRef
-from governor.kube.reflector import Event, View
+from governor.kube.reflector import Event, Store, View
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.reconcile.fair_queue import Priority
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Reconciler, Stalled
@@ -91,6 +91,7 @@ class ControllerRun(Generic[V]):
             on_outcome=self._on_outcome,
         )
         self._caches: list[Cache[Any]] = []
+        self._stores: dict[type[View], Store[Any]] = {}
         self._step = "resolving its kinds"
 
     @property
@@ -142,6 +143,7 @@ class ControllerRun(Generic[V]):
             self._environment,
             self._resource,
             self._primary.store,
+            self._stores,
             lambda key, seconds: self._reconciler.add_after(key, seconds, Priority.RETRY),
         )
         self._caches.append(self._primary)
@@ -168,12 +170,15 @@ class ControllerRun(Generic[V]):
 
     def _subscribe_watch(self, caches: Caches, watch: Watch[Any], resource: ApiResource) -> Cache[Any]:
         selection = Selection(self._namespace if resource.namespaced else "", watch.labels, watch.fields)
-        cache = caches.get(resource, watch.view, selection)
-        cache.subscribe(
-            lambda event: self._add_known(
-                mapping.keys_by_mapper(event, watch.mapper, self._resource, self._primary.store)
-            )
-        )
+        cache = caches.get(resource, watch.view, selection, watch.indexes)
+        self._stores[watch.view] = cache.store
+
+        def on_event(event: Event[Any]) -> None:
+            if mapping.is_watched(event, watch.predicate):
+                keys = mapping.keys_by_mapper(event, watch.mapper, self._resource, self._primary.store)
+                self._add_known(keys)
+
+        cache.subscribe(on_event)
         return cache
 
     def _on_primary(self, event: Event[V]) -> None:

@@ -23,8 +23,9 @@ class Status(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
     """The status that a controller writes; subclass it to add fields. Fields with default values are not written."""
 
     observed_generation: int = 0
-    """Set when the status is written."""
+    """Generation of the object that the status describes; set when the status is written."""
     conditions: tuple[Condition, ...] = ()
+    """Aspects of the object's state, one entry for each type."""
 
 
 class Resource(View, frozen=True, kw_only=True):

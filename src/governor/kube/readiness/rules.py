@@ -42,8 +42,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A condition on one field; an invalid rule raises ValueError with the problem."""
 
     path: str
+    """Path of the field, such as status.conditions[Ready].status."""
     operator: Operator
+    """How the field is compared."""
     value: Scalar | tuple[Scalar, ...] | None = None
+    """What it is compared with: one value, a list for In and NotIn, none for Exists and DoesNotExist."""
 
     def __post_init__(self) -> None:
         if problem := _path_problem(self.path) or _value_problem(self.operator, self.value):

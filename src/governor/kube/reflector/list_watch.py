@@ -46,12 +46,18 @@ class ListWatch(Generic[V]):
     """State of one list-watch: resourceVersion and the cached objects."""
 
     def __init__(
-        self, resource: ApiResource, view: type[V], store: WritableStore[V], on_event: Callable[[Event[V]], None]
+        self,
+        resource: ApiResource,
+        view: type[V],
+        store: WritableStore[V],
+        on_event: Callable[[Event[V]], None],
+        keep: Callable[[V], bool] | None = None,
     ) -> None:
         self._resource = resource
         self._decoder = ViewDecoder(view)
         self._store = store
         self._on_event = on_event
+        self._keep = keep
         self._resource_version = ""
         self._continue_token = ""
         self._page_size = PageSize()
@@ -141,9 +147,13 @@ class ListWatch(Generic[V]):
         if event_type == _DELETED:
             self._emit(self._store.remove(ref))
         elif event_type in _PRESENT:
-            self._emit(self._store.put(ref, each))
+            self._emit(self._store.put(ref, each) if self._is_kept(each) else self._store.remove(ref))
         else:
             raise protocol_error("an event", f"its type is {event_type}")
+
+    def _is_kept(self, each: Entry[V]) -> bool:
+        """Return whether the store holds the object; also if it is unreadable, because it may be one to keep."""
+        return self._keep is None or isinstance(each, Unreadable) or self._keep(each)
 
     def _raise_watch_error(self, body: bytes) -> NoReturn:
         status = parse_status(body)

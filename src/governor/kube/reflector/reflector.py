@@ -1,8 +1,8 @@
 """Lists and watches one kind in one cluster, and caches the fields of each object that the caller reads.
 
 Once synced the store is complete, and from then on as old as the connection has been lost. Handlers run between two
-events of the stream and must not block; usually they add a key to a queue. An exception in a handler or an index ends
-the reflector, because it is a bug in the program and not a failure of the cluster.
+events of the stream and must not block; usually they add a key to a queue. An exception in a handler, an index or
+``keep`` ends the reflector, because it is a bug in the program and not a failure of the cluster.
 """
 
 import asyncio
@@ -38,7 +38,8 @@ _log = logging.get_logger(__name__)
 class Reflector(Generic[V]):
     """List-watch of one kind, in one namespace or all, limited to the objects that match the selectors.
 
-    With ``metadata_only`` the server sends only the metadata of each object.
+    With ``metadata_only`` the server sends only the metadata of each object. ``keep`` selects by the view what no
+    selector can: an object that it rejects is treated as absent, and is not held in memory.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Reflector(Generic[V]):
         fields: str = "",
         metadata_only: bool = False,
         indexes: Mapping[str, Index[V]] | None = None,
+        keep: Callable[[V], bool] | None = None,
         backoff: Backoff = BACKOFF,
         rng: random.Random | None = None,
     ) -> None:
@@ -67,19 +69,24 @@ class Reflector(Generic[V]):
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._retries = Retries(backoff, self._rng)
         self._store: WritableStore[V] = WritableStore(indexes or {})
-        self._list_watch = ListWatch(resource, view, self._store, on_event)
+        self._list_watch = ListWatch(resource, view, self._store, on_event, keep)
         self._synced = asyncio.Event()
         self._last_line_s = 0.0
         self._is_watch_confirmed = False
         self.reconnects = 0
         """Number of watches that have ended, for whatever reason."""
-        self.last_error = ""
-        """The last failure; empty again as soon as a request succeeds."""
+        self.failure: GovernorError | None = None
+        """The last failure; None again as soon as a request succeeds."""
 
     @property
     def store(self) -> Store[V]:
         """The cached objects; read-only."""
         return self._store
+
+    @property
+    def last_error(self) -> str:
+        """The text of the failure, or empty."""
+        return str(self.failure) if self.failure else ""
 
     @property
     def delivered(self) -> int:
@@ -119,7 +126,7 @@ class Reflector(Generic[V]):
         accept = METADATA_LIST if self._metadata_only else JSON
         request = Request("GET", self._path, query, timeout_s=PAGE_TIMEOUT_S, accept=accept)
         self._list_watch.receive_page(await self._client.send(request))
-        self.last_error = ""
+        self.failure = None
         if not self._list_watch.is_listing:
             self._synced.set()
 
@@ -164,11 +171,11 @@ class Reflector(Generic[V]):
         """Reset the backoff: the watch works."""
         self._is_watch_confirmed = True
         self._retries.reset()
-        self.last_error = ""
+        self.failure = None
 
     async def _back_off(self, error: GovernorError) -> None:
         self._list_watch.receive_error(error)
-        self.last_error = str(error)
+        self.failure = error
         delay_s = self._retries.next_delay_s()
         if isinstance(error, ApiError):
             delay_s = max(delay_s, error.retry_after_s or 0.0)

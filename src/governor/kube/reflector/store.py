@@ -1,6 +1,7 @@
 """The store of a reflector: cached views with indexes, and the events that its changes emit.
 
-An object that exists but does not fit the view is in the store as ``Unreadable``, so that absent always means deleted.
+An object that exists but does not fit the view is in the store as ``Unreadable``, so that absent always means deleted,
+or rejected by the reflector's ``keep``.
 Callers read; only the reflector writes. A store belongs to one event loop, so reads between two awaits are consistent.
 """
 
@@ -32,7 +33,7 @@ class Changed(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Removed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """The object was deleted or no longer matches the selectors; ``old`` is its last cached state."""
+    """The object was deleted, or is no longer selected or kept; ``old`` is its last cached state."""
 
     ref: ObjectRef
     old: Entry[V]

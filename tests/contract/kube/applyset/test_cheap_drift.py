@@ -62,6 +62,20 @@ async def test_an_unchanged_set_costs_one_list_per_kind(recording: RecordingClie
     assert [request.accept for request in recording.sent[1:]] == [METADATA_LIST] * 3
 
 
+async def test_few_objects_of_a_kind_are_read_one_by_one(recording: RecordingClient, namespace: str) -> None:
+    manifests = [*(config_map(name) for name in "ab"), *(secret(name) for name in "abc")]
+    objects = make_set(recording, namespace, single_reads=2)
+    await objects.converge(manifests)
+    await recording.patch(CONFIG_MAPS, "b", namespace, {"data": {"x": "theirs"}}, manager="other-client")
+    await recording.delete(CONFIG_MAPS, "a", namespace)
+    recording.sent.clear()
+    report = await objects.find_drift(manifests)
+    assert [(each.ref.name, each.deleted) for each in report.objects] == [("a", True)]
+    paths = [CONFIG_MAPS.path(namespace, name) for name in (INVENTORY, "a", "b", "b")]
+    reads = [str(each) for each in recording.sent if each.method == "GET"]
+    assert sorted(reads) == sorted(f"GET {path}" for path in [*paths, SECRETS.path(namespace)])
+
+
 async def test_a_change_of_the_status_costs_nothing_more(recording: RecordingClient, namespace: str) -> None:
     objects = make_set(recording, namespace)
     await objects.converge([deployment("d")])

@@ -111,6 +111,84 @@ async def test_a_new_holder_waits_before_its_first_write(
     assert (await objects.converge([config_map("a", x="2")])).ok  # without another wait
 
 
+class TestTakenEarly:
+    async def test_a_new_holder_waits_only_for_what_is_left(
+        self, recording: RecordingClient, namespace: str, cluster_uid: str
+    ) -> None:
+        await make_set(recording, namespace, claim=Claim("hub-a", 1, 1, cluster_uid)).converge([config_map("a")])
+        clock = VirtualClock()
+        objects = make_set(recording, namespace, clock=clock, claim=Claim("hub-b", 2, 1, cluster_uid))
+        assert await objects.stored_claim() == Claim("hub-a", 1, 1, cluster_uid)
+        await objects.take_claim()
+        assert await objects.stored_claim() == Claim("hub-b", 2, 1, cluster_uid)
+        recording.sent.clear()
+        assert (await objects.converge([config_map("a")])).ok, "nothing to write, so nothing to wait for"
+        assert recording.writes == []
+        await clock.advance(CLAIM_TTL_S - 1)
+        run = asyncio.create_task(objects.converge([config_map("a", x="1")]))
+
+        async def waits() -> bool:
+            return clock.sleepers == 1
+
+        await until(waits)
+        assert recording.writes == []
+        await clock.advance(1)
+        assert (await run).ok
+        await objects.permit_write()
+
+    async def test_the_first_holder_of_a_set_waits_for_nothing(
+        self, recording: RecordingClient, namespace: str, cluster_uid: str
+    ) -> None:
+        clock = VirtualClock()  # a wait would never end
+        objects = make_set(recording, namespace, clock=clock, claim=Claim("hub-a", 1, 1, cluster_uid))
+        await objects.take_claim()
+        await objects.permit_write()
+        assert (await objects.converge([config_map("a")])).ok
+
+    async def test_a_write_outside_the_set_is_permitted_after_the_wait_and_until_the_claim_is_lost(
+        self, recording: RecordingClient, namespace: str, cluster_uid: str
+    ) -> None:
+        clock, later = VirtualClock(), VirtualClock()
+        await make_set(recording, namespace, claim=Claim("hub-a", 1, 1, cluster_uid)).take_claim()
+        objects = make_set(recording, namespace, clock=clock, claim=Claim("hub-b", 2, 1, cluster_uid))
+        await objects.take_claim()
+        permit = asyncio.create_task(objects.permit_write())
+
+        async def waits() -> bool:
+            return clock.sleepers == 1
+
+        await until(waits)
+        assert not permit.done()
+        await clock.advance(CLAIM_TTL_S)
+        await permit
+        await make_set(recording, namespace, clock=later, claim=Claim("hub-c", 3, 1, cluster_uid)).take_claim()
+        await objects.permit_write()  # the new holder still waits
+        await clock.advance(CLAIM_TTL_S)
+        error = await error_of(objects.permit_write())
+        assert error.code == "claim-lost"
+        assert "is claimed by 'hub-c'" in error.message
+
+    async def test_a_deleted_inventory_permits_nothing(
+        self, recording: RecordingClient, client: Client, namespace: str, cluster_uid: str
+    ) -> None:
+        clock = VirtualClock()
+        objects = make_set(recording, namespace, clock=clock, claim=Claim("hub-a", 1, 1, cluster_uid))
+        await objects.take_claim()
+        await client.delete(CONFIG_MAPS, "inventory", namespace)
+        await clock.advance(CLAIM_TTL_S)
+        assert "is no longer claimed" in (await error_of(objects.permit_write())).message
+        assert (await objects.converge([config_map("a")])).ok
+        await objects.permit_write()
+
+    async def test_an_older_claim_is_not_stored(
+        self, recording: RecordingClient, namespace: str, cluster_uid: str
+    ) -> None:
+        await make_set(recording, namespace, claim=Claim("hub-b", 2, 1, cluster_uid)).take_claim()
+        objects = make_set(recording, namespace, claim=Claim("hub-a", 1, 1, cluster_uid))
+        assert (await error_of(objects.take_claim())).code == "claim-lost"
+        assert await objects.stored_claim() == Claim("hub-b", 2, 1, cluster_uid)
+
+
 async def test_a_claim_taken_during_a_run_stops_it_before_the_next_stage(
     recording: RecordingClient, client: Client, namespace: str, cluster_uid: str
 ) -> None:

@@ -13,11 +13,12 @@ import pytest_asyncio
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config import kubeconfig
-from governor.kube.config.access import Access, ClientCertificate, Impersonation, Proxy, in_cluster
+from governor.kube.config.access import Access, ClientCertificate, Impersonation, in_cluster
 from governor.kube.config.credentials import FILE_TTL_S, MIN_RENEWAL_S
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.limiter import Rate
+from governor.process.proxy import Proxy
 from governor.values.secret import Secret
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import Pair, put

@@ -139,7 +139,7 @@ async def test_a_cache_that_lags_behind_a_removed_finalizer_finalizes_nothing_ag
     clock, registry = SystemClock(), Registry()
     recorder, metrics = EventRecorder(client, "tests", clock, registry), ReconcileMetrics(registry)
     environment = Environment(client, recorder, metrics, clock, namespace, "", resync_s=60.0, grace_s=1.0)
-    runs = Reconciliation(example.SITES, environment, SITES, store, lambda *_: None)
+    runs = Reconciliation(example.SITES, environment, SITES, store, {}, lambda *_: None)
 
     assert [await runs.run(key), await runs.run(key)] == [Done(), Done()]
 

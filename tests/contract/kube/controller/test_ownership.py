@@ -3,11 +3,12 @@
 import json
 
 import msgspec
+import pytest
 
 from governor.kube.client import Client, Request, Transport
 from governor.kube.controller import Context, Controller, NamespacedName, OwnedBy
 from governor.kube.reflector import Store, View
-from governor.process.reconcile.reconciler import Outcome
+from governor.process.reconcile.reconciler import Done, Outcome
 from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
@@ -135,6 +136,42 @@ async def test_a_mapper_reconciles_the_objects_that_refer_to_another_kind_and_on
         await client.patch(SECRETS, "s", namespace, {"data": {"password": "eA=="}}, manager="user")
         await until_true(lambda: runs.count("a") == 3)
         assert runs.count("b") == 1
+
+
+async def test_reconcile_reads_the_watched_objects_by_index_and_a_predicate_rules_out_changes(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    found: list[list[str]] = []
+
+    async def reconcile(context: Context[Box]) -> Outcome:
+        with_password = context.store(Secret).find("has_password", True)
+        found.append(sorted(each.metadata.name for each in with_password))
+        return Done()
+
+    controller = boxes(reconcile).watches(
+        SECRETS,
+        Secret,
+        lambda _, store: [NamespacedName(each.metadata.namespace, each.metadata.name) for each in store.values()],
+        predicate=lambda old, new: bool(new.data.password),
+        indexes={"has_password": lambda each: [bool(each.data.password)]},
+    )
+    for name in ("s", "t"):
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}}
+        await client.create(SECRETS, secret, manager="user")
+    async with operating(transport, admin_of(api), namespace, controller):
+        await Boxes(client, namespace).create("a")
+        await until_true(lambda: found == [[]])
+        await client.patch(SECRETS, "s", namespace, {"data": {"password": "eA=="}}, manager="user")
+        await until_true(lambda: found == [[], ["s"]])
+        await client.patch(SECRETS, "s", namespace, {"data": {"password": ""}}, manager="user")
+        await client.patch(SECRETS, "t", namespace, {"data": {"password": "eA=="}}, manager="user")
+        await until_true(lambda: found == [[], ["s"], ["t"]])
+
+
+def test_a_view_can_be_watched_only_once() -> None:
+    controller = boxes().watches(SECRETS, Secret, users_of)
+    with pytest.raises(ValueError, match="watches Secret twice"):
+        controller.watches(CONFIG_MAPS, Secret, users_of)
 
 
 async def test_a_predicate_filters_changes_but_never_creations_and_deletions(

@@ -13,7 +13,7 @@ from governor.kube.config.access import Access
 from governor.kube.reflector import Added, Metadata, Reflector, View
 from governor.process.clock import SystemClock
 from testbed.kube.control_plane import ControlPlane
-from tests.contract.kube.bed import admin_of
+from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.reflector.bed import (
     CONFIG_MAPS,
     MANAGER,
@@ -94,6 +94,34 @@ async def test_an_object_that_no_longer_matches_the_label_selector_is_removed(cl
             await client.patch(CONFIG_MAPS, name, namespace, {"metadata": {"labels": {"tier": tier}}}, manager=MANAGER)
         await watcher.converges({"b": "1"})
         assert watcher.recorder.summary == [("Added", "a", "1"), ("Removed", "a", "1"), ("Added", "b", "1")]
+
+
+async def test_objects_that_are_not_kept_are_absent(client: Client, namespace: str) -> None:
+    for name, size in (("kept", 1), ("rejected", 0)):
+        await put(client, namespace, name, size)
+    async with watching(client, namespace, keep=lambda view: view.data.size != "0") as watcher:
+        assert watcher.sizes == {"kept": "1"}
+        for name, size in (("kept", 0), ("rejected", 2), ("barrier", 1)):
+            await put(client, namespace, name, size)
+        await watcher.converges({"rejected": "2", "barrier": "1"})
+        assert watcher.recorder.summary == [
+            ("Added", "kept", "1"),
+            ("Removed", "kept", "1"),
+            ("Added", "rejected", "2"),
+            ("Added", "barrier", "1"),
+        ]
+
+
+async def test_kept_objects_survive_a_cut_watch(client: Client, faults: FaultyApi, namespace: str) -> None:
+    await put(client, namespace, "kept", 1)
+    async with watching(faults.client, namespace, keep=lambda view: view.data.size != "0") as watcher:
+        faults.unavailable = True
+        faults.cut()
+        await put(client, namespace, "kept", 0)
+        await put(client, namespace, "other", 1)
+        faults.unavailable = False
+        await watcher.converges({"other": "1"})
+        assert watcher.recorder.summary[1:] == [("Removed", "kept", "1"), ("Added", "other", "1")]
 
 
 async def test_a_field_selector_limits_the_watch_to_one_object(client: Client, namespace: str) -> None:

@@ -62,6 +62,11 @@ def test_stages_keep_all_items_in_their_order(items: list[ObjectRef]) -> None:
     assert [stage_of(stage[0]) for stage in stages] == sorted({stage_of(each) for each in items})
 
 
+def test_objects_to_be_applied_first_begin_their_own_stage_only() -> None:
+    store, component, secret = ref("dapr.io", "Component"), ref("dapr.io", "HTTPEndpoint"), ref("", "Secret")
+    assert group_by_stage([component, store, secret], lambda each: each, {store}) == ((secret,), (store,), (component,))
+
+
 async def test_concurrency_is_bounded_and_results_keep_their_order() -> None:
     running: set[int] = set()
     peak = 0

@@ -15,9 +15,10 @@ from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request, Transport, rest, retry
 from governor.kube.client.body import LineSplitter
 from governor.kube.client.transport import Response
-from governor.kube.config.access import Access, Proxy
+from governor.kube.config.access import Access
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, ObjectRef, ref_of
+from governor.process.proxy import Proxy
 from governor.values.secret import Secret
 from tests.unit.kube.http_bed import QUICK, HttpServer, drop_connection, failure
 

@@ -13,12 +13,13 @@ from aiohttp import web
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Limits, Request, Transport, connections
-from governor.kube.config.access import Access, Impersonation, Proxy
+from governor.kube.config.access import Access, Impersonation
 from governor.kube.errors import NO_API, ApiError
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import BreakerPolicy
 from governor.process.flowcontrol.limiter import Rate
+from governor.process.proxy import Proxy
 from governor.process.telemetry.instruments import Registry
 from governor.values.secret import Secret
 from testbed.waiting import until

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from governor.errors import GovernorError, Kind
-from governor.kube.config.access import Access, Proxy
+from governor.kube.config.access import Access
 from governor.kube.config.kubeconfig_format import parse
+from governor.process.proxy import Proxy
 from tests.unit.kube.config.test_kubeconfig import config, encoded, rejection
 
 

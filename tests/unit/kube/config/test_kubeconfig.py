@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
 from governor.kube.config import kubeconfig
-from governor.kube.config.access import Access, ClientCertificate, ExecPlugin, Impersonation, Proxy
+from governor.kube.config.access import Access, ClientCertificate, ExecPlugin, Impersonation
+from governor.process.proxy import Proxy
 from governor.values.secret import Secret
 
 TOKEN = "very-secret-token"
@@ -350,3 +351,14 @@ class TestFileLookup:
     def test_a_given_file_must_exist(self, tmp_path: Path) -> None:
         with pytest.raises(GovernorError, match="cannot read the kubeconfig"):
             kubeconfig.load(tmp_path / "missing")
+
+    def test_in_a_pod_the_service_account_is_used_unless_a_file_or_context_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "config"
+        file.write_bytes(config())
+        pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(file)}
+        for named in ({"file": file}, {"context": "main"}):
+            assert kubeconfig.load_or_in_cluster(**named, environ=pod).server == "https://api.example:6443"
+        outside = kubeconfig.load_or_in_cluster(environ={"KUBECONFIG": str(file)})
+        assert outside.server == "https://api.example:6443"
+        with pytest.raises(GovernorError, match="not running in a pod with a service account"):
+            kubeconfig.load_or_in_cluster(environ=pod)

@@ -8,6 +8,7 @@ import pytest
 from governor.kube.controller.mapping import (
     NamespacedName,
     is_relevant,
+    is_watched,
     key_of_inventory,
     keys_by_label,
     keys_by_mapper,
@@ -147,3 +148,19 @@ def test_the_key_of_a_deleted_owner_is_found_by_its_inventory(resource: ApiResou
     assert key_of_inventory("other", resource, inventory, "example.dev/inventory") is None
     chunk = {"metadata": inventory["metadata"] | {"name": f"{owner.name}.0123"}}
     assert key_of_inventory("sites", resource, chunk, "example.dev/inventory") is None
+
+
+@pytest.mark.parametrize(
+    ("event", "mapped"),
+    [
+        (Changed(REF, A, B), False),
+        (Added(REF, A), True),
+        (Removed(REF, A), True),
+        (Changed(REF, A, LOST), True),
+        (Changed(REF, LOST, A), True),
+    ],
+)
+def test_the_predicate_of_a_watch_rules_out_readable_changes_only(event: Event[Owned], mapped: bool) -> None:
+    assert is_watched(event, lambda _, __: False) is mapped
+    assert is_watched(event, lambda _, __: True)
+    assert is_watched(event, None)

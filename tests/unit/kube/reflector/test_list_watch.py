@@ -101,10 +101,10 @@ def _line(event: str, thing: Object) -> bytes:
 class Watcher:
     """A list-watch client of the model that checks each event against the previous ones."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, keep: Callable[[Thing], bool] | None = None) -> None:
         self.server = server
         self.store: WritableStore[Thing] = WritableStore({"size": lambda thing: (thing.size,)})
-        self.list_watch = ListWatch(RESOURCE, Thing, self.store, self._on_event)
+        self.list_watch = ListWatch(RESOURCE, Thing, self.store, self._on_event, keep)
         self.seen: dict[ObjectRef, Entry[Thing]] = {}
         self.events: list[Event[Thing]] = []
 
@@ -191,6 +191,20 @@ def test_any_order_of_pages_events_disconnects_and_compactions_converges(sequenc
         }
 
 
+@given(st.lists(steps, max_size=60))
+def test_only_kept_objects_are_held_after_any_order_of_steps(sequence: list[Step]) -> None:
+    server = Server()
+    watcher = Watcher(server, lambda thing: thing.size > 1)
+    for step in sequence:
+        step(server, watcher)
+    watcher.catch_up()
+
+    assert watcher.cached() == {name: seen for name, seen in server.readable().items() if seen[1] > 1}
+    assert watcher.unreadable().keys() == server.objects.keys() - server.readable().keys()
+    assert watcher.seen == dict(watcher.store)
+    assert watcher.list_watch.delivered == len(watcher.events)
+
+
 def last_readable(watcher: Watcher) -> dict[str, int]:
     lasts = {name: each.last.size for name, each in watcher.unreadable().items() if each.last}
     return lasts | {name: size for name, (_, size) in watcher.cached().items()}
@@ -242,6 +256,26 @@ def test_a_recreated_object_is_removed_and_added(server: Server, watcher: Watche
     server.compact()
     watcher.catch_up()
     assert [type(event) for event in watcher.events] == [Removed, Added]
+
+
+def test_an_object_that_stops_being_kept_is_removed_and_one_that_starts_is_added(server: Server) -> None:
+    watcher = Watcher(server, lambda thing: thing.size > 1)
+    server.write("a", 2)
+    server.write("b", 1)
+    watcher.catch_up()
+    for name, size in (("a", 1), ("a", 0), ("b", 2), ("b", 3)):
+        server.write(name, size)
+    watcher.request()
+    assert [(type(event), event.ref.name) for event in watcher.events] == [
+        (Added, "a"),
+        (Removed, "a"),
+        (Added, "b"),
+        (Changed, "b"),
+    ]
+    server.write("b", 0)
+    server.compact()
+    watcher.catch_up()
+    assert (type(watcher.events[-1]), len(watcher.store)) == (Removed, 0)
 
 
 def test_an_expired_continue_token_restarts_the_list(server: Server, watcher: Watcher) -> None:
