@@ -14,14 +14,14 @@ import msgspec
 from governor.client.transport import Transport
 from governor.domain.bundles import DeliveryPosition
 from governor.domain.changes import Change, Revision
-from governor.domain.documents import DocumentRef
+from governor.domain.documents import DocumentRef, Platform
 from governor.domain.reports import Check, Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS, Event, Parser
-from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMAT, REPORT_FORMATS, SESSION, announce
+from governor.wire.formats import DELIVERY_FORMATS, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, SESSION, announce
 from governor.wire.reports import Report1
 from governor.wire.rest import (
     ChangeRequest,
@@ -162,6 +162,7 @@ class Client:
         *,
         boot: str = "",
         host: str = "",
+        platform: Platform = Platform.LOCAL,
         on_open: Callable[[WatchSession], None] = lambda _: None,
     ) -> AsyncGenerator[SignedDelivery, None]:
         """Yield the deliveries of a runtime that replace ``held`` on one connection, until it fails.
@@ -169,7 +170,7 @@ class Client:
         While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``.
         """
         path = f"/runtimes/{_segment(runtime)}/watch"
-        headers = {**_FORMATS, **({"Last-Event-ID": str(held)} if held.sequence else {})}
+        headers = {**_FORMATS, PLATFORM: platform.value, **({"Last-Event-ID": str(held)} if held.sequence else {})}
 
         def opened(response: Mapping[str, str]) -> None:
             on_open(_watch_session(path, response))

@@ -4,6 +4,7 @@ Plain HTTP is allowed only on loopback. Redirects are not followed, so that a to
 """
 
 import asyncio
+import functools
 import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ import governor
 from governor.errors import GovernorError, Kind, invalid
 from governor.process import tls
 from governor.process.address import Address
+from governor.process.proxy import environment_proxy, open_tunnel
 from governor.values.secret import Secret
 from governor.wire.problems import Problem, error_of
 from governor.wire.rest import PREFIX
@@ -49,6 +51,7 @@ class Transport:
         self._credential = credential
         self._fingerprint = ca_fingerprint if self.server.startswith("https:") and ca_file is None else ""
         self._tls = _context(self.server, ca_file) if not self._fingerprint else None
+        self._proxy = environment_proxy(self._address) if self.server.startswith("https:") else None
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -130,15 +133,29 @@ class Transport:
             request_headers["Content-Type"] = "application/json"
         url = URL(self.server + PREFIX + path, encoded=True).with_query(query)
         data = msgspec.json.encode(body) if body is not None else None
-        context = await self._tls_context()
         return await self._session.request(
-            method, url, data=data, headers=request_headers, ssl=context, allow_redirects=False
+            method,
+            url,
+            data=data,
+            headers=request_headers,
+            ssl=await self._tls_context(),
+            allow_redirects=False,
+            proxy=self._proxy.url if self._proxy else None,
+            proxy_headers=self._proxy_headers,
         )
 
     async def _tls_context(self) -> ssl.SSLContext | Literal[True]:
         if self._tls is None and self._fingerprint:
-            self._tls = await tls.pinned_context(self._address, self._fingerprint, timeout_s=self._timeout_s)
+            connect = functools.partial(open_tunnel, self._proxy) if self._proxy else None
+            self._tls = await tls.pinned_context(
+                self._address, self._fingerprint, connect=connect, timeout_s=self._timeout_s
+            )
         return self._tls or True
+
+    @property
+    def _proxy_headers(self) -> dict[str, str] | None:
+        authorization = self._proxy.authorization if self._proxy else None
+        return {"Proxy-Authorization": authorization.reveal()} if authorization else None
 
     @contextmanager
     def _translated(self, request: str, *, on_timeout: Kind) -> Iterator[None]:
@@ -150,13 +167,27 @@ class Transport:
         except TimeoutError as error:
             message = f"{self.server} did not respond to {request} in time; check that it is healthy, then retry"
             raise GovernorError(on_timeout, "no-answer", message) from error
+        except aiohttp.ClientProxyConnectionError as error:
+            message = f"cannot reach the proxy {self._proxied_by}: {_reason(error)}; check HTTPS_PROXY and NO_PROXY"
+            raise GovernorError(Kind.UNAVAILABLE, "proxy", message) from error
+        except aiohttp.ClientHttpProxyError as error:
+            message = (
+                f"the proxy {self._proxied_by} rejects a tunnel to {self.server}: {error.status} {error.message}; "
+                "check HTTPS_PROXY and NO_PROXY"
+            )
+            raise GovernorError(Kind.UNAVAILABLE, "proxy", message) from error
         except aiohttp.ClientConnectorError as error:
-            reason = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error
-            message = f"cannot reach {self.server}: {reason}; check that it is running and the address is correct"
+            message = (
+                f"cannot reach {self.server}: {_reason(error)}; check that it is running and the address is correct"
+            )
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection to {self.server} was lost during {request}: {error}; retry"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
+
+    @property
+    def _proxied_by(self) -> str:
+        return self._proxy.url if self._proxy else ""
 
     def _error(self, request: str, response: aiohttp.ClientResponse, content: bytes) -> GovernorError:
         if response.content_type == "application/problem+json":
@@ -181,6 +212,10 @@ def _address(server: str) -> Address:
         raise invalid("server-address", message)
     tls.require_tls(url.host, protected=url.scheme == "https")
     return Address(url.host, port)
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> object:
+    return os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error
 
 
 def _context(server: str, ca_file: Path | None) -> ssl.SSLContext | None:

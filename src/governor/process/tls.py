@@ -6,13 +6,16 @@ Files are read once, when a context is created. Issuing certificates is not done
 import asyncio
 import hashlib
 import ipaddress
-import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.address import Address
+
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect: TypeAlias = Callable[[Address], Awaitable[Streams]]
 
 
 def is_loopback(host: str) -> bool:
@@ -63,16 +66,20 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
         raise invalid("tls-file", f"{ca_file} contains no PEM certificate of a CA") from error
 
 
-async def pinned_context(address: Address, fingerprint: str, *, timeout_s: float = 10.0) -> ssl.SSLContext:
+async def pinned_context(
+    address: Address, fingerprint: str, *, connect: Connect | None = None, timeout_s: float = 10.0
+) -> ssl.SSLContext:
     """Return a context that trusts only the CA with this SHA-256 ``fingerprint``, read from the server's chain.
 
     The first connection only reads the certificates; later ones verify the chain and the host name as usual.
+    ``connect`` opens it, by default directly.
     """
     expected = _fingerprint_bytes(fingerprint)
     try:
-        chain = await asyncio.to_thread(_read_chain, address, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            chain = await _read_chain(address, connect or _connect)
     except OSError as error:
-        message = f"cannot read the certificates of {address}: {error}"
+        message = f"cannot read the certificates of {address}: {str(error) or 'no response in time'}"
         raise GovernorError(Kind.UNAVAILABLE, "tls-connect", message) from error
     for certificate in chain:
         if hashlib.sha256(certificate).digest() == expected:
@@ -127,15 +134,20 @@ def _fingerprint_bytes(text: str) -> bytes:
     return parsed
 
 
-def _read_chain(address: Address, timeout_s: float) -> list[bytes]:
+async def _connect(address: Address) -> Streams:
+    return await asyncio.open_connection(address.host, address.port)
+
+
+async def _read_chain(address: Address, connect: Connect) -> list[bytes]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    with (
-        socket.create_connection((address.host, address.port), timeout=timeout_s) as plain,
-        context.wrap_socket(plain, server_hostname=address.host) as encrypted,
-    ):
-        return _unverified_chain(encrypted)
+    _, writer = await connect(address)
+    try:
+        await writer.start_tls(context, server_hostname=address.host)
+        return _unverified_chain(writer.get_extra_info("ssl_object"))
+    finally:
+        writer.transport.abort()
 
 
 def _unverified_chain(connection: Any) -> list[bytes]:

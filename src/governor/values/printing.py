@@ -6,6 +6,7 @@ What is shown is decided elsewhere. Importing this module loads no YAML library,
 import json
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,8 @@ NONE: Final = "-"
 """Text of an empty cell."""
 
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
+_MAX_NAMES: Final = 5
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def machine_text(value: object, form: Format) -> str:
@@ -56,3 +59,23 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
+    return ", ".join(every[:_MAX_NAMES]) + more
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Return the time since then in the largest unit of which it has at least two; a time in the future is ``0s``."""
+    if since is None:
+        return NONE
+    seconds = max(0.0, (now - since).total_seconds())
+    return next((f"{seconds / size:.0f}{unit}" for size, unit in _UNITS if seconds >= 2 * size), f"{seconds:.0f}s")
+
+
+def timestamp(time: datetime | None) -> str:
+    """Return a time in UTC, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else NONE

@@ -19,8 +19,11 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """One condition on one label."""
 
     key: str
+    """Name of the label."""
     operator: Operator
+    """How the label is compared."""
     values: tuple[str, ...] = ()
+    """Values for In and NotIn."""
 
     def __post_init__(self) -> None:
         needs_values = self.operator in (Operator.IN, Operator.NOT_IN)

@@ -24,7 +24,9 @@ _TYPE_NAMES: Final[Mapping[str, str]] = {
     "bool": "a boolean",
     "int": "an integer",
     "float": "a number",
+    "datetime": "a time with a time zone, such as 2026-01-31T22:00:00Z",
 }
+_INVALID_TIMES: Final = frozenset({"Invalid RFC3339 encoded datetime", "Expected `datetime` with a timezone component"})
 _OPERATORS: Final[Mapping[str, str]] = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
@@ -82,6 +84,8 @@ def _describe(reason: str, node: Any) -> str:
         return f"must be {_type_names(types['expected'])}, not {_TYPE_NAMES.get(types['found'], types['found'])}"
     if " matching regex " in reason:
         return "has an invalid format"
+    if reason in _INVALID_TIMES:
+        return f"must be {_TYPE_NAMES['datetime']}"
     if limits := _RANGE.fullmatch(reason):
         return _out_of_range(**limits.groupdict())
     return reason

@@ -105,6 +105,14 @@ async def test_a_server_is_trusted_by_ca_file_or_fingerprint(
     assert (shown.code, shown.err) == (0, "No runtimes found.\n")
 
 
+async def test_the_authorities_of_the_system_can_be_replaced_as_the_agents_chart_does(
+    server: TlsBed, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    async with client(server) as connection:
+        assert await connection.runtimes() == ()
+
+
 async def test_an_unknown_ca_is_rejected_before_the_token_is_sent(server: TlsBed, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
