@@ -4,13 +4,15 @@ Compiling is pure. Sealed values stay sealed in a bundle; the server unseals the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from governor.domain import variables
-from governor.domain.documents import ApplyPolicy, Profile, ResourceRef, Runtime, resource_ref
+from governor.domain.documents import ApplyPolicy, Profile, ResourceRef, Runtime, WindowScope, resource_ref
 from governor.domain.layering import Conflict, Folded, Layer, fold
+from governor.domain.windows import Hold, Restraint, Window, active, hold_restraint, window_restraint
 from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.values import paths
 from governor.values.digest import digest
@@ -18,13 +20,18 @@ from governor.values.trees import Manifest, named_path
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """The compiled resources of one runtime, ordered by reference. The digest covers only the resources."""
+    """The compiled resources of one runtime, ordered by reference, and what restrains its agent.
+
+    The digest covers only the resources.
+    """
 
     digest: str
     resources: tuple[Manifest, ...]
     apply: ApplyPolicy
     profiles: tuple[str, ...] = ()
     """The names of the profiles that it was compiled from."""
+    windows: tuple[Window, ...] = ()
+    hold: Hold | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -46,6 +53,21 @@ class Delivery(msgspec.Struct, frozen=True):
     incarnation: str = ""
     id: str = ""
     documents: dict[str, int] = {}
+    windows: tuple[Window, ...] = ()
+    hold: Hold | None = None
+
+    def in_force(self, now: datetime) -> "Delivery":
+        """Return the delivery without a hold that has expired."""
+        return msgspec.structs.replace(self, hold=active(self.hold, now))
+
+    def write_restraint(self, now: datetime) -> Restraint | None:
+        """Return what keeps an agent from writing the delivery now, or None."""
+        windows = self.windows if self.apply.windows is WindowScope.ALL else ()
+        return hold_restraint(self.hold, now) or window_restraint(windows, now)
+
+    def restart_restraint(self, now: datetime) -> Restraint | None:
+        """Return what keeps an agent from restarting a running sidecar for the delivery now, or None."""
+        return hold_restraint(self.hold, now) or window_restraint(self.windows, now)
 
     @property
     def position(self) -> "DeliveryPosition":
@@ -85,7 +107,8 @@ def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, F
     resources = _substitute_variables(folded, runtime, profiles)
     _check_namespaces(folded, runtime, profiles)
     apply = msgspec.convert(folded.apply, ApplyPolicy)
-    return Bundle(digest(list(resources)), resources, apply, tuple(sorted(profiles))), folded
+    spec = runtime.spec
+    return Bundle(digest(list(resources)), resources, apply, tuple(sorted(profiles)), spec.windows, spec.hold), folded
 
 
 def path_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) -> str:

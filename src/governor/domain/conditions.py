@@ -18,6 +18,7 @@ from governor.domain.reports import (
     WorkloadReport,
     overall,
 )
+from governor.domain.windows import HELD, WAITING_FOR_WINDOW, Hold, Restraint, hold_restraint
 
 
 class Status(enum.StrEnum):
@@ -33,13 +34,17 @@ class Actor(enum.StrEnum):
 
     NOBODY = "nobody"
     EDITOR = "editor"
+    """The author of the configuration of runtimes."""
+    USER = "user"
+    """The user of a cluster, who enables modules in it."""
     OPERATOR = "operator"
+    """Who runs the product and provides the clusters and modules."""
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One aspect of an object's state, with its reason, the actor and the evidence.
 
-    ``checked`` is when it was last found to be unchanged.
+    ``checked`` is when it was last found to be unchanged, ``until`` when it is expected to change by itself.
     """
 
     type: str
@@ -51,15 +56,17 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     since: datetime | None = None
     evidence: tuple[Evidence, ...] = ()
     checked: datetime | None = None
+    until: datetime | None = None
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """The state of an object on one line; reason, message and actor are those of the most important condition."""
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of an object on one line; all else is that of the most important condition."""
 
     state: str
     reason: str
     message: str
     actor: Actor
+    until: datetime | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -83,10 +90,14 @@ _FAILURES: dict[Cause, tuple[Status, str, Actor, str]] = {
     Cause.RUNTIME: (Status.FALSE, "Unhealthy", Actor.OPERATOR, "the runtime no longer uses what was verified"),
 }
 """Failures that are not due to the change."""
+PENDING: Final = "Pending"
+"""The reason of ``Verified`` until the agent has reported on the newest delivery."""
 STALLED_REASONS: Final = frozenset({"Failed", "Unproven", "Unhealthy"})
 """Reasons of ``Verified`` on which ``apply`` stops waiting and exits with 1."""
 PROBLEM_REASONS: Final = STALLED_REASONS | {"AgentFailed"}
 """Reasons of ``Verified`` that ``doctor`` reports as problems."""
+WAITING_REASONS: Final = frozenset({HELD, WAITING_FOR_WINDOW})
+"""Reasons of conditions that change by themselves at a known time: neither progress nor a problem."""
 
 
 def verified(
@@ -103,24 +114,67 @@ def verified(
     is_reported = report is not None and (report.sequence, report.digest) == (progress.sequence, progress.digest)
     if report is None or not is_reported or held_sequence not in (None, progress.sequence):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
-        return Condition("Verified", Status.FALSE, "Pending", message, digest=progress.digest, since=progress.issued)
+        return Condition("Verified", Status.FALSE, PENDING, message, digest=progress.digest, since=progress.issued)
     if not report.findings:
         text = "the delivery contains nothing to verify"
         reason, since = "NothingToVerify", report.time
         return Condition("Verified", Status.TRUE, reason, text, digest=report.digest, since=since, checked=checked)
-    state = overall(report)
+    state, restraint = overall(report), report.waits_for
     parts = [part for part in report.findings if part.state is state]
+    evidence = tuple(item for part in parts for item in part.all_evidence)
+    if restraint is not None and state not in STALLED:
+        return _waiting(report, restraint, evidence, checked)
     status, reason, actor, message = _explanation(state, parts)
     if state in STALLED:
         message = "; ".join(map(_describe, parts)) or message
-    evidence = tuple(item for part in parts for item in part.all_evidence)
+    if restraint is not None:
+        message = f"{message}; delivery {report.sequence} waits: {restraint.message}"
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence, checked)
 
 
-def connected(*, enrolled: bool, watching: bool, since: datetime | None, revoked: datetime | None = None) -> Condition:
-    """Return the condition ``Connected``: whether the runtime's agent is watching now."""
+def _waiting(
+    report: Report, restraint: Restraint, evidence: tuple[Evidence, ...], checked: datetime | None
+) -> Condition:
+    return Condition(
+        "Verified",
+        Status.FALSE,
+        # An agent of a later version may have other reasons.
+        restraint.reason if restraint.reason in WAITING_REASONS else "Waiting",
+        f"delivery {report.sequence} waits: {restraint.message}",
+        digest=report.digest,
+        since=report.time,
+        evidence=evidence,
+        checked=checked,
+        until=restraint.until,
+    )
+
+
+def changeable(hold: Hold | None, report: Report | None, now: datetime) -> Condition | None:
+    """Return the condition ``Changeable`` of a runtime that is held, by its document or in its cluster, or None."""
+    known = (hold_restraint(hold, now), report.restraint if report is not None else None)
+    holds = [each for each in known if each is not None and each.reason == HELD and each.until is not None]
+    restraint = max(holds, key=lambda each: each.until or now, default=None)
+    if restraint is None or restraint.until is None or restraint.until <= now:
+        return None
+    return Condition("Changeable", Status.FALSE, HELD, restraint.message, until=restraint.until)
+
+
+def connected(
+    *,
+    enrolled: bool,
+    watching: bool,
+    since: datetime | None,
+    revoked: datetime | None = None,
+    refusal: str = "",
+) -> Condition:
+    """Return the condition ``Connected``: whether the runtime's agent is watching now.
+
+    ``refusal`` is why the server rejected its last watch: the agent has none of the formats that its delivery needs.
+    """
     if watching:
         return Condition("Connected", Status.TRUE, "Watching", "the agent is watching", since=since)
+    if enrolled and refusal:
+        return Condition("Connected", Status.FALSE, "AgentOutdated", refusal, Actor.OPERATOR, since=since)
     if enrolled:
         text = "the agent is not watching; check that it is running (the runtime keeps its last verified bundle)"
         return Condition("Connected", Status.FALSE, "NotWatching", text, Actor.OPERATOR, since=since)
@@ -144,7 +198,7 @@ def summarise(conditions: Iterable[Condition]) -> Summary:
     chosen = min(unmet, key=lambda item: item.actor is Actor.NOBODY, default=first)
     both = first.status is Status.TRUE and chosen is not first
     state = f"{first.reason},{chosen.reason}" if both else first.reason
-    return Summary(state, chosen.reason, chosen.message, chosen.actor)
+    return Summary(state, chosen.reason, chosen.message, chosen.actor, chosen.until)
 
 
 def _explanation(state: State, parts: Sequence[Finding]) -> tuple[Status, str, Actor, str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from governor.domain.windows import Hold, Window
 from governor.errors import Detail, GovernorError, invalid
 from governor.values import paths, selectors, structs
 from governor.values.trees import Manifest, Tree, leaf_at, position_path
@@ -84,10 +85,12 @@ class Platform(enum.StrEnum):
 
 
 class RuntimeSpec(_Part, frozen=True):
-    """The platform of a runtime and the namespaces that its agent may manage."""
+    """The platform of a runtime, the namespaces that its agent may manage, and when it may change them."""
 
     platform: Platform
     namespaces: Annotated[tuple[Namespace, ...], msgspec.Meta(min_length=1)] = ("default",)
+    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=50)] = ()
+    hold: Hold | None = None
 
 
 class Selector(_Part, frozen=True):
@@ -156,6 +159,15 @@ class Drift(enum.StrEnum):
     """Report the difference and repair it."""
 
 
+class WindowScope(enum.StrEnum):
+    """What waits for a maintenance window of the runtime."""
+
+    RESTARTS = "restarts"
+    """Changes that restart a sidecar."""
+    ALL = "all"
+    """Every change, also one that sidecars reload."""
+
+
 class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
     """How an agent applies a bundle. In a profile every field is optional and folds like the fields of a resource."""
 
@@ -165,6 +177,7 @@ class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
     verify_window_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
     retry: Retry = Retry.FIRST
     drift: Drift = Drift.ENFORCE
+    windows: WindowScope = WindowScope.RESTARTS
 
 
 class Removal(_Part, frozen=True):

@@ -2,15 +2,12 @@
 
 import enum
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from governor.domain.documents import ResourceRef
-
-Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with a time zone, so that the times of two machines can be compared."""
+from governor.domain.windows import Instant, Restraint
 
 
 class State(enum.StrEnum):
@@ -138,11 +135,12 @@ class Check(msgspec.Struct, frozen=True, rename="camel"):
     n: int
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", tag=2):
+class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", tag=2, omit_defaults=True):
     """One report of an agent.
 
     ``session`` is the number that the server gave to the agent's last watch, ``n`` increases within one process of the
-    agent. The report with the highest (session, n) about a delivery and attempt wins.
+    agent. The report with the highest (session, n) about a delivery and attempt wins. ``restraint`` is set while the
+    runtime is held, or a part of the delivery waits.
     """
 
     runtime: str
@@ -155,6 +153,12 @@ class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", ta
     agent: str
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
+    restraint: Restraint | None = None
+
+    @property
+    def waits_for(self) -> Restraint | None:
+        """Return what a part of the delivery waits for, or None."""
+        return self.restraint if self.restraint is not None and self.restraint.waits else None
 
     @property
     def findings(self) -> tuple[ResourceReport | WorkloadReport, ...]:
@@ -168,8 +172,8 @@ class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", ta
 
 
 def acknowledged(report: Report) -> bool:
-    """Whether every finding is verified; also true without findings."""
-    return all(part.state is State.VERIFIED for part in report.findings)
+    """Whether every finding is verified and nothing waits; also true without findings."""
+    return report.waits_for is None and all(part.state is State.VERIFIED for part in report.findings)
 
 
 def overall(report: Report) -> State:

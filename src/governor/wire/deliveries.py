@@ -1,8 +1,9 @@
-"""Deliveries as texts: formats 1 and 2, their signatures, and the id of the event that carries one. Pure.
+"""Deliveries as texts: their formats, their signatures, and the id of the event that carries one. Pure.
 
 Format 1 signs the whole delivery. Format 2 has a small head for each runtime and a body that runtimes may share: the
 head names the digest of the body, and the signature is over the root of a hash tree whose leaves are heads. A body is
-encoded once for all its runtimes, and a batch of deliveries is signed once.
+encoded once for all its runtimes, and a batch of deliveries is signed once. Format 3 is format 2 with the runtime's
+maintenance windows and hold in the head; it is used only for deliveries that have one of them.
 """
 
 import base64
@@ -18,12 +19,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from governor.domain.bundles import Delivery, DeliveryPosition
 from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.windows import Hold, Window
 from governor.errors import GovernorError, Kind, invalid
 from governor.wire.credentials import key_id
+from governor.wire.formats import UNSUPPORTED
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
-FORMATS: Final = (1, 2)
+FORMATS: Final = (1, 2, 3)
 _CONTEXT: Final = b"runtime-governor delivery 2\0"
 """Signed before the root, so that the signature is valid for nothing else."""
 _LEAF: Final = b"\0"
@@ -31,6 +35,7 @@ _NODE: Final = b"\1"
 _POSITION: Final = re.compile(r"([0-9]{1,18})|([^.]*)\.([0-9]{1,18})\.([^.]*)")
 _FORMAT_1_POLICY: Final = ("preflight", "strategy", "unproven", "verifyWindowSeconds")
 """The fields of the apply policy in format 1, whose readers reject others."""
+_FORMAT_2_POLICY: Final = (*_FORMAT_1_POLICY, "retry", "drift")
 
 
 class Side(enum.StrEnum):
@@ -76,8 +81,8 @@ class _Format1(msgspec.Struct, frozen=True, rename="camel"):
     format: Literal[1] = 1
 
 
-class _Head(msgspec.Struct, frozen=True, rename="camel"):
-    """The head of format 2; ``body`` is the SHA-256 of the body's text."""
+class _HeadFields(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The fields of every head; ``body`` is the SHA-256 of the body's text."""
 
     runtime: str
     incarnation: str
@@ -88,27 +93,62 @@ class _Head(msgspec.Struct, frozen=True, rename="camel"):
     removals: tuple[ResourceRef, ...]
     documents: dict[str, int]
     body: str
+
+
+class _Head2(_HeadFields, frozen=True, kw_only=True):
+    """The head of format 2."""
+
     format: Literal[2] = 2
 
 
+class _Head3(_HeadFields, frozen=True, kw_only=True):
+    """The head of format 3."""
+
+    windows: tuple[dict[str, Any], ...]
+    hold: dict[str, Any] | None
+    format: Literal[3] = 3
+
+
 class _Body(msgspec.Struct, frozen=True, rename="camel"):
-    """The body of format 2: everything that is equal for all runtimes with the same bundle."""
+    """The body of formats 2 and 3: everything that is equal for all runtimes with the same bundle."""
 
     digest: str
     resources: tuple[dict[str, Any], ...]
     apply: dict[str, Any]
 
 
-def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey, delivery_format: int = FORMATS[-1]) -> SignedDelivery:
-    """Return a delivery in one of the formats, signed."""
-    if delivery_format == 1:
+def required_format(windows: Sequence[Window], hold: Hold | None) -> int:
+    """Return the oldest format in which an agent gets everything that it must obey."""
+    return 3 if windows or hold is not None else 1
+
+
+def unsupported(runtime: str, newest_format: int) -> GovernorError:
+    """Return the error on an agent that cannot obey the windows or the hold of its runtime."""
+    message = (
+        f"runtime {runtime!r} has maintenance windows or a hold, which need delivery format 3; "
+        f"its agent has only formats up to {newest_format}: upgrade the agent"
+    )
+    return GovernorError(Kind.UNIMPLEMENTED, UNSUPPORTED, message)
+
+
+def format_for(delivery: Delivery, newest_format: int) -> int:
+    """Return the format in which a delivery is sent to an agent with this newest one; raise if there is none."""
+    required = _required_format(delivery)
+    if newest_format < required:
+        raise unsupported(delivery.runtime, newest_format)
+    return min(newest_format, max(required, 2))
+
+
+def sign_delivery(delivery: Delivery, key: Ed25519PrivateKey, newest_format: int = FORMATS[-1]) -> SignedDelivery:
+    """Return a delivery, signed, for an agent with this newest format."""
+    if format_for(delivery, newest_format) == 1:
         payload = _text(_format_1(delivery))
         return SignedDelivery(payload, key_id(key.public_key()), _base64(key.sign(payload.encode())))
     return sign_batch((delivery,), key)[0]
 
 
 def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[SignedDelivery, ...]:
-    """Return deliveries in format 2 with one signature for all of them."""
+    """Return deliveries in format 2, or 3 where they need it, with one signature for all of them."""
     texts = {body_key(each): each for each in deliveries}
     bodies = {name: encode_body(each) for name, each in texts.items()}
     return sign_heads(deliveries, [bodies[body_key(each)] for each in deliveries], key)
@@ -117,24 +157,28 @@ def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[
 def sign_heads(
     deliveries: Sequence[Delivery], bodies: Sequence[str], key: Ed25519PrivateKey
 ) -> tuple[SignedDelivery, ...]:
-    """Return deliveries in format 2, whose bodies are encoded already, with one signature for all of them."""
-    heads = [_text(_head(each, body)) for each, body in zip(deliveries, bodies, strict=True)]
-    root, paths = _hash_tree([_leaf(head) for head in heads])
+    """Return deliveries whose bodies are encoded already, with one signature for all of them."""
+    heads = [_head(each, body) for each, body in zip(deliveries, bodies, strict=True)]
+    texts = list(map(_text, heads))
+    root, paths = _hash_tree(list(map(_leaf, texts)))
     name, signature = key_id(key.public_key()), _base64(key.sign(_CONTEXT + root))
     return tuple(
-        SignedDelivery(head, name, signature, 2, body, path)
-        for head, body, path in zip(heads, bodies, paths, strict=True)
+        SignedDelivery(text, name, signature, head.format, body, path)
+        for head, text, body, path in zip(heads, texts, bodies, paths, strict=True)
     )
 
 
 def encode_body(delivery: Delivery) -> str:
-    """Return the body of a delivery in format 2."""
-    return _text(_Body(delivery.digest, delivery.resources, msgspec.to_builtins(delivery.apply)))
+    """Return the body of a delivery in format 2, or 3 if it needs that."""
+    policy = msgspec.to_builtins(delivery.apply)
+    if _required_format(delivery) < 3:
+        policy = {name: policy[name] for name in _FORMAT_2_POLICY}
+    return _text(_Body(delivery.digest, delivery.resources, policy))
 
 
-def body_key(delivery: Delivery) -> tuple[str, ApplyPolicy]:
+def body_key(delivery: Delivery) -> tuple[str, ApplyPolicy, int]:
     """Return what is equal for deliveries with equal bodies; the digest covers sensitive values too."""
-    return delivery.digest, delivery.apply
+    return delivery.digest, delivery.apply, _required_format(delivery)
 
 
 def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
@@ -146,7 +190,9 @@ def open_delivery(signed: SignedDelivery, key: Ed25519PublicKey) -> Delivery:
     if signed.key_id != key_id(key) or not _is_signed(signed, key):
         message = f"the delivery is not signed by the pinned key {key_id(key)}; it claims key {signed.key_id!r}"
         raise GovernorError(Kind.DENIED, "delivery-signature", message)
-    return _read_format_1(signed) if signed.format == 1 else _read_format_2(signed)
+    if signed.format == 1:
+        return _read_format_1(signed)
+    return _read_head_and_body(signed, _Head2 if signed.format == 2 else _Head3)
 
 
 def read_position(text: str) -> DeliveryPosition:
@@ -156,6 +202,10 @@ def read_position(text: str) -> DeliveryPosition:
         raise invalid("last-event-id", f"{text!r} is not the id of a delivery event")
     bare, incarnation, sequence, name = found.groups("")
     return DeliveryPosition(incarnation, int(bare or sequence), name)
+
+
+def _required_format(delivery: Delivery) -> int:
+    return required_format(delivery.windows, delivery.hold)
 
 
 def _format_1(delivery: Delivery) -> _Format1:
@@ -172,18 +222,12 @@ def _format_1(delivery: Delivery) -> _Format1:
     )
 
 
-def _head(delivery: Delivery, body: str) -> _Head:
-    return _Head(
-        delivery.runtime,
-        delivery.incarnation,
-        delivery.sequence,
-        delivery.id,
-        delivery.attempt,
-        delivery.revision,
-        delivery.removals,
-        delivery.documents,
-        _digest(body),
-    )
+def _head(delivery: Delivery, body: str) -> _Head2 | _Head3:
+    fields = {name: getattr(delivery, name) for name in _HeadFields.__struct_fields__ if name != "body"}
+    if _required_format(delivery) < 3:
+        return _Head2(**fields, body=_digest(body))
+    hold = None if delivery.hold is None else msgspec.to_builtins(delivery.hold)
+    return _Head3(**fields, body=_digest(body), windows=msgspec.to_builtins(delivery.windows), hold=hold)
 
 
 def _read_format_1(signed: SignedDelivery) -> Delivery:
@@ -196,17 +240,17 @@ def _read_format_1(signed: SignedDelivery) -> Delivery:
         found.digest,
         found.resources,
         found.removals,
-        _policy(found.apply),
+        _convert(found.apply, ApplyPolicy),
     )
 
 
-def _read_format_2(signed: SignedDelivery) -> Delivery:
-    head = _decode(signed.payload, _Head)
+def _read_head_and_body(signed: SignedDelivery, kind: type[_Head2] | type[_Head3]) -> Delivery:
+    head = _decode(signed.payload, kind)
     if head.body != _digest(signed.body):
         message = f"the body of delivery {head.sequence} is not the one that its signed head names"
         raise GovernorError(Kind.DENIED, "delivery-signature", message)
     body = _decode(signed.body, _Body)
-    return Delivery(
+    delivery = Delivery(
         head.runtime,
         head.sequence,
         head.attempt,
@@ -214,18 +258,22 @@ def _read_format_2(signed: SignedDelivery) -> Delivery:
         body.digest,
         body.resources,
         head.removals,
-        _policy(body.apply),
+        _convert(body.apply, ApplyPolicy),
         head.incarnation,
         head.id,
         head.documents,
     )
+    if isinstance(head, _Head2):
+        return delivery
+    windows = tuple(_convert(each, Window) for each in head.windows)
+    return msgspec.structs.replace(delivery, windows=windows, hold=_convert(head.hold, Hold) if head.hold else None)
 
 
-def _policy(fields: dict[str, Any]) -> ApplyPolicy:
-    """Return the apply policy without fields that this version does not have: those that matter raise the format."""
-    known = set(ApplyPolicy.__struct_encode_fields__)
+def _convert(fields: dict[str, Any], kind: type[S]) -> S:
+    """Return a struct without the fields that this version does not have: those that matter raise the format."""
+    known = set(kind.__struct_encode_fields__)
     try:
-        return msgspec.convert({name: value for name, value in fields.items() if name in known}, ApplyPolicy)
+        return msgspec.convert({name: value for name, value in fields.items() if name in known}, kind)
     except msgspec.ValidationError as error:
         raise _unreadable(error) from error
 

@@ -13,6 +13,12 @@ DELIVERY_FORMATS: Final = "Governor-Delivery-Formats"
 REPORT_FORMATS: Final = "Governor-Report-Formats"
 REPORT_FORMAT: Final = "Governor-Report-Format"
 """In the response to a watch: the format in which the server wants reports; absent in version 0.1."""
+PLATFORM: Final = "Governor-Platform"
+"""In a watch: the platform of the agent; without it the agent is local, as every agent of version 0.1 is."""
+PLATFORM_MISMATCH: Final = "platform-mismatch"
+"""Error code of an enrolment or a watch by an agent of another platform than its runtime's."""
+UNSUPPORTED: Final = "format-unsupported"
+"""Error code of a request by an agent that has no format that the server could use."""
 SESSION: Final = "Governor-Watch-Session"
 """In the response to a watch: its session, which reports carry; absent in version 0.1."""
 
@@ -34,4 +40,4 @@ def negotiate(headers: Mapping[str, str], header: str, ours: Sequence[int]) -> i
         return max(common)
     older = "agent" if max(theirs) < min(ours) else "server"
     message = f"{header} {text!r} has no format in common with this server ({announce(ours)}); upgrade the {older}"
-    raise GovernorError(Kind.UNIMPLEMENTED, "format-unsupported", message)
+    raise GovernorError(Kind.UNIMPLEMENTED, UNSUPPORTED, message)

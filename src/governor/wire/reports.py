@@ -13,13 +13,13 @@ from governor.domain.reports import (
     SIDECAR,
     Evidence,
     Instances,
-    Instant,
     Report,
     ResourceReport,
     State,
     WorkloadRef,
     WorkloadReport,
 )
+from governor.domain.windows import Instant
 
 FORMATS: Final = (1, 2)
 

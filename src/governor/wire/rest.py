@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from governor.domain.conditions import Condition, Summary
-from governor.domain.documents import DocumentRef, ResourceRef
+from governor.domain.documents import DocumentRef, Platform, ResourceRef
 from governor.domain.reports import Report
 from governor.domain.roles import Role
+from governor.domain.windows import Hold, Window
 from governor.values.secret import MASK
 
 PREFIX: Final = "/api/v1alpha1"
@@ -57,8 +58,8 @@ class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     rollback: Rollback | None = None
 
 
-class RuntimeView(_Response, frozen=True):
-    """A runtime with its state. ``sequence`` is 0 until its first delivery."""
+class RuntimeView(_Response, frozen=True, omit_defaults=True):
+    """A runtime with its state. ``sequence`` is 0 until its first delivery; an expired hold is not shown."""
 
     name: str
     platform: str
@@ -70,6 +71,8 @@ class RuntimeView(_Response, frozen=True):
     summary: Summary
     conditions: tuple[Condition, ...]
     report: Report | None
+    windows: tuple[Window, ...] = ()
+    hold: Hold | None = None
 
 
 class FieldExplanation(_Response, frozen=True):
@@ -167,15 +170,20 @@ class TokenCreated(_Response, frozen=True):
         return f"TokenCreated(token={self.token!r}, text={MASK})"
 
 
-class EnrolRequest(_Request, frozen=True):
-    """An agent's one-time secret and its public key (Ed25519, base64)."""
+class EnrolRequest(_Request, frozen=True, omit_defaults=True):
+    """An agent's one-time secret, its public key (Ed25519, base64) and its platform.
+
+    Version 0.1 neither sends nor accepts a platform: its agents are all local.
+    """
 
     runtime: str
     secret: str
     public_key: str
+    platform: Platform = Platform.LOCAL
 
     def __repr__(self) -> str:
-        return f"EnrolRequest(runtime={self.runtime!r}, secret={MASK}, public_key={self.public_key!r})"
+        described = f"public_key={self.public_key!r}, platform={self.platform.value!r}"
+        return f"EnrolRequest(runtime={self.runtime!r}, secret={MASK}, {described})"
 
 
 class Enrolment(_Response, frozen=True):

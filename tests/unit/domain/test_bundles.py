@@ -1,13 +1,25 @@
-"""Compiling a bundle; each error points at the profile field that caused it."""
+"""Compiling a bundle, where each error points at the profile field that caused it; what restrains a delivery."""
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from governor.domain.bundles import compile_bundle, refs
-from governor.domain.documents import API_VERSION, ApplyPolicy, Profile, ResourceRef, Runtime, Strategy, read_document
+from governor.domain.bundles import Delivery, compile_bundle, refs
+from governor.domain.documents import (
+    API_VERSION,
+    ApplyPolicy,
+    Profile,
+    ResourceRef,
+    Runtime,
+    Strategy,
+    WindowScope,
+    read_document,
+)
 from governor.domain.layering import Layer
+from governor.domain.windows import HELD, WAITING_FOR_WINDOW, Hold, Restraint, Window
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.digest import digest
 from governor.values.secret import Sealed
@@ -150,3 +162,56 @@ def test_a_resource_outside_the_runtimes_namespaces_is_rejected() -> None:
 def test_a_resource_without_a_namespace_gets_the_runtimes_first_one() -> None:
     bundle, _ = compile_bundle(runtime(namespaces=("a", "b")), [layer("p", component("x"))])
     assert refs(bundle.resources) == (ResourceRef("Component", "a", "x"),)
+
+
+# -- what restrains an agent ---------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NIGHT = Window("22:00", 240)
+HOLD = Hold(NOON + timedelta(hours=1), "inventory")
+
+
+def delivery(scope: WindowScope, *windows: Window, hold: Hold | None = None) -> Delivery:
+    return Delivery("r1", 1, 1, 1, "d1", (), (), ApplyPolicy(windows=scope), windows=windows, hold=hold)
+
+
+def reason(restraint: Restraint | None) -> str:
+    return restraint.reason if restraint else ""
+
+
+def test_a_bundle_has_the_windows_and_the_hold_of_its_runtime() -> None:
+    restrained = msgspec.structs.replace(runtime().spec, windows=(NIGHT,), hold=HOLD)
+    bundle, _ = compile_bundle(msgspec.structs.replace(runtime(), spec=restrained), [layer("p", component("a"))])
+    plain, _ = compile_bundle(runtime(), [layer("p", component("a"))])
+    assert (bundle.windows, bundle.hold, plain.windows, plain.hold) == ((NIGHT,), HOLD, (), None)
+    assert bundle.digest == plain.digest
+
+
+@pytest.mark.parametrize(
+    ("scope", "hours", "write", "restart"),
+    [
+        (WindowScope.RESTARTS, 0, HELD, HELD),
+        (WindowScope.RESTARTS, 1, "", WAITING_FOR_WINDOW),
+        (WindowScope.RESTARTS, 10, "", ""),
+        (WindowScope.ALL, 0, HELD, HELD),
+        (WindowScope.ALL, 1, WAITING_FOR_WINDOW, WAITING_FOR_WINDOW),
+        (WindowScope.ALL, 10, "", ""),
+        (WindowScope.ALL, 14, WAITING_FOR_WINDOW, WAITING_FOR_WINDOW),
+    ],
+)
+def test_a_hold_restrains_everything_and_windows_restrain_what_the_policy_says(
+    scope: WindowScope, hours: int, write: str, restart: str
+) -> None:
+    given, now = delivery(scope, NIGHT, hold=HOLD), NOON + timedelta(hours=hours)
+    assert (reason(given.write_restraint(now)), reason(given.restart_restraint(now))) == (write, restart)
+
+
+def test_without_windows_and_hold_nothing_restrains() -> None:
+    given = delivery(WindowScope.ALL)
+    assert given.write_restraint(NOON) is given.restart_restraint(NOON) is None
+
+
+def test_an_expired_hold_is_not_in_force() -> None:
+    given = delivery(WindowScope.RESTARTS, NIGHT, hold=HOLD)
+    assert given.in_force(NOON) == given
+    assert given.in_force(HOLD.until) == delivery(WindowScope.RESTARTS, NIGHT)

@@ -1,23 +1,37 @@
 """Conditions of a runtime and their summary."""
 
 import itertools
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from governor.domain.conditions import (
     PROBLEM_REASONS,
     STALLED_REASONS,
+    WAITING_REASONS,
     Actor,
     Condition,
     Progress,
     Status,
+    Summary,
+    changeable,
     connected,
     summarise,
     verified,
 )
 from governor.domain.documents import ResourceRef
-from governor.domain.reports import Cause, Evidence, Report, ResourceReport, State, WorkloadRef, WorkloadReport
+from governor.domain.reports import (
+    Cause,
+    Evidence,
+    Report,
+    ResourceReport,
+    State,
+    WorkloadRef,
+    WorkloadReport,
+    acknowledged,
+)
+from governor.domain.windows import HELD, WAITING_FOR_WINDOW, Hold, Restraint
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ISSUED = datetime(2026, 1, 1, 11, tzinfo=UTC)
@@ -99,6 +113,69 @@ def test_the_cause_of_a_failure_decides_who_must_act(
     assert (condition.status, condition.reason, condition.actor) == (Status.FALSE, reason, actor)
     assert (reason in STALLED_REASONS) is (reason != "AgentFailed")
     assert reason in PROBLEM_REASONS
+
+
+WINDOW = Restraint(WAITING_FOR_WINDOW, "outside of the maintenance window (next: x)", NOON)
+
+
+@pytest.mark.parametrize("state", [State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.VERIFIED])
+def test_what_waits_is_neither_verified_nor_a_failure(state: State) -> None:
+    waiting = msgspec.structs.replace(report(state), restraint=WINDOW)
+    condition = verified(PROGRESS, waiting)
+    assert (condition.status, condition.reason, condition.actor) == (Status.FALSE, "WaitingForWindow", Actor.NOBODY)
+    assert condition.message == "delivery 3 waits: outside of the maintenance window (next: x)"
+    assert (condition.until, condition.since, condition.digest) == (NOON, NOON, "sha256:3")
+    assert condition.evidence == (evidence(f"is {state}"),)
+    assert condition.reason in WAITING_REASONS - PROBLEM_REASONS
+    assert not acknowledged(waiting)
+    assert summarise([condition]) == Summary(
+        "WaitingForWindow", "WaitingForWindow", condition.message, Actor.NOBODY, NOON
+    )
+
+
+@pytest.mark.parametrize("reason", ["Verified", "Failed", "", "Later"])
+def test_a_reason_that_is_not_known_is_only_waiting(reason: str) -> None:
+    waiting = msgspec.structs.replace(report(State.RECEIVED), restraint=Restraint(reason, "x"))
+    assert (verified(PROGRESS, waiting).status, verified(PROGRESS, waiting).reason) == (Status.FALSE, "Waiting")
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.UNPROVEN])
+def test_a_failure_comes_before_what_waits(state: State) -> None:
+    plain, waiting = report(state), msgspec.structs.replace(report(state), restraint=WINDOW)
+    condition = verified(PROGRESS, waiting)
+    assert (condition.reason, condition.actor) == (verified(PROGRESS, plain).reason, verified(PROGRESS, plain).actor)
+    assert condition.message.endswith("; delivery 3 waits: outside of the maintenance window (next: x)")
+
+
+def test_a_restraint_for_which_nothing_waits_changes_no_state() -> None:
+    held = msgspec.structs.replace(report(State.VERIFIED), restraint=msgspec.structs.replace(WINDOW, waits=False))
+    assert verified(PROGRESS, held) == verified(PROGRESS, report(State.VERIFIED))
+    assert acknowledged(held)
+
+
+# -- Changeable ----------------------------------------------------------------------------------------------------
+
+HOLD = Hold(NOON, "inventory")
+REPORTED = Restraint(HELD, "held until later: by an annotation", NOON + timedelta(hours=1))
+
+
+def test_a_runtime_is_not_changeable_while_it_is_held() -> None:
+    held = changeable(HOLD, None, ISSUED)
+    assert held is not None
+    assert (held.type, held.status, held.reason, held.until) == ("Changeable", Status.FALSE, "Held", NOON)
+    assert held.message == "held until 2026-01-01 12:00:00Z: inventory"
+    assert changeable(HOLD, None, NOON) is changeable(None, report(State.VERIFIED), ISSUED) is None
+
+
+def test_of_two_holds_the_longer_one_is_shown() -> None:
+    held = changeable(HOLD, msgspec.structs.replace(report(State.VERIFIED), restraint=REPORTED), ISSUED)
+    assert held is not None
+    assert held.message == REPORTED.message
+    waiting = msgspec.structs.replace(report(State.RECEIVED), restraint=WINDOW)
+    assert changeable(None, waiting, ISSUED) is None
+
+
+# -- a report on another delivery ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

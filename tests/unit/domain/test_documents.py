@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from governor.domain.documents import (
     ref_of,
     resource_ref,
 )
+from governor.domain.windows import Day, Hold, Window
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.secret import Sealed
 from governor.values.trees import Tree
@@ -75,6 +77,30 @@ def test_a_runtime_is_read() -> None:
     assert ref_of(document) == DocumentRef("Runtime", "r1.eu-2")
     assert (document.spec.platform, document.spec.namespaces) == (Platform.LOCAL, ("a", "b-2"))
     assert document.metadata.labels == {"region": "eu"}
+
+
+def test_the_windows_and_the_hold_of_a_runtime_are_read_from_yaml() -> None:
+    (parsed,) = load(
+        b"""
+        apiVersion: runtime-governor.dev/v1alpha1
+        kind: Runtime
+        metadata: {name: r1}
+        spec:
+          platform: local
+          windows:
+            - {days: [Sat, Sun], start: 22:00, durationMinutes: 240, timeZone: Europe/Berlin}
+            - {start: 12:00, durationMinutes: 30}
+          hold: {until: 2026-01-31T22:00:00+01:00, reason: inventory}
+        """,
+        "r1.yaml",
+    )
+    document = read_document(parsed.value)
+    assert isinstance(document, Runtime)
+    assert document.spec.windows == (
+        Window("22:00", 240, (Day.SAT, Day.SUN), "Europe/Berlin"),
+        Window("12:00", 30, tuple(Day), "UTC"),
+    )
+    assert document.spec.hold == Hold(datetime(2026, 1, 31, 21, tzinfo=UTC), "inventory")
 
 
 def test_a_runtime_has_the_namespace_default_unless_it_sets_others() -> None:
@@ -244,7 +270,11 @@ def test_an_invalid_expression_is_rejected_at_its_path(expression: Any, path: st
     assert (detail.path, detail.reason) == (f"spec.selector.matchExpressions[1]{path}", reason)
 
 
-POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds, retry, drift"
+NIGHT = {"start": "22:00", "durationMinutes": 240}
+TIME_OF_DAY = "must be a time of day from 00:00 to 23:59"
+DAYS = "must be Mon, Tue, Wed, Thu, Fri, Sat or Sun"
+TIME = "must be a time with a time zone, such as 2026-01-31T22:00:00Z"
+POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds, retry, drift, windows"
 SPEC = "unknown field; known fields: selector, priority, apply, resources, removals"
 
 
@@ -305,7 +335,22 @@ def test_a_manifest_with_an_invalid_kind_or_name_is_rejected(manifest: Any, path
         ({"namespaces": ["a", "B"]}, "namespaces[1]", NAMESPACE),
         ({"namespaces": ["a.b"]}, "namespaces[0]", NAMESPACE),
         ({"namespaces": "a"}, "namespaces", "must be a list, not a string"),
-        ({"selector": {}}, "selector", "unknown field; known fields: platform, namespaces"),
+        ({"selector": {}}, "selector", "unknown field; known fields: platform, namespaces, windows, hold"),
+        ({"windows": {}}, "windows", "must be a list, not a map"),
+        ({"windows": [NIGHT] * 51}, "windows", "must have at most 50 items"),
+        ({"windows": [{"start": "22:00"}]}, "windows[0].durationMinutes", "is missing"),
+        ({"windows": [NIGHT, {**NIGHT, "start": "24:00"}]}, "windows[1].start", TIME_OF_DAY),
+        ({"windows": [{**NIGHT, "start": "22:00\n"}]}, "windows[0].start", TIME_OF_DAY),
+        ({"windows": [{**NIGHT, "start": 1320}]}, "windows[0].start", "must be a string, not an integer"),
+        ({"windows": [{**NIGHT, "durationMinutes": 0}]}, "windows[0].durationMinutes", "must be at least 1"),
+        ({"windows": [{**NIGHT, "durationMinutes": 10081}]}, "windows[0].durationMinutes", "must be at most 10080"),
+        ({"windows": [{**NIGHT, "days": []}]}, "windows[0].days", "must not be empty"),
+        ({"windows": [{**NIGHT, "days": ["sat"]}]}, "windows[0].days[0]", DAYS),
+        ({"hold": {"until": "2026-01-31T22:00:00Z"}}, "hold.reason", "is missing"),
+        ({"hold": {"until": "2026-01-31T22:00:00Z", "reason": ""}}, "hold.reason", "must not be empty"),
+        ({"hold": {"until": "2026-01-31T22:00:00", "reason": "x"}}, "hold.until", TIME),
+        ({"hold": {"until": "tomorrow", "reason": "x"}}, "hold.until", TIME),
+        ({"hold": {"until": 1, "reason": "x"}}, "hold.until", f"{TIME}, not an integer"),
     ],
 )
 def test_an_invalid_runtime_is_rejected_at_its_path(spec: Any, path: str, reason: str) -> None:

@@ -1,8 +1,9 @@
-"""Signed deliveries: both formats are read back, a tampered part is rejected, and batches share a signature."""
+"""Signed deliveries: all formats are read back, a tampered part is rejected, and batches share a signature."""
 
 import base64
 import itertools
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.domain.bundles import Delivery, DeliveryPosition
-from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.documents import ApplyPolicy, ResourceRef, WindowScope
+from governor.domain.windows import Day, Hold, Window
 from governor.errors import GovernorError, Kind
 from governor.wire import deliveries
 from governor.wire.credentials import key_id
@@ -36,6 +38,18 @@ DELIVERY = Delivery(
 )
 WITHOUT_IDS = msgspec.structs.replace(DELIVERY, incarnation="", id="", documents={})
 """What format 1 can carry of it."""
+WINDOW = Window("22:00", 240, (Day.SAT, Day.SUN), "Europe/Berlin")
+HOLD = Hold(datetime(2026, 1, 31, 22, tzinfo=UTC), "inventory")
+RESTRAINED = msgspec.structs.replace(DELIVERY, windows=(WINDOW,), hold=HOLD, apply=ApplyPolicy(windows=WindowScope.ALL))
+BY_FORMAT = {1: DELIVERY, 2: DELIVERY, 3: RESTRAINED}
+"""A delivery that is sent in each format."""
+
+
+def signed_in(number: int, key: Ed25519PrivateKey = KEY) -> SignedDelivery:
+    """Return a delivery in one of the formats."""
+    signed = sign_delivery(BY_FORMAT[number], key, number)
+    assert signed.format == number
+    return signed
 
 
 def batch(count: int, key: Ed25519PrivateKey = KEY) -> tuple[SignedDelivery, ...]:
@@ -58,18 +72,33 @@ def denied(signed: SignedDelivery) -> GovernorError:
     return error
 
 
-# -- both formats --------------------------------------------------------------------------------------------------
+# -- all formats ---------------------------------------------------------------------------------------------------
 
 
 def test_a_signed_delivery_survives_the_round_trip() -> None:
     assert open_delivery(sign_delivery(DELIVERY, KEY, 1), PUBLIC) == WITHOUT_IDS
     assert open_delivery(sign_delivery(DELIVERY, KEY, 2), PUBLIC) == DELIVERY
-    assert sign_delivery(DELIVERY, KEY) == sign_delivery(DELIVERY, KEY, 2)
+    assert open_delivery(sign_delivery(RESTRAINED, KEY, 3), PUBLIC) == RESTRAINED
+
+
+@pytest.mark.parametrize("changes", [{"windows": (WINDOW,)}, {"hold": HOLD}])
+def test_windows_and_holds_need_format_3(changes: dict[str, Any]) -> None:
+    delivery = msgspec.structs.replace(DELIVERY, **changes)
+    assert open_delivery(sign_delivery(delivery, KEY), PUBLIC) == delivery
+    for number in (1, 2):
+        with pytest.raises(GovernorError, match=f"formats up to {number}: upgrade the agent") as caught:
+            sign_delivery(delivery, KEY, number)
+        assert (caught.value.kind, caught.value.code) == (Kind.UNIMPLEMENTED, "format-unsupported")
+
+
+def test_without_windows_and_hold_the_format_before_is_used() -> None:
+    policy = msgspec.structs.replace(DELIVERY, apply=ApplyPolicy(windows=WindowScope.ALL))
+    assert sign_delivery(DELIVERY, KEY) == sign_delivery(DELIVERY, KEY, 2) == sign_delivery(policy, KEY)
 
 
 @pytest.mark.parametrize("number", FORMATS)
 def test_a_delivery_signed_by_another_key_is_rejected(number: int) -> None:
-    error = denied(sign_delivery(DELIVERY, OTHER, number))
+    error = denied(signed_in(number, OTHER))
     assert key_id(PUBLIC) in error.message
     assert key_id(OTHER.public_key()) in error.message
 
@@ -87,13 +116,15 @@ TAMPERED: dict[str, Any] = {
     "documents": {},
     "body": "sha256:0",
     "apply": {**msgspec.to_builtins(ApplyPolicy()), "strategy": "rolling"},
-    "format": 3,
+    "windows": [],
+    "hold": None,
+    "format": 4,
 }
 FIELDS = [
     (number, place, field)
     for number in FORMATS
     for place in ("payload", "body")
-    for field in json.loads(getattr(sign_delivery(DELIVERY, KEY, number), place) or "{}")
+    for field in json.loads(getattr(signed_in(number), place) or "{}")
 ]
 
 
@@ -103,7 +134,7 @@ def test_the_tampering_table_covers_every_field() -> None:
 
 @pytest.mark.parametrize(("number", "place", "field"), FIELDS)
 def test_a_tampered_field_is_rejected(number: int, place: str, field: str) -> None:
-    signed = sign_delivery(DELIVERY, KEY, number)
+    signed = signed_in(number)
     content = {**json.loads(getattr(signed, place)), field: TAMPERED[field]}
     denied(msgspec.structs.replace(signed, **{place: json.dumps(content)}))
 
@@ -126,7 +157,7 @@ def test_a_tampered_field_is_rejected(number: int, place: str, field: str) -> No
     ],
 )
 def test_a_tampered_envelope_is_rejected(number: int, changes: dict[str, str]) -> None:
-    denied(msgspec.structs.replace(sign_delivery(DELIVERY, KEY, number), **changes))
+    denied(msgspec.structs.replace(signed_in(number), **changes))
 
 
 @pytest.mark.parametrize("body", ["", "{}", "\ud800", sign_delivery(DELIVERY, KEY).body + " "])
@@ -135,9 +166,15 @@ def test_another_body_is_rejected(body: str) -> None:
 
 
 def test_the_signature_of_one_format_is_not_valid_in_the_other() -> None:
-    one, two = (sign_delivery(DELIVERY, KEY, number) for number in FORMATS)
-    denied(msgspec.structs.replace(one, format=2))
-    denied(msgspec.structs.replace(two, format=1))
+    one, two, three = map(signed_in, FORMATS)
+    for signed, other in ((one, 2), (one, 3), (two, 1), (three, 1)):
+        denied(msgspec.structs.replace(signed, format=other))
+
+
+@pytest.mark.parametrize(("number", "other"), [(2, 3), (3, 2)])
+def test_a_head_is_not_read_in_another_format_than_its_own(number: int, other: int) -> None:
+    """Otherwise a network could make an agent ignore a hold, although the signature is valid."""
+    assert rejection(msgspec.structs.replace(signed_in(number), format=other)).code == "delivery-unreadable"
 
 
 @pytest.mark.parametrize("payload", ["", "{}", "[]", '{"format": 2}'])
@@ -148,7 +185,7 @@ def test_a_signed_delivery_of_another_version_is_rejected_with_advice(payload: s
     assert "upgrade the agent" in error.message
 
 
-@pytest.mark.parametrize(("number", "older"), [(0, "server"), (3, "agent")])
+@pytest.mark.parametrize(("number", "older"), [(0, "server"), (4, "agent")])
 def test_an_unknown_format_is_rejected_and_the_error_names_the_older_program(number: int, older: str) -> None:
     error = rejection(msgspec.structs.replace(sign_delivery(DELIVERY, KEY), format=number))
     assert (error.kind, error.code) == (Kind.UNIMPLEMENTED, "delivery-unreadable")
@@ -159,8 +196,8 @@ def with_unknown_fields(text: str) -> str:
     content = json.loads(text)
     if "apply" in content:
         content["apply"]["later"] = {"x": 1}
-    for removal in content.get("removals", ()):
-        removal["later"] = 1
+    for part in (*content.get("removals", ()), *content.get("windows", ()), content.get("hold") or {}):
+        part["later"] = 1
     return json.dumps({**content, "later": [1]})
 
 
@@ -170,16 +207,17 @@ def test_unknown_fields_of_format_1_are_ignored() -> None:
     assert open_delivery(SignedDelivery(payload, key_id(PUBLIC), signature), PUBLIC) == WITHOUT_IDS
 
 
-def test_unknown_fields_of_format_2_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [2, 3])
+def test_unknown_fields_of_heads_and_bodies_are_ignored(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """A later version signs heads and bodies with more fields."""
     encode = deliveries._text
     monkeypatch.setattr(deliveries, "_text", lambda value: with_unknown_fields(encode(value)))
-    signed = sign_delivery(DELIVERY, KEY)
+    signed = signed_in(number)
     monkeypatch.undo()
     envelope = json.dumps({**msgspec.to_builtins(signed), "later": True})
     assert "later" in signed.payload
     assert "later" in signed.body
-    assert open_delivery(msgspec.json.decode(envelope, type=SignedDelivery), PUBLIC) == DELIVERY
+    assert open_delivery(msgspec.json.decode(envelope, type=SignedDelivery), PUBLIC) == BY_FORMAT[number]
 
 
 def test_format_1_has_exactly_the_policy_of_version_0_1() -> None:
@@ -187,9 +225,14 @@ def test_format_1_has_exactly_the_policy_of_version_0_1() -> None:
     assert set(payload["apply"]) == {"preflight", "strategy", "unproven", "verifyWindowSeconds"}
 
 
+def test_format_2_has_no_policy_that_only_format_3_needs() -> None:
+    policies = [set(json.loads(signed_in(number).body)["apply"]) for number in (2, 3)]
+    assert policies[1] - policies[0] == {"windows"}
+
+
 @pytest.mark.parametrize("number", FORMATS)
 def test_the_texts_are_sorted_and_compact(number: int) -> None:
-    signed = sign_delivery(DELIVERY, KEY, number)
+    signed = signed_in(number)
     for text in filter(None, (signed.payload, signed.body)):
         assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -197,8 +240,8 @@ def test_the_texts_are_sorted_and_compact(number: int) -> None:
 @pytest.mark.parametrize("number", FORMATS)
 def test_the_order_of_keys_does_not_change_the_texts(number: int) -> None:
     reordered = tuple(dict(reversed(manifest.items())) for manifest in DELIVERY.resources)
-    again = msgspec.structs.replace(DELIVERY, resources=reordered)
-    assert sign_delivery(again, KEY, number) == sign_delivery(DELIVERY, KEY, number)
+    again = msgspec.structs.replace(BY_FORMAT[number], resources=reordered)
+    assert sign_delivery(again, KEY, number) == signed_in(number)
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
@@ -226,6 +269,13 @@ def test_different_contents_have_different_bodies() -> None:
     signed = sign_batch([delivery(0), other, policy], KEY)
     assert len({each.body for each in signed}) == 3
     assert [open_delivery(each, PUBLIC) for each in signed] == [delivery(0), other, policy]
+
+
+def test_a_batch_may_have_both_formats() -> None:
+    mixed = [delivery(0), msgspec.structs.replace(delivery(1), hold=HOLD), delivery(2)]
+    signed = sign_batch(mixed, KEY)
+    assert [each.format for each in signed] == [2, 3, 2]
+    assert [open_delivery(each, PUBLIC) for each in signed] == mixed
 
 
 @pytest.mark.parametrize("count", COUNTS[1:])

@@ -1,7 +1,7 @@
 """Bodies of the API: errors survive a round trip, and stored or sent formats do not change."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from governor.domain.bundles import Delivery
 from governor.domain.changes import Change, ChangeState, DocumentChange, Revision, RuntimeChange
 from governor.domain.conditions import Actor, Condition, Status, Summary
-from governor.domain.documents import ApplyPolicy, DocumentRef, Preflight, ResourceRef, Strategy, Unproven
+from governor.domain.documents import ApplyPolicy, DocumentRef, Platform, Preflight, ResourceRef, Strategy, Unproven
 from governor.domain.reports import (
     Cause,
     Evidence,
@@ -28,6 +28,7 @@ from governor.domain.reports import (
     WorkloadReport,
 )
 from governor.domain.roles import Role
+from governor.domain.windows import Day, Hold, Window, hold_restraint
 from governor.errors import Detail, GovernorError, Kind
 from governor.values.treediff import Difference, Operation
 from governor.wire import rest
@@ -91,6 +92,9 @@ DELIVERY = Delivery(
     id="2c3d",
     documents={"Runtime/r1": 1, "Profile/orders": 4},
 )
+HOLD = Hold(NOON, "inventory")
+WINDOWS = (Window("22:00", 240, (Day.SAT, Day.SUN), "Europe/Berlin"), Window("12:00", 30))
+RESTRAINED = msgspec.structs.replace(DELIVERY, windows=WINDOWS, hold=HOLD)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 APP = WorkloadRef("default", "Sidecar", "order-app")
 REPORT = Report(
@@ -113,6 +117,7 @@ REPORT = Report(
         WorkloadReport(workload=APP, state=State.UNPROVEN, cause=Cause.RUNTIME, instances=Instances(3, 1, 0, 2)),
     ),
 )
+WAITING = msgspec.structs.replace(REPORT, restraint=hold_restraint(HOLD, NOON - timedelta(hours=1)))
 REPORT_1 = Report1(
     runtime="r1",
     sequence=7,
@@ -127,15 +132,19 @@ REPORT_1 = Report1(
 )
 VERIFIED = Condition("Verified", Status.TRUE, "Verified", "all", digest="sha256:0123", since=NOON, evidence=(SEEN,))
 SUMMARY = Summary("Verified,NotWatching", "NotWatching", "no watch", Actor.OPERATOR)
+HELD = Condition("Changeable", Status.FALSE, "Held", "held", until=NOON)
+HELD_SUMMARY = Summary("Held", "Held", "held", Actor.NOBODY, NOON)
 DIFFERENCE = Difference("spec.metadata[redisHost].value", Operation.CHANGED, "a", "***")
 TOKEN = rest.TokenView("t1", "ci", Role.EDITOR, None, NOON, None, revoked=False)
 
 FORMATS: dict[str, Any] = {
     "signed-delivery": sign_delivery(DELIVERY, KEY, 1),
     "signed-delivery-2": sign_delivery(DELIVERY, KEY, 2),
+    "signed-delivery-3": sign_delivery(RESTRAINED, KEY, 3),
     "delivery-notice": rest.DeliveryNotice(7),
     "report": REPORT_1,
     "report-2": REPORT,
+    "report-2-waiting": WAITING,
     "problem": problem(
         GovernorError(
             Kind.CONFLICT, "layers-conflict", "profiles disagree", [Detail("why", "f.yaml", 3, "Profile/a", "spec.x")]
@@ -167,10 +176,14 @@ FORMATS: dict[str, Any] = {
     "runtime-view": rest.RuntimeView(
         "r1", "local", {"region": "eu"}, 7, 2, 5, "sha256:0123", SUMMARY, (VERIFIED,), REPORT
     ),
+    "runtime-view-held": rest.RuntimeView(
+        "r1", "local", {}, 7, 2, 5, "sha256:0123", HELD_SUMMARY, (HELD,), None, WINDOWS, HOLD
+    ),
     "document-view": rest.DocumentView("Profile", "orders", 2, 5, {"kind": "Profile"}),
     "token-request": rest.TokenRequest("ci", Role.EDITOR, None, 60),
     "token-created": rest.TokenCreated(TOKEN, "rgt1.text"),
     "enrol-request": rest.EnrolRequest("r1", "one-time", "key"),
+    "enrol-request-platform": rest.EnrolRequest("r1", "one-time", "key", Platform.KUBERNETES),
     "enrolment": rest.Enrolment("r1", "0123", "key"),
 }
 
@@ -188,8 +201,12 @@ def test_every_golden_file_has_a_case() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == {*FORMATS, *DELIVERIES}
 
 
-DELIVERIES = {"delivery": ("signed-delivery", "payload"), "delivery-2-head": ("signed-delivery-2", "payload")} | {
-    "delivery-2-body": ("signed-delivery-2", "body")
+DELIVERIES = {
+    "delivery": ("signed-delivery", "payload"),
+    "delivery-2-head": ("signed-delivery-2", "payload"),
+    "delivery-2-body": ("signed-delivery-2", "body"),
+    "delivery-3-head": ("signed-delivery-3", "payload"),
+    "delivery-3-body": ("signed-delivery-3", "body"),
 }
 
 

@@ -61,11 +61,11 @@ def reload_obstacle(kind: str, version: str) -> str:
     return ""
 
 
-def why_unwatched(version: str) -> str:
-    """Return why a sidecar of this version may not watch for changes."""
+def why_not_reloading(version: str) -> str:
+    """Return why a sidecar of this version may load changes only at startup, or ``""`` if it reloads by default."""
     parsed = parse(version)
     if parsed is None or parsed >= _DEFAULT_SINCE:
-        return "the sidecar does not watch the resources directory"
+        return ""
     oldest = min(_LIVE_SINCE.values())
     exception = "" if parsed < oldest else " unless its Configuration enables HotReload"
     return f"Dapr {version} loads changes only at startup{exception}"

@@ -3,7 +3,15 @@
 import pytest
 
 from governor.domain.dapr.kinds import kinds
-from governor.domain.dapr.reload import RELOAD, Reload, known_issue, lists_kind, parse, reload_obstacle, why_unwatched
+from governor.domain.dapr.reload import (
+    RELOAD,
+    Reload,
+    known_issue,
+    lists_kind,
+    parse,
+    reload_obstacle,
+    why_not_reloading,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +40,12 @@ def test_the_reload_table_describes_the_newest_version() -> None:
     [
         ("1.12.0", "Dapr 1.12.0 loads changes only at startup"),
         ("1.16.0", "Dapr 1.16.0 loads changes only at startup unless its Configuration enables HotReload"),
-        ("1.18.3", "the sidecar does not watch the resources directory"),
-        ("", "the sidecar does not watch the resources directory"),
+        ("1.18.3", ""),
+        ("", ""),
     ],
 )
-def test_a_sidecar_that_does_not_watch_has_a_reason_by_version(version: str, reason: str) -> None:
-    assert why_unwatched(version) == reason
+def test_a_version_that_does_not_reload_by_default_is_named(version: str, reason: str) -> None:
+    assert why_not_reloading(version) == reason
 
 
 def test_versions_are_parsed_with_and_without_prefix_and_suffix() -> None:
