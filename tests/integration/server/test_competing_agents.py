@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from governor.agent.inbox import Inbox, watch
-from governor.agent.storage import Membership, Storage
+from governor.agent.inbox import Inbox, Watcher, watch
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.state.records import Membership
+from governor.domain.documents import Platform
 from governor.errors import GovernorError, Kind
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -23,6 +26,7 @@ from tests.integration.server.bed import Agent, ServerBed, component, profile, r
 
 # Long enough for the successor to be rejected on a busy machine before the dead peer is detected.
 SHORT_TIMEOUTS = DEFAULT_TIMING._replace(keepalive_s=0.05, dead_s=5.0)
+SECOND = Watcher("second", Platform.LOCAL)
 LAYER = profile("orders", component("store", redisHost="a"))
 
 
@@ -113,15 +117,13 @@ async def test_a_rejected_agent_reports_the_conflict_and_takes_over_later(tmp_pa
     async with running(tmp_path / "server") as bed:
         await bed.apply(runtime("r1"), LAYER)
         agent = await bed.enrol("r1")
-        storage = Storage(tmp_path / "state")
-        storage.prepare()
         public = credentials.encode_public_key(agent.delivery_key)
         membership = Membership(bed.url, "", Enrolment("r1", credentials.key_id(agent.delivery_key), public))
-        inbox = Inbox(storage, SystemClock(), lambda: None, lambda _: None)
+        inbox = Inbox(AgentState(FileBlobs(tmp_path)), SystemClock(), lambda: None, lambda _: None)
         async with agent.client() as client:
             async with aclosing(client.watch("r1", boot="first", host="shop-1")) as first:
                 await anext(first)
-                second = asyncio.create_task(watch(inbox, client, membership, retries, SystemClock(), "second"))
+                second = asyncio.create_task(watch(inbox, client, membership, retries, SystemClock(), SECOND))
                 await until(lambda: reports_conflict(inbox))
                 assert inbox.newest is None
             await until(lambda: has_no_conflict(inbox))

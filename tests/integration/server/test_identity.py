@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.client import Client
+from governor.domain.documents import Platform
 from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
@@ -186,10 +187,59 @@ async def join_token(bed: ServerBed, name: str, ttl_s: int | None = None) -> cre
     return credentials.read_join_token(Secret(created.text))
 
 
-async def enrol(bed: ServerBed, name: str, secret: str, key: Ed25519PrivateKey | None = None) -> None:
+async def enrol(
+    bed: ServerBed,
+    name: str,
+    secret: str,
+    key: Ed25519PrivateKey | None = None,
+    platform: Platform = Platform.LOCAL,
+) -> None:
     public = credentials.encode_public_key((key or Ed25519PrivateKey.generate()).public_key())
     async with Client(bed.url, None) as anonymous:
-        await anonymous.enrol(EnrolRequest(name, secret, public))
+        await anonymous.enrol(EnrolRequest(name, secret, public, platform))
+
+
+def on_platform(name: str, platform: Platform) -> dict[str, Any]:
+    return {**runtime(name), "spec": {"platform": platform.value}}
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"), [(Platform.KUBERNETES, Platform.LOCAL), (Platform.LOCAL, Platform.KUBERNETES)]
+)
+async def test_an_agent_of_another_platform_is_refused_and_its_token_stays_valid(
+    tmp_path: Path, expected: Platform, given: Platform
+) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(on_platform("r1", expected))
+        join = await join_token(bed, "r1")
+        error = await rejection(enrol(bed, "r1", join.secret, platform=given))
+        wrong = await rejection(enrol(bed, "r1", "0.wrong", platform=given))
+        await enrol(bed, "r1", join.secret, platform=expected)
+    assert (error.kind, error.code) == (Kind.PRECONDITION, "platform-mismatch")
+    assert f"'r1' is '{expected.value}', that of this agent is '{given.value}'" in error.message
+    # Only the holder of a valid token learns the platform.
+    assert wrong.kind is Kind.UNAUTHENTICATED
+
+
+async def test_a_runtime_whose_platform_is_changed_sends_nothing_more_to_its_agent(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), profile("orders", component("store", redisHost="a")))
+        agent = await bed.enrol("r1")
+        async with agent.client() as client, aclosing(client.watch("r1")) as watch:
+            await anext(watch)
+            changed = profile("orders", component("store", redisHost="b"))
+            await bed.apply(on_platform("r1", Platform.KUBERNETES), changed)
+            async with asyncio.timeout(10):
+                closed = await rejection(anext(watch))
+        async with agent.client() as client, aclosing(client.watch("r1")) as watch:
+            refused = await rejection(anext(watch))
+        async with agent.client() as client, aclosing(client.watch("r1", platform=Platform.KUBERNETES)) as watch:
+            assert (await anext(watch)).payload
+        await bed.apply(runtime("r1"))
+        assert (await agent.newest()).sequence == 2
+    assert closed.kind is Kind.UNAVAILABLE
+    assert (refused.kind, refused.code) == (Kind.PRECONDITION, "platform-mismatch")
+    assert "'kubernetes', that of this agent is 'local'" in refused.message
 
 
 async def test_a_join_token_works_once_for_its_runtime_until_it_expires(tmp_path: Path) -> None:

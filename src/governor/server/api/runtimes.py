@@ -7,16 +7,18 @@ import msgspec
 import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery, DeliveryPosition, compile_bundle
-from governor.domain.documents import ApplyPolicy, DocumentRef
+from governor.domain.documents import ApplyPolicy, DocumentRef, Platform
 from governor.domain.layering import Origin
 from governor.domain.reports import Check, Report
+from governor.domain.windows import active
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
 from governor.server.changes.compiler import read_documents
 from governor.server.changes.pipeline import REISSUED
 from governor.server.changes.versions import existing
+from governor.server.identity.principals import check_platform
 from governor.server.services import Services
-from governor.server.store.deliveries import find_delivery, was_issued
+from governor.server.store.deliveries import find_delivery, newest_restraints, was_issued
 from governor.server.store.documents import newest_versions
 from governor.server.watch.exchange import FOREIGN_REPORT, accept_report
 from governor.server.watch.hub import PROGRESS, Watcher
@@ -24,9 +26,9 @@ from governor.server.watch.status import read_runtime, read_runtimes, runtime_vi
 from governor.values.paths import Path, render
 from governor.values.trees import Tree, leaf_at, masked
 from governor.wire import deliveries, reports
-from governor.wire.deliveries import read_position
+from governor.wire.deliveries import format_for, read_position, required_format, unsupported
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
-from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMAT, REPORT_FORMATS, negotiate
+from governor.wire.formats import DELIVERY_FORMATS, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, negotiate
 from governor.wire.reports import Report1, from_format_1
 from governor.wire.rest import DeliveryNotice, FieldExplanation, ResourceExplanation, RuntimeExplanation
 
@@ -41,7 +43,8 @@ _OTHER_ID: Final = "?"
 async def list_runtimes(call: Call) -> Response:
     """Return all runtimes with their status."""
     records = await call.services.store.read(read_runtimes)
-    return Response([runtime_view(each, call.services.hub.presence) for each in records])
+    hub, now = call.services.hub, call.services.clock.now()
+    return Response([runtime_view(each, hub.presence, now) for each in records])
 
 
 async def get_runtime(call: Call) -> Response:
@@ -49,7 +52,7 @@ async def get_runtime(call: Call) -> Response:
     record = await call.services.store.read(lambda connection: read_runtime(connection, call.path["runtime"]))
     if record is None:
         raise not_found(f"runtime {call.path['runtime']!r}")
-    return Response(runtime_view(record, call.services.hub.presence))
+    return Response(runtime_view(record, call.services.hub.presence, call.services.clock.now()))
 
 
 async def explain(call: Call) -> Response:
@@ -113,15 +116,34 @@ async def watch(call: Call) -> Events:
     runtime, held = call.path["runtime"], read_position(call.headers.get("last-event-id", ""))
     delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
     report_format = negotiate(call.headers, REPORT_FORMATS, reports.FORMATS)
-    is_known = await call.services.store.read(lambda connection: was_issued(connection, runtime, held))
+    platform = call.headers.get(PLATFORM, Platform.LOCAL)
+    is_known = await call.services.store.read(
+        lambda connection: _is_known_to_watch(connection, runtime, platform, held)
+    )
+    await _require_format(call.services, runtime, delivery_format)
     boot = _watcher_text(call, "boot")
     # What this store did not issue does not count as held, whatever its sequence is. A sequence alone does not show
     # which delivery it is: a replaced database may have issued the same one.
     is_shown = is_known and (bool(held.id) or call.services.hub.is_confirmed(runtime, boot, held.sequence))
     watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0)
-    feed = _DeliveryFeed(call.services, runtime, held, delivery_format, is_known=is_known)
+    feed = _DeliveryFeed(call.services, runtime, platform, held, delivery_format, is_known=is_known)
     headers = ((REPORT_FORMAT, str(report_format)),)
     return Events(runtime, feed.produce, watcher=watcher, headers=headers)
+
+
+def _is_known_to_watch(connection: sa.Connection, runtime: str, platform: str, held: DeliveryPosition) -> bool:
+    """Return whether this store issued what the agent holds; raise if the agent is of another platform."""
+    check_platform(connection, runtime, platform)
+    return was_issued(connection, runtime, held)
+
+
+async def _require_format(services: Services, runtime: str, newest_format: int) -> None:
+    """Raise, and show it with the runtime, if its agent could not obey the newest delivery."""
+    windows, hold = await services.store.read(lambda connection: newest_restraints(connection, runtime))
+    if newest_format < required_format(windows, active(hold, services.clock.now())):
+        error = unsupported(runtime, newest_format)
+        services.hub.note_refusal(runtime, error.message)
+        raise error
 
 
 def _watcher_text(call: Call, name: str) -> str:
@@ -136,10 +158,18 @@ class _DeliveryFeed:
     """Source of one watch's events; skips the delivery that the agent has."""
 
     def __init__(
-        self, services: Services, runtime: str, held: DeliveryPosition, delivery_format: int, *, is_known: bool
+        self,
+        services: Services,
+        runtime: str,
+        platform: str,
+        held: DeliveryPosition,
+        delivery_format: int,
+        *,
+        is_known: bool,
     ) -> None:
         self._services = services
         self._runtime = runtime
+        self._platform = platform
         self._held = held
         self._format = delivery_format
         self._is_known = is_known
@@ -151,12 +181,21 @@ class _DeliveryFeed:
             self._is_known = True
         elif self._format == 1 and not self._is_empty_or_sent():
             await self._services.changes.reissue_newest(self._runtime, self._held.sequence)
-        delivery = await self._services.store.read(lambda connection: find_delivery(connection, self._runtime))
+        delivery = await self._services.store.read(self._newest)
         if delivery is None or delivery.sequence == self._held.sequence:
             return Produced()
+        delivery = delivery.in_force(self._services.clock.now())
+        if self._format < required_format(delivery.windows, delivery.hold):
+            # The next watch of this agent is rejected, with the reason.
+            return Produced(last=True)
         self._held = delivery.position
         self._services.hub.note_sent(self._runtime, delivery.sequence)
         return Produced(encode(self._event(delivery)))
+
+    def _newest(self, connection: sa.Connection) -> Delivery | None:
+        # The platform may have been changed while the watch is open.
+        check_platform(connection, self._runtime, self._platform)
+        return find_delivery(connection, self._runtime)
 
     def _is_empty_or_sent(self) -> bool:
         return not self._held.sequence or self._services.hub.was_sent(self._runtime, self._held.sequence)
@@ -176,7 +215,8 @@ async def get_bundle(call: Call) -> Response:
     if delivery is None:
         raise not_found(f"delivery {sequence} of this runtime")
     delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
-    tag = f'"{delivery.position}-{delivery_format}"'
+    delivery = delivery.in_force(call.services.clock.now())
+    tag = f'"{delivery.position}-{format_for(delivery, delivery_format)}"'
     # It contains unsealed secrets, which no cache may store.
     headers = (("ETag", tag), ("Cache-Control", "no-store"))
     if call.headers.get("if-none-match") == tag:

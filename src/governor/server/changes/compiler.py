@@ -4,6 +4,7 @@ Pure. Errors name the place in the profile that causes them.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from governor.domain.bundles import Bundle, compile_bundle, detail_in_profile
 from governor.domain.dapr.validation import validate
 from governor.domain.documents import DocumentRef, Profile, Runtime, read_document
 from governor.domain.layering import Folded, Layer
+from governor.domain.windows import active, hold_restraint
 from governor.errors import Detail, invalid
 from governor.server.changes.error_list import ErrorList
 from governor.values import paths
@@ -124,6 +126,16 @@ def unused_profiles(after: Documents, touched: Iterable[DocumentRef]) -> list[st
         f"profile {ref.name!r} selects no runtime"
         for ref in sorted(touched)
         if ref.kind == "Profile" and ref.name in profiles and not _selects_any(profiles[ref.name], after)
+    ]
+
+
+def ended_holds(before: Documents, after: Documents, now: datetime) -> list[str]:
+    """Return a warning for each runtime that is held and no longer will be: a document may lack the hold by mistake."""
+    restraints = {name: hold_restraint(each.spec.hold, now) for name, each in before.runtimes.items()}
+    return [
+        f"runtime {name!r} is no longer {restraint.message}"
+        for name, restraint in sorted(restraints.items())
+        if restraint is not None and name in after.runtimes and not active(after.runtimes[name].spec.hold, now)
     ]
 
 

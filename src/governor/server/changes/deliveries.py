@@ -1,10 +1,15 @@
 """Which delivery a runtime gets next: whether one is due, its sequence, attempt and removals. Pure."""
 
+from typing import Final
+
 import msgspec
 
 from governor.domain.bundles import Bundle, Delivery, refs
 from governor.domain.documents import ResourceRef
 from governor.values.trees import Manifest
+
+_DELIVERED: Final = ("digest", "apply", "windows", "hold")
+"""What an agent must know: a difference in one of them is delivered."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -20,7 +25,7 @@ def is_due(bundle: Bundle, newest: Delivery | None, *, is_new: bool) -> bool:
     """Return whether the bundle must be delivered: it differs from the newest delivery, or the runtime was created."""
     if newest is None:
         return bool(bundle.resources)
-    return is_new or (bundle.digest, bundle.apply) != (newest.digest, newest.apply)
+    return is_new or any(getattr(bundle, name) != getattr(newest, name) for name in _DELIVERED)
 
 
 def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int, documents: dict[str, int]) -> Delivery:
@@ -41,6 +46,8 @@ def next_delivery(runtime: str, bundle: Bundle, history: History, revision: int,
         removals=_removals(bundle.resources, history),
         apply=bundle.apply,
         documents=documents,
+        windows=bundle.windows,
+        hold=bundle.hold,
     )
 
 

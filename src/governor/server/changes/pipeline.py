@@ -25,6 +25,7 @@ from governor.server.changes.compiler import (
     Documents,
     compile_affected,
     compile_runtimes,
+    ended_holds,
     read_documents,
     unused_profiles,
 )
@@ -171,7 +172,7 @@ class Changes:
             runtimes=tuple(
                 runtime_change(each, newest.get(each.runtime), dry_run=request.dry_run) for each in deliveries
             ),
-            warnings=tuple(unused_profiles(after, touched)),
+            warnings=(*unused_profiles(after, touched), *ended_holds(before, after, time)),
         )
         if request.dry_run:
             return Decision(change)

@@ -8,6 +8,7 @@ import msgspec
 from governor.domain.dapr.validation import validate
 from governor.domain.documents import Document, DocumentRef, Profile, name_of, read_document, ref_of
 from governor.domain.variables import unknown_variables
+from governor.domain.windows import Window, is_time_zone
 from governor.errors import Detail, GovernorError, invalid
 from governor.server.changes.error_list import ErrorList
 from governor.values import paths
@@ -92,6 +93,8 @@ def _check_document(document: Document, tree: Manifest) -> None:
     problems = list(_unstorable(tree, ()))
     if isinstance(document, Profile):
         problems.extend(_resource_problems(document.spec.resources))
+    else:
+        problems.extend(_window_problems(document.spec.windows))
     if problems:
         name = str(ref_of(document))
         details = [msgspec.structs.replace(problem, document=name) for problem in problems]
@@ -117,6 +120,14 @@ def _resource_problems(resources: Iterable[Manifest]) -> Iterator[Detail]:
         for problem in (*validate(manifest, partial=True), *unknown_variables(manifest)):
             place = ("spec", "resources", index, *paths.parse(problem.path))
             yield Detail(reason=problem.reason, path=paths.render(place))
+
+
+def _window_problems(windows: Iterable[Window]) -> Iterator[Detail]:
+    """Yield unknown time zones. Stored documents are not checked: the machine's time zones may change."""
+    for index, window in enumerate(windows):
+        if not is_time_zone(window.time_zone):
+            reason = f"unknown time zone {window.time_zone!r}; write a name such as Europe/Berlin or UTC"
+            yield Detail(reason=reason, path=paths.render(("spec", "windows", index, "timeZone")))
 
 
 def _invalid(ref: DocumentRef, code: str, reason: str) -> GovernorError:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.documents import DocumentRef
+from governor.domain.documents import DocumentRef, Runtime, read_document
 from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.clock import Clock
@@ -37,6 +37,7 @@ from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
 from governor.values.secret import Secret
 from governor.wire import credentials
+from governor.wire.formats import PLATFORM_MISMATCH
 from governor.wire.rest import EnrolRequest, TokenRequest, TokenView
 
 JOIN_TTL_S: Final = 3600
@@ -224,6 +225,7 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     if token.runtime != request.runtime:
         raise _rejected("the join token is for another runtime")
     _require_runtime(connection, request.runtime)
+    check_platform(connection, request.runtime, request.platform)
     if is_revoked(connection, key.key_id):
         raise _rejected(
             "this key was revoked; remove it from the agent's state directory, so that the agent generates another"
@@ -238,6 +240,22 @@ def _require_runtime(connection: sa.Connection, runtime: str) -> None:
     if found is None or found.tree is None:
         message = f"there is no runtime {runtime!r}; apply its Runtime document first"
         raise GovernorError(Kind.NOT_FOUND, "runtime-unknown", message)
+
+
+def check_platform(connection: sa.Connection, runtime: str, platform: str) -> None:
+    """Raise if an agent of this platform cannot serve the runtime, as long as that exists."""
+    found = document_version(connection, DocumentRef("Runtime", runtime))
+    if found is None or found.tree is None:
+        return
+    document = read_document(found.tree)
+    assert isinstance(document, Runtime)  # noqa: S101 - selected by this kind
+    expected = document.spec.platform
+    if platform != expected:
+        message = (
+            f"the platform of runtime {runtime!r} is '{expected}', that of this agent is '{platform}': run an agent "
+            f"with `--platform {expected}`, or correct spec.platform of the runtime"
+        )
+        raise GovernorError(Kind.PRECONDITION, PLATFORM_MISMATCH, message)
 
 
 def _hash(secret: str) -> str:

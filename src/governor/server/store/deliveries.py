@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery, DeliveryPosition, refs
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report
+from governor.domain.windows import Hold, Window
 from governor.server.store.incarnation import current_incarnation
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports
 
@@ -75,6 +76,13 @@ def find_delivery(connection: sa.Connection, runtime: str, sequence: int | None 
         statement = statement.where(deliveries.c.sequence == sequence)
     row = connection.execute(statement.order_by(deliveries.c.sequence.desc()).limit(1)).one_or_none()
     return None if row is None else _delivery(row)
+
+
+def newest_restraints(connection: sa.Connection, runtime: str) -> tuple[tuple[Window, ...], Hold | None]:
+    """Return the windows and the hold of a runtime's newest delivery, without reading its resources."""
+    statement = sa.select(deliveries.c.windows, deliveries.c.hold).where(deliveries.c.runtime == runtime)
+    row = connection.execute(statement.order_by(deliveries.c.sequence.desc()).limit(1)).one_or_none()
+    return ((), None) if row is None else (row.windows or (), row.hold)
 
 
 def newest_deliveries(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, Delivery]:
@@ -187,7 +195,8 @@ def _same_delivery(left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElemen
 
 def _delivery(row: sa.Row[tuple[object, ...]]) -> Delivery:
     values = dict(row._mapping)  # noqa: SLF001 - public in SQLAlchemy
-    return Delivery(**values | {"resources": tuple(values["resources"]), "documents": values["documents"] or {}})
+    resources, documents, windows = tuple(values["resources"]), values["documents"] or {}, values["windows"] or ()
+    return Delivery(**values | {"resources": resources, "documents": documents, "windows": windows})
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

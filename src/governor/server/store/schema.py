@@ -8,9 +8,10 @@ from governor.domain.bundles import Delivery
 from governor.domain.changes import Change
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Report
+from governor.domain.windows import Hold, Window
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -60,6 +61,8 @@ deliveries: Final = sa.Table(
     sa.Column("incarnation", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
     sa.Column("id", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
     sa.Column("documents", Json(dict[str, int])),  # null if issued by version 0.1
+    sa.Column("windows", Json(tuple[Window, ...])),  # null if issued before migration 0004
+    sa.Column("hold", Json(Hold)),
 )
 
 reports: Final = sa.Table(

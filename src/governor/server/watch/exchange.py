@@ -14,7 +14,7 @@ from governor.errors import Detail, GovernorError, Kind, invalid
 from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report
 from governor.server.store.sealer import Sealer
 from governor.values.trees import Manifest
-from governor.wire.deliveries import SignedDelivery, body_key, encode_body, sign_delivery, sign_heads
+from governor.wire.deliveries import SignedDelivery, body_key, encode_body, format_for, sign_delivery, sign_heads
 
 _MAX_BODIES: Final = 16
 _MAX_BODY_CHARS: Final = 256 * 1024
@@ -29,12 +29,12 @@ class DeliverySigner:
     def __init__(self, sealer: Sealer, key: Ed25519PrivateKey) -> None:
         self._sealer = sealer
         self._key = key
-        self._bodies: dict[tuple[str, ApplyPolicy], str] = {}
+        self._bodies: dict[tuple[str, ApplyPolicy, int], str] = {}
 
-    def sign(self, delivery: Delivery, delivery_format: int) -> SignedDelivery:
+    def sign(self, delivery: Delivery, newest_format: int) -> SignedDelivery:
         """Return a stored delivery as it is sent: unsealed, in a format of the agent, and signed."""
-        if delivery_format == 1:
-            return sign_delivery(self._unsealed(delivery), self._key, delivery_format)
+        if format_for(delivery, newest_format) == 1:
+            return sign_delivery(self._unsealed(delivery), self._key, newest_format)
         return sign_heads((delivery,), (self._body(delivery),), self._key)[0]
 
     def _body(self, delivery: Delivery) -> str:

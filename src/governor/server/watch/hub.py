@@ -4,7 +4,7 @@ The hub stores no events. A woken stream reads the store and sends only the newe
 memory. Writing events to connections belongs to the API.
 
 It also records, in memory, each runtime's watch session, the delivery that was sent to its agent, the one that its
-agent holds, and its last check.
+agent holds, its last check, and why its last watch was rejected.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Presence(msgspec.Struct, frozen=True):
     """Whether a runtime has an open watch, and since when, if known.
 
     ``held_sequence`` is that of the delivery that its agent holds, 0 if none. ``check`` is the last check by its agent,
-    received at ``checked``.
+    received at ``checked``. ``refusal`` is why its last watch was rejected, if it was.
     """
 
     watching: bool
@@ -37,6 +37,7 @@ class Presence(msgspec.Struct, frozen=True):
     held_sequence: int = 0
     check: Check | None = None
     checked: datetime | None = None
+    refusal: str = ""
 
 
 class Watcher(msgspec.Struct, frozen=True):
@@ -93,6 +94,7 @@ class Hub:
         self._sent: dict[str, int] = {}
         self._confirmed: dict[str, tuple[str, int]] = {}
         self._checks: dict[str, tuple[Check, datetime]] = {}
+        self._refusals: dict[str, str] = {}
         self._streams: dict[str, set[Stream]] = {}
         self._since: dict[str, datetime] = {}
         self._blocked: set[str] = set()
@@ -114,6 +116,7 @@ class Hub:
         stream = Stream(credential, watcher, self._clock.now(), self._session)
         self._add(topic, stream)
         if watcher is not None:
+            self._refusals.pop(topic, None)
             self._sessions[topic] = watcher.boot, stream.session
             self._held[topic] = watcher.held_sequence
         try:
@@ -147,8 +150,15 @@ class Hub:
 
     def presence(self, runtime: str) -> Presence:
         """Return whether a runtime's agent is watching."""
-        held, last_check = self._held.get(runtime, 0), self._checks.get(runtime, (None, None))
-        return Presence(runtime in self._streams, self._since.get(runtime), held, *last_check)
+        held, (check, checked) = self._held.get(runtime, 0), self._checks.get(runtime, (None, None))
+        refusal = self._refusals.get(runtime, "")
+        return Presence(runtime in self._streams, self._since.get(runtime), held, check, checked, refusal)
+
+    def note_refusal(self, runtime: str, reason: str) -> None:
+        """Record why a watch of a runtime's agent was rejected; the next accepted one clears it."""
+        self._refusals[runtime] = reason
+        self._since[runtime] = self._clock.now()
+        self.wake(PROGRESS)
 
     def note_check(self, runtime: str, check: Check) -> None:
         """Record that a runtime's agent has checked what it reported last; not stored, a restart forgets it.

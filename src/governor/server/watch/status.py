@@ -10,9 +10,10 @@ from typing import TypeAlias
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.conditions import Condition, Progress, connected, summarise, verified
+from governor.domain.conditions import Condition, Progress, changeable, connected, summarise, verified
 from governor.domain.documents import DocumentRef, Runtime, read_document
 from governor.domain.reports import Check, Report
+from governor.domain.windows import active
 from governor.server.store.deliveries import (
     DeliveryHead,
     StoredReport,
@@ -80,12 +81,13 @@ def read_runtime(connection: sa.Connection, name: str) -> RuntimeRecord | None:
     return RuntimeRecord(version.tree, is_enrolled, newest.get(name), reports.get(name), revoked)
 
 
-def runtime_view(record: RuntimeRecord, presence_of: PresenceOf) -> RuntimeView:
+def runtime_view(record: RuntimeRecord, presence_of: PresenceOf, now: datetime) -> RuntimeView:
     """Return a runtime as the API shows it."""
     runtime = read_document(record.tree)
     assert isinstance(runtime, Runtime)  # noqa: S101 - selected by this kind
-    name, newest = runtime.metadata.name, record.newest
-    conditions = _conditions(name, record, newest, record.report, presence_of)
+    name, newest, report = runtime.metadata.name, record.newest, record.report.report if record.report else None
+    held = changeable(runtime.spec.hold, report, now)
+    conditions = (*_conditions(name, record, newest, record.report, presence_of), *([held] if held else ()))
     return RuntimeView(
         name=name,
         platform=runtime.spec.platform,
@@ -96,7 +98,9 @@ def runtime_view(record: RuntimeRecord, presence_of: PresenceOf) -> RuntimeView:
         digest=newest.digest if newest else "",
         summary=summarise(conditions),
         conditions=conditions,
-        report=record.report.report if record.report else None,
+        report=report,
+        windows=runtime.spec.windows,
+        hold=active(runtime.spec.hold, now),
     )
 
 
@@ -154,7 +158,13 @@ def _conditions(
     checked = presence.checked if report and _is_about(presence.check, report.report) else None
     return (
         verified(progress, report.report if report else None, held_sequence, checked),
-        connected(enrolled=record.enrolled, watching=presence.watching, since=presence.since, revoked=record.revoked),
+        connected(
+            enrolled=record.enrolled,
+            watching=presence.watching,
+            since=presence.since,
+            revoked=record.revoked,
+            refusal=presence.refusal,
+        ),
     )
 
 

@@ -1,9 +1,14 @@
 """The next delivery of a runtime: whether it is due, sequence, attempt and removals."""
 
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
+import pytest
 
 from governor.domain.bundles import Bundle, Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy
+from governor.domain.windows import Hold, Window
 from governor.server.changes.deliveries import History, is_due, next_delivery
 
 DEFAULT = ApplyPolicy()
@@ -38,6 +43,22 @@ def test_a_delivery_is_due_if_content_or_policy_differ_or_the_runtime_is_new() -
     assert is_due(bundle("d2", "a"), newest, is_new=False)
     assert is_due(bundle("d1", "a", apply=ROLLING), newest, is_new=False)
     assert is_due(bundle("d0"), newest, is_new=False)
+
+
+WINDOWS = (Window("22:00", 240),)
+HOLD = Hold(datetime(2026, 1, 1, tzinfo=UTC), "inventory")
+
+
+@pytest.mark.parametrize("changes", [{"windows": WINDOWS}, {"hold": HOLD}])
+def test_other_windows_and_another_hold_are_delivered_without_a_new_attempt(changes: dict[str, Any]) -> None:
+    """A content in quarantine is not tried again because of them."""
+    newest, changed = delivered(5, attempt=3), msgspec.structs.replace(bundle("d1", "a"), **changes)
+    assert is_due(changed, newest, is_new=False)
+    made = next_delivery("r1", changed, History(newest, attempt=3), revision=7, documents={})
+    assert (made.sequence, made.attempt) == (6, 3)
+    assert {name: getattr(made, name) for name in changes} == changes
+    assert not is_due(changed, made, is_new=False)
+    assert is_due(bundle("d1", "a"), made, is_new=False)
 
 
 def test_the_first_delivery_is_sequence_one_attempt_one() -> None:

@@ -28,7 +28,7 @@ REPORT = Report("r1", 1, 1, "d1", 7, 4, START, "test", (PART,), ())
 def view(hub: Hub) -> RuntimeView:
     head = DeliveryHead("r1", 1, 1, 1, "d1", START)
     stored = StoredReport(START, acknowledged=True, verified=START, report=REPORT)
-    return runtime_view(RuntimeRecord(TREE, enrolled=True, newest=head, report=stored), hub.presence)
+    return runtime_view(RuntimeRecord(TREE, enrolled=True, newest=head, report=stored), hub.presence, START)
 
 
 async def test_a_check_of_the_stored_report_is_shown_with_the_servers_time() -> None:

@@ -1,10 +1,13 @@
 """Signing deliveries for agents."""
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
+from governor.domain.windows import Window
+from governor.errors import GovernorError
 from governor.server.store.sealer import KEY_BYTES, Sealer
 from governor.server.watch.exchange import DeliverySigner
 from governor.wire.deliveries import FORMATS, open_delivery
@@ -19,6 +22,18 @@ def test_a_signed_delivery_is_unsealed_and_the_stored_one_stays_sealed(delivery_
     signed = DeliverySigner(sealer, key).sign(stored, delivery_format)
     assert open_delivery(signed, key.public_key()).resources[0]["spec"] == {"password": "canary"}
     assert "canary" not in str(stored)
+
+
+def test_a_body_is_not_shared_with_a_delivery_of_another_format() -> None:
+    key = Ed25519PrivateKey.generate()
+    signer = DeliverySigner(Sealer(b"k" * KEY_BYTES), key)
+    plain = Delivery("r1", 1, 1, 1, "d1", (), (), ApplyPolicy())
+    restrained = msgspec.structs.replace(plain, runtime="r2", windows=(Window("22:00", 60),))
+    signed = [signer.sign(each, 3) for each in (plain, restrained, plain)]
+    assert [each.format for each in signed] == [2, 3, 2]
+    assert [open_delivery(each, key.public_key()) for each in signed] == [plain, restrained, plain]
+    with pytest.raises(GovernorError, match="upgrade the agent"):
+        signer.sign(restrained, 2)
 
 
 def test_runtimes_with_the_same_bundle_share_one_encoded_body() -> None:

@@ -109,3 +109,13 @@ async def test_what_an_agent_process_confirmed_stays_confirmed_on_its_next_watch
     known = [hub.is_confirmed("r1", *each) for each in (("one", 5), ("one", 4), ("other", 5))]
     assert known == [True, False, False]
     assert not hub.is_confirmed("r2", "one", 5)
+
+
+async def test_a_refusal_is_remembered_until_a_watch_is_accepted(hub: Hub) -> None:
+    with hub.open(PROGRESS, "b") as progress:
+        hub.note_refusal("r1", "upgrade the agent")
+        assert await progress.wait(1)
+    assert (hub.presence("r1").refusal, hub.presence("r2").refusal) == ("upgrade the agent", "")
+    with hub.open("r1", "a", Watcher("b1")):
+        assert hub.presence("r1").refusal == ""
+    assert hub.presence("r1").refusal == ""

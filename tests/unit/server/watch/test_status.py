@@ -7,6 +7,7 @@ import pytest
 
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
+from governor.domain.windows import Hold, Window, hold_restraint
 from governor.server.store.deliveries import DeliveryHead, StoredReport
 from governor.server.watch.hub import Presence
 from governor.server.watch.status import ProgressRecord, RuntimeRecord, revision_progress, runtime_view
@@ -18,6 +19,8 @@ TREE = {
     "metadata": {"name": "r1", "labels": {"region": "eu"}},
     "spec": {"platform": "local"},
 }
+
+NIGHT = {"start": "22:00", "durationMinutes": 240}
 
 
 def at(seconds: float) -> datetime:
@@ -43,27 +46,73 @@ def watching(_: str) -> Presence:
 
 
 def test_a_runtime_without_deliveries_has_nothing_to_verify() -> None:
-    view = runtime_view(RuntimeRecord(TREE, enrolled=False, newest=None, report=None), not_watching)
+    view = runtime_view(RuntimeRecord(TREE, enrolled=False, newest=None, report=None), not_watching, START)
     assert (view.sequence, view.labels, view.summary.state) == (0, {"region": "eu"}, "NothingToVerify,NotEnrolled")
 
 
 def test_a_report_about_an_older_delivery_leaves_the_newest_pending() -> None:
     record = RuntimeRecord(TREE, enrolled=True, newest=head(2), report=stored(1, State.VERIFIED, at(1), at(1)))
-    view = runtime_view(record, watching)
+    view = runtime_view(record, watching, START)
     assert (view.sequence, view.digest, view.summary.state) == (2, "d2", "Pending")
 
 
 def test_a_verified_runtime_without_a_watch_is_shown_as_not_watching() -> None:
     record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
-    assert runtime_view(record, watching).summary.state == "Verified"
-    assert runtime_view(record, not_watching).summary.state == "Verified,NotWatching"
+    assert runtime_view(record, watching, START).summary.state == "Verified"
+    assert runtime_view(record, not_watching, START).summary.state == "Verified,NotWatching"
 
 
 @pytest.mark.parametrize("held_sequence", [0, 2])
 def test_what_a_watching_agent_does_not_hold_is_not_verified(held_sequence: int) -> None:
     record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
-    view = runtime_view(record, lambda _: Presence(watching=True, since=START, held_sequence=held_sequence))
+    view = runtime_view(record, lambda _: Presence(watching=True, since=START, held_sequence=held_sequence), START)
     assert view.summary.state == "Pending"
+
+
+HOLD = Hold(at(60), "inventory")
+HELD_TREE = {**TREE, "spec": {"platform": "local", "hold": msgspec.to_builtins(HOLD), "windows": [NIGHT]}}
+
+
+def test_a_held_runtime_is_shown_as_such_until_the_hold_expires() -> None:
+    record = RuntimeRecord(HELD_TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    held, expired = runtime_view(record, watching, at(59)), runtime_view(record, watching, at(60))
+    assert (held.summary.state, held.summary.until, held.hold) == ("Verified,Held", at(60), HOLD)
+    assert held.summary.message == "held until 2026-01-01 00:01:00Z: inventory"
+    assert (expired.summary.state, expired.summary.until, expired.hold) == ("Verified", None, None)
+    assert held.windows == expired.windows == (Window("22:00", 240),)
+
+
+def test_what_waits_for_a_hold_is_neither_verified_nor_done() -> None:
+    waiting = restrained(stored(1, State.RECEIVED, at(1)), HOLD)
+    view = runtime_view(RuntimeRecord(HELD_TREE, enrolled=True, newest=head(), report=waiting), watching, at(2))
+    assert (view.summary.state, view.summary.actor, view.summary.until) == ("Held", "nobody", at(60))
+    progress = revision_progress(1, [ProgressRecord(head(), True, head(), waiting, None)], watching, now=at(4))
+    assert (progress.complete, progress.runtimes[0].summary.state) == (False, "Held")
+
+
+def test_a_hold_that_only_the_agent_knows_is_shown_too() -> None:
+    """Set by an annotation in its cluster."""
+    report = restrained(stored(1, State.VERIFIED, at(1), at(1)), HOLD, waits=False)
+    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=report)
+    assert [runtime_view(record, watching, at(seconds)).summary.state for seconds in (59, 60)] == [
+        "Verified,Held",
+        "Verified",
+    ]
+
+
+def restrained(given: StoredReport, hold: Hold, *, waits: bool = True) -> StoredReport:
+    restraint = hold_restraint(hold, START)
+    assert restraint is not None
+    report = msgspec.structs.replace(given.report, restraint=msgspec.structs.replace(restraint, waits=waits))
+    return msgspec.structs.replace(given, report=report, acknowledged=acknowledged(report))
+
+
+def test_an_agent_whose_watch_was_rejected_is_outdated() -> None:
+    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=None)
+    view = runtime_view(record, lambda _: Presence(watching=False, since=START, refusal="upgrade the agent"), START)
+    condition = next(each for each in view.conditions if each.type == "Connected")
+    assert (condition.reason, condition.message, condition.since) == ("AgentOutdated", "upgrade the agent", START)
+    assert (view.summary.reason, view.summary.actor) == ("AgentOutdated", "operator")
 
 
 def test_progress_is_measured_from_acceptance_to_the_verifying_report() -> None:
