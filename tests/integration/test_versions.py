@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from demo.programs import GovernorServer
 from governor.agent.main import Agent
-from governor.agent.storage import Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
 from governor.domain.conditions import Status
 from governor.domain.reports import State
+from governor.errors import GovernorError
 from governor.server.data_directory import DATABASE
 from governor.server.store.backup import backup
 from governor.wire.rest import PREFIX, ChangeRequest, RuntimeView, TokenRequest
@@ -169,6 +172,37 @@ async def test_an_old_agent_works_with_this_server_also_after_a_restore(
         assert agent.process() == process
 
 
+async def test_an_old_agent_is_refused_while_its_runtime_is_held_and_keeps_what_it_has(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer, old_version: Path
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply(runtime("r1"), store("one"))
+        agent = OldAgent(tmp_path / "agent", daprd_binary, old_version)
+        await agent.join(bed, "r1")
+        await start_server(agent)
+        await shown(bed, 1)
+        process = agent.process()
+        until_later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        await bed.apply(restrained(hold={"until": until_later, "reason": "inventory"}), store("two"))
+
+        async def is_refused() -> bool:
+            return "AgentOutdated" in {each.reason for each in (await view(bed)).conditions}
+
+        await until(is_refused, within_s=WITHIN_S)
+        held = await view(bed)
+        assert "formats up to 1: upgrade the agent" in held.summary.message
+        assert "its agent has only formats up to 1: upgrade the agent" in agent.log.read_text()
+        assert (await agent.loaded(), agent.process()) == (["one"], process)
+        await bed.apply(runtime("r1"))
+        await shown(bed, 3)
+        assert await agent.loaded() == ["two"]
+
+
+def restrained(**spec: Any) -> dict[str, Any]:
+    document = runtime("r1")
+    return {**document, "spec": {**document["spec"], **spec}}
+
+
 def replace_by_copy(database: Path, file: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
@@ -190,6 +224,8 @@ async def test_this_agent_works_with_an_old_server(
             failed = await shown_by_old(server, 2, "Failed")
             await admin.change(ChangeRequest(documents=(store("two"),)))
             await shown_by_old(server, 3)
+            with pytest.raises(GovernorError, match="Runtime/r1 is not valid"):
+                await admin.change(ChangeRequest(documents=(restrained(windows=[]),)))
         evidence = failed["report"]["resources"][0]["evidence"]
         assert "no-such-type" in evidence[-1]["text"]
         assert await loaded(agent) == ["two"]
@@ -213,9 +249,11 @@ async def test_the_directories_of_version_0_1_are_upgraded_with_a_pending_delive
         await shown_by_old(server, 3, "Pending")
     port = server.ports["api"]
     await server.stop()
-    state = Storage(agent.state_dir)
-    assert state.membership() is not None
-    assert [(each.sequence, each.failed, each.incarnation) for each in state.trials().values()] == [(2, True, "")]
+    state = AgentState(FileBlobs(agent.state_dir))
+    assert await state.membership() is not None
+    assert [(each.sequence, each.failed, each.incarnation) for each in (await state.trials()).values()] == [
+        (2, True, "")
+    ]
 
     shutil.move(agent.state_dir, tmp_path / "state")
     shutil.move(tmp_path / "state" / "resources", tmp_path / "resources")

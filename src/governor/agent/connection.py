@@ -11,10 +11,12 @@ import random
 from typing import Final
 
 from governor.agent.enrolment import credential, discard, join, load_or_create_key
-from governor.agent.inbox import Inbox, watch
+from governor.agent.inbox import Inbox, Watcher, watch
 from governor.agent.outbox import Outbox, send_checks, send_reports
-from governor.agent.storage import Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.records import Membership
 from governor.client import Client
+from governor.domain.documents import Platform
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -34,17 +36,19 @@ class Connection:
         self,
         membership: Membership | None,
         token: JoinToken | None,
-        storage: Storage,
+        state: AgentState,
         inbox: Inbox,
         outbox: Outbox,
         clock: Clock,
+        platform: Platform,
     ) -> None:
         self._membership = membership
         self._token = token
-        self._storage = storage
+        self._state = state
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
+        self._platform = platform
         self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     async def run(self) -> None:
@@ -69,11 +73,12 @@ class Connection:
         return replaced
 
     async def _connect(self, membership: Membership) -> None:
-        key = await asyncio.to_thread(load_or_create_key, self._storage.key_file(membership.key))
+        key = await load_or_create_key(self._state, membership.key)
         sign = credential(membership, key, self._clock)
         client = Client(membership.server, sign, ca_fingerprint=membership.ca)
         async with client, asyncio.TaskGroup() as group:
-            group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, self._outbox.boot))
+            watcher = Watcher(self._outbox.boot, self._platform)
+            group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, watcher))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
             group.create_task(send_checks(self._outbox, client))
 
@@ -92,7 +97,7 @@ class Connection:
 
     async def _discard(self, token: JoinToken, membership: Membership) -> None:
         try:
-            await discard(token, membership, self._storage)
+            await discard(token, membership, self._state)
         except GovernorError as error:
             # The next start tries the token again, and it is rejected again.
             _log.warning("cannot record the rejected join token", error=str(error))
@@ -101,7 +106,7 @@ class Connection:
         retries = self._retries()
         while True:
             try:
-                membership = await join(token, old, self._storage)
+                membership = await join(token, old, self._state, self._platform)
             except GovernorError as error:
                 if error.kind not in _RETRYABLE:
                     raise

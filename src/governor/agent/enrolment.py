@@ -1,22 +1,21 @@
 """The agent's identity: its private key, joining a server, and verifying signed deliveries.
 
-The key is stored in its own file and never sent. Other state is stored by ``storage``.
+The key is stored with the agent's other state and never sent.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.storage import FIRST_KEY, Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.records import FIRST_KEY, Membership
 from governor.client import Client
 from governor.domain.bundles import Delivery
+from governor.domain.documents import Platform
 from governor.errors import GovernorError, Kind
-from governor.process import files
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
 from governor.values.secret import Secret
@@ -34,27 +33,27 @@ from governor.wire.rest import Enrolment, EnrolRequest
 _log = logging.get_logger(__name__)
 
 
-def load_or_create_key(path: Path) -> Ed25519PrivateKey:
-    """Return the agent's private key, creating it on the first start. Blocking."""
+async def load_or_create_key(state: AgentState, name: str) -> Ed25519PrivateKey:
+    """Return the agent's private key of this name, creating it on the first start."""
+    pem = await state.private_key(name)
+    return await _create_key(state, name) if pem is None else _read_key(pem, state.location(name))
+
+
+def _read_key(pem: bytes, location: str) -> Ed25519PrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except FileNotFoundError:
-        return _create_key(path)
-    except (OSError, ValueError) as error:
-        message = f"{path} is not a readable private key; restore it, or remove it and join again"
+        key = serialization.load_pem_private_key(pem, password=None)
+    except ValueError as error:
+        message = f"{location} is not a readable private key; restore it, or remove it and join again"
         raise GovernorError(Kind.PRECONDITION, "key-unreadable", message) from error
-    if not isinstance(key, Ed25519PrivateKey) or path.stat().st_mode & 0o077:
-        message = f"{path} must be an Ed25519 key that only its owner can read (chmod 600)"
-        raise GovernorError(Kind.PRECONDITION, "key-unfit", message)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise GovernorError(Kind.PRECONDITION, "key-unfit", f"{location} must be an Ed25519 key; restore it")
     return key
 
 
-def _create_key(path: Path) -> Ed25519PrivateKey:
+async def _create_key(state: AgentState, name: str) -> Ed25519PrivateKey:
     key = Ed25519PrivateKey.generate()
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    files.write_atomic(path, text)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    await state.save_private_key(name, pem)
     return key
 
 
@@ -76,38 +75,38 @@ def check_token(token: Secret | None, membership: Membership | None) -> JoinToke
     return None if is_known else given
 
 
-async def join(token: JoinToken, old: Membership | None, storage: Storage) -> Membership:
+async def join(token: JoinToken, old: Membership | None, state: AgentState, platform: Platform) -> Membership:
     """Enrol with the one-time secret and store the membership, in place of the old one if there is one.
 
-    The old key may be revoked, so another one is generated. Its file is named after the token: an agent that is killed
+    The old key may be revoked, so another one is generated. It is named after the token: an agent that is killed
     before the membership is stored enrols the same key again, which the server accepts.
     """
     name = _key_name(token) if old else FIRST_KEY
-    key = await asyncio.to_thread(load_or_create_key, storage.key_file(name))
-    request = EnrolRequest(token.runtime, token.secret, encode_public_key(key.public_key()))
+    key = await load_or_create_key(state, name)
+    request = EnrolRequest(token.runtime, token.secret, encode_public_key(key.public_key()), platform)
     async with Client(token.server, None, ca_fingerprint=token.ca) as client:
         enrolment = await client.enrol(request)
     former_keys = _former_keys(old, enrolment) if old else ()
     membership = Membership(token.server, token.ca, enrolment, name, _token_id(token), former_keys)
-    await asyncio.to_thread(storage.save_membership, membership)
+    await state.save_membership(membership)
     if old is not None:
-        await _remove_key(storage, old.key)
+        await _remove_key(state, old.key)
     return membership
 
 
-async def _remove_key(storage: Storage, name: str) -> None:
+async def _remove_key(state: AgentState, name: str) -> None:
     """Remove a key that is no longer used; if that fails, the membership is valid all the same."""
     try:
-        await asyncio.to_thread(storage.remove_key, name)
+        await state.remove_private_key(name)
     except GovernorError as error:
         _log.warning("cannot remove an unused key", file=name, error=str(error))
 
 
-async def discard(token: JoinToken, membership: Membership, storage: Storage) -> None:
+async def discard(token: JoinToken, membership: Membership, state: AgentState) -> None:
     """Record that the server rejected a join token, so that the next start does not try it again."""
     rejected = msgspec.structs.replace(membership, token=_token_id(token))
-    await asyncio.to_thread(storage.save_membership, rejected)
-    await asyncio.to_thread(storage.remove_key, _key_name(token))
+    await state.save_membership(rejected)
+    await state.remove_private_key(_key_name(token))
 
 
 def _token_id(token: JoinToken) -> str:

@@ -3,28 +3,38 @@
 A delivery is stored before it is acted on.
 """
 
-import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 from governor.agent.enrolment import verify_delivery, verify_stored
-from governor.agent.storage import Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.records import Membership
 from governor.client import Client, WatchSession
 from governor.domain.bundles import Delivery, DeliveryPosition
+from governor.domain.documents import Platform
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Retries
 from governor.process.telemetry import logging
 from governor.wire.deliveries import SignedDelivery
+from governor.wire.formats import PLATFORM_MISMATCH
 
 _STABLE_S: Final = 30.0
 """A watch that was open longer than this resets the backoff."""
 _PERMANENT: Final = frozenset({Kind.DENIED, Kind.CONFLICT, Kind.UNIMPLEMENTED})
-"""Rejections that a retry cannot change; anything else, such as a full disk, may be temporary."""
+"""Rejections that a retry cannot change; anything else may be temporary, and so may any failure to store."""
+_CONFLICTS: Final = frozenset({"runtime-in-use", PLATFORM_MISMATCH})
 
 _log = logging.get_logger(__name__)
+
+
+class Watcher(NamedTuple):
+    """What the agent says about itself when it opens a watch: its process and its platform."""
+
+    boot: str
+    platform: Platform
 
 
 class Inbox:
@@ -32,12 +42,12 @@ class Inbox:
 
     def __init__(
         self,
-        storage: Storage,
+        state: AgentState,
         clock: Clock,
         on_delivery: Callable[[], None],
         on_session: Callable[[WatchSession], None],
     ) -> None:
-        self._storage = storage
+        self._state = state
         self._clock = clock
         self._on_delivery = on_delivery
         self._on_session = on_session
@@ -58,17 +68,17 @@ class Inbox:
         self._on_session(session)
 
     def watch_failed(self, error: GovernorError) -> None:
-        """Record the conflict if the server rejected the watch because another agent uses this identity."""
-        if error.code == "runtime-in-use":
+        """Record the conflict if another agent uses this identity, or if it is for another platform."""
+        if error.code in _CONFLICTS:
             self._conflict = error.message
 
     def identity_conflict(self) -> str:
-        """Return which other agent uses this runtime's identity, or ``""``; fits ``Checks.ready``."""
+        """Return why the server does not accept this agent as that of its runtime, or ``""``; fits ``Checks.ready``."""
         return self._conflict
 
-    def restore(self, membership: Membership | None) -> None:
-        """Load the delivery that was stored before the agent started. Blocking."""
-        signed = self._storage.newest()
+    async def restore(self, membership: Membership | None) -> None:
+        """Load the delivery that was stored before the agent started."""
+        signed = await self._state.newest()
         if signed is not None and membership is not None:
             self.newest, self.signed = verify_stored(signed, membership), signed
 
@@ -86,7 +96,7 @@ class Inbox:
             raise GovernorError(Kind.CONFLICT, "delivery-old", message)
         received_at = self._clock.now()
         try:
-            await asyncio.to_thread(self._storage.save_newest, signed)
+            await self._state.save_newest(signed)
         except GovernorError as error:
             self.unstored = delivery, error
             self._on_delivery()
@@ -101,14 +111,21 @@ class Inbox:
 
 
 async def watch(
-    inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, boot: str
+    inbox: Inbox, client: Client, membership: Membership, retries: Retries, clock: Clock, watcher: Watcher
 ) -> None:
     """Watch until cancelled. A stored delivery, or a watch that stayed open for long, resets the reconnect backoff."""
     while True:
         began = clock.monotonic()
         try:
             runtime, held = membership.enrolment.runtime, inbox.position(membership)
-            stream = client.watch(runtime, held, boot=boot, host=socket.gethostname(), on_open=inbox.watch_opened)
+            stream = client.watch(
+                runtime,
+                held,
+                boot=watcher.boot,
+                host=socket.gethostname(),
+                platform=watcher.platform,
+                on_open=inbox.watch_opened,
+            )
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
                     await _accept(inbox, signed, membership, retries)
@@ -125,7 +142,7 @@ async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership, 
         await inbox.accept(signed, membership)
         retries.reset()
     except GovernorError as error:
-        if error.kind not in _PERMANENT:
+        if error.kind not in _PERMANENT or inbox.unstored is not None:
             raise
         _log.error("delivery rejected", error=str(error), code=error.code)
 

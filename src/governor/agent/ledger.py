@@ -4,14 +4,14 @@ A delivery's content is *on trial* from its first write until its verification w
 digest, so that neither an agent restart nor a repeated delivery makes the sidecars flap.
 """
 
-import asyncio
 import enum
 from typing import Final
 
 import msgspec
 
 from governor.agent.enrolment import verify_stored
-from governor.agent.storage import Membership, Storage, Trial, VerifiedDeliveries
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.records import Membership, Trial, VerifiedDeliveries
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.wire.deliveries import SignedDelivery
@@ -33,17 +33,17 @@ class DeliveryPhase(enum.StrEnum):
 class Ledger:
     """The last verified delivery, its predecessor while the last is on trial, and the trials that were not verified."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
         self._verified: VerifiedDeliveries | None = None
         self._last: Delivery | None = None
         self._before: Delivery | None = None
         self._trials: dict[str, Trial] = {}
 
-    def restore(self, membership: Membership | None) -> None:
-        """Load the stored state and verify its signatures again. Blocking."""
-        self._trials = dict(self._storage.trials())
-        verified = self._storage.verified()
+    async def restore(self, membership: Membership | None) -> None:
+        """Load the stored state and verify its signatures again."""
+        self._trials = await self._state.trials()
+        verified = await self._state.verified()
         if verified is None or membership is None:
             return
         self._verified, self._last = verified, verify_stored(verified.last, membership)
@@ -110,14 +110,14 @@ class Ledger:
         await self._save_trials(dict([*others, (delivery.digest, trial)][-_MAX_TRIALS:]))
 
     async def _save_trials(self, trials: dict[str, Trial]) -> None:
-        # Stored first, here and below: what a full disk does not keep must not be relied on.
-        await asyncio.to_thread(self._storage.save_trials, trials)
+        # Stored first, here and below: what could not be stored, as on a full disk, must not be relied on.
+        await self._state.save_trials(trials)
         self._trials = trials
 
     async def _save(
         self, verified: VerifiedDeliveries | None, *, last: Delivery | None, before: Delivery | None
     ) -> None:
-        await asyncio.to_thread(self._storage.save_verified, verified)
+        await self._state.save_verified(verified)
         self._verified, self._last, self._before = verified, last, before
 
 

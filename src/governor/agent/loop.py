@@ -1,8 +1,9 @@
 """The agent's reconcile loop: one key, the newest delivery, which is applied, verified and reported.
 
-Runs at start, for each delivery, when a sidecar exits or comes back, when a file is changed, at the end of a
-verification window, and by a resync. A change that fails within its window is rolled back here; the ``ledger`` stores
-the result. Drift is reported here before it is repaired. Needs no server.
+Runs at start, for each delivery, when a sidecar exits or comes back, when something that was written is changed, at the
+end of a verification window, when a maintenance window begins or a hold ends, and by a resync. A change that fails in
+its verification window is rolled back at once; the ``ledger`` stores the result. While a change waits, what is in
+use is verified. Drift is reported here before it is repaired. Needs no server and knows no platform.
 """
 
 import random
@@ -13,12 +14,21 @@ import msgspec
 from governor.agent.inbox import Inbox
 from governor.agent.ledger import DeliveryPhase, Ledger
 from governor.agent.outbox import Outbox
-from governor.agent.platforms.local.platform import LocalPlatform
+from governor.agent.platform import Platform
+from governor.agent.restraints import (
+    Restraints,
+    recheck_s,
+    unrestrained,
+    verification_only,
+    without_preflight,
+    without_restarts,
+)
 from governor.agent.verification import findings
-from governor.agent.verification.findings import AGENT, FILE, DriftFindings, Findings
+from governor.agent.verification.findings import AGENT, DriftFindings, Findings
 from governor.domain.bundles import Delivery
-from governor.domain.documents import Drift, Preflight, Retry
+from governor.domain.documents import Drift, Retry
 from governor.domain.reports import STALLED, Cause, Evidence, State
+from governor.domain.windows import Restraint
 from governor.errors import GovernorError
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -28,7 +38,7 @@ from governor.values.digest import digest
 
 KEY: Final = "runtime"
 FIRST_DELIVERY_S: Final = 3.0
-"""How long the sidecars of a new agent wait for a first delivery before they start without resources."""
+"""How long what waits for a first delivery waits before it starts without one."""
 _RECHECK_S: Final = 10.0
 """How soon a runtime that has become unhealthy is checked again."""
 
@@ -51,7 +61,7 @@ class _RepeatedPreflight(NamedTuple):
 class Repairs:
     """The repairs of drift by one agent. The first is allowed at once, each further one only after a growing delay.
 
-    Otherwise the agent and another program that writes the same file would run in a busy loop.
+    Otherwise the agent and another program that writes the same resource would run in a busy loop.
     """
 
     def __init__(self) -> None:
@@ -68,7 +78,7 @@ class Repairs:
         """What a report says while the next repair waits."""
         return (
             f"; repaired {self.count} times, next repair within {self.delay_s:.0f} s. "
-            "Find the other program that writes this file, or set `apply.drift: warn`"
+            "Find the other program that changes it, or set `apply.drift: warn`"
         )
 
     def wait_s(self, now_s: float) -> float:
@@ -86,7 +96,7 @@ class Repairs:
 class Loop:
     """The reconcile function of the agent's only key, and its state."""
 
-    def __init__(self, inbox: Inbox, outbox: Outbox, platform: LocalPlatform, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, inbox: Inbox, outbox: Outbox, platform: Platform, ledger: Ledger, clock: Clock) -> None:
         self._inbox = inbox
         self._outbox = outbox
         self._platform = platform
@@ -99,6 +109,10 @@ class Loop:
         self._repairs = Repairs()
         self._found: tuple[Delivery, Findings] | None = None
         """The last result of verification, without drift."""
+        self._restraints = Restraints()
+        """Those in force when the present run began."""
+        self._returned: Delivery | None = None
+        """The failed delivery that the runtime has returned from."""
 
     async def reconcile(self, _key: str) -> Outcome:
         """Apply the newest delivery, or its fallback if it is quarantined."""
@@ -109,6 +123,7 @@ class Loop:
         delivery = self._inbox.newest
         if delivery is None:
             return self._without_delivery()
+        self._restraints = Restraints(delivery.windows, delivery.hold, self._platform.hold())
         if self._left_s(delivery) <= 0:
             await self._settle(delivery)
         if self._ledger.phase(delivery) is DeliveryPhase.QUARANTINED:
@@ -133,33 +148,69 @@ class Loop:
         received = Evidence(AGENT, self._inbox.received_at, f"delivery {delivery.sequence} received")
         refs = self._platform.refs(delivery)
         if self._outbox.reported_state(delivery) is None:
-            self._outbox.put(delivery, findings.uniform(State.RECEIVED, refs, self._platform.workloads, received))
+            self._put(delivery, findings.uniform(State.RECEIVED, refs, self._platform.workloads, received))
         try:
             drift = await self._platform.find_drift(delivery)
             wait = self._report_drift(delivery, drift, received) if drift else None
             if wait is not None:
                 return wait
             found = await self._converge(delivery, received, is_repair=drift is not None)
+            if self._hold_has_changed:
+                return Requeue(0.0)
+            if found.waits_for is not None and not found.failed:
+                return await self._wait(delivery, found, found.waits_for, received)
+            if drift is not None and self._restraints.on(delivery).restart_restraint(self._clock.now()) is not None:
+                # The files are repaired; what only a restart proves waits.
+                return Requeue(0.0)
             on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
             is_result = found.verified or (on_trial and found.failed) or drift is not None
             if is_result and await self._platform.find_drift(delivery):
-                # A file was changed meanwhile or could not be repaired, so the result is not the delivery's.
+                # Something was changed meanwhile or could not be repaired, so the result is not the delivery's.
                 return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
             raise
         if self._is_superseded(delivery):
             return Done()
-        found = found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME)
+        found = self._attributed(delivery, found)
         self._found = delivery, found
         return await self._conclude(delivery, found)
+
+    async def _wait(self, delivery: Delivery, found: Findings, restraint: Restraint, received: Evidence) -> Outcome:
+        """Report what waits, beside the state of what is in use, and look again when the restraint ends."""
+        current = None if found.applied else await self._verify_current(delivery, received)
+        if self._is_interrupted(delivery):
+            return Requeue(0.0)
+        if found.applied:
+            self._found = delivery, found
+        if self._window is not None and self._window[0] is delivery:
+            # It begins again when the rest is applied.
+            self._window = None
+        if self._put(delivery, findings.beside(found, current) if current is not None else found):
+            _log.info("change waits", sequence=delivery.sequence, reason=restraint.message)
+        return Waiting(restraint.message, recheck_s(restraint, self._clock.now()))
+
+    async def _verify_current(self, delivery: Delivery, received: Evidence) -> Findings | None:
+        """Verify what is in use while a newer delivery waits; None if that is not the last verified delivery."""
+        current = None if self._ledger.was_verified(delivery) else self._ledger.fallback(delivery)
+        if current is None:
+            return None
+        target = verification_only(current, self._clock.now())
+        found = await self._platform.converge(target, received, lambda _: None, lambda: self._is_interrupted(delivery))
+        if found.waits_for is not None and not found.applied:
+            return None
+        drift = await self._platform.find_drift(target)
+        found = found.attributed(Cause.RUNTIME)
+        return findings.drifted(found, drift, self._clock.now(), "; not repaired yet") if drift else found
 
     def _report_drift(self, delivery: Delivery, drift: DriftFindings, received: Evidence) -> Outcome | None:
         """Revoke what was verified and is no longer true; return an outcome if nothing is repaired now."""
         wait = self._begin_repair(delivery, drift)
         note = self._repairs.note if isinstance(wait, Requeue) else ""
-        found = findings.drifted(self._last_found(delivery, received), drift, FILE, self._clock.now(), note)
-        if self._outbox.put(delivery, found):
+        if isinstance(wait, Waiting):
+            note = f"; not repaired: {wait.reason}"
+        found = findings.drifted(self._last_found(delivery, received), drift, self._clock.now(), note)
+        if self._put(delivery, found):
             _log.warning("drift found", sequence=delivery.sequence, drift=str(drift), policy=delivery.apply.drift)
         return wait
 
@@ -173,6 +224,10 @@ class Loop:
         if delivery.apply.drift is not Drift.ENFORCE or not drift.is_repairable:
             self._platform.start()
             return Stalled(str(drift))
+        restraint = self._restraints.on(delivery).write_restraint(self._clock.now())
+        if restraint is not None:
+            self._platform.start()
+            return Waiting(restraint.message, recheck_s(restraint, self._clock.now()))
         now_s = self._clock.monotonic()
         wait_s = self._repairs.wait_s(now_s)
         if wait_s > 0:
@@ -185,21 +240,28 @@ class Loop:
         failure = Evidence(AGENT, self._clock.now(), f"{error.kind}: {error}")
         refs = self._platform.refs(delivery)
         workloads = self._platform.workloads
-        self._outbox.put(
-            delivery, findings.uniform(State.FAILED, refs, workloads, *history, failure, cause=Cause.AGENT)
-        )
+        self._put(delivery, findings.uniform(State.FAILED, refs, workloads, *history, failure, cause=Cause.AGENT))
 
     async def _converge(self, delivery: Delivery, received: Evidence, *, is_repair: bool) -> Findings:
-        def applied(found: Findings) -> None:
+        # A crash-looping sidecar is not reported as applied between two failures.
+        reports_progress = self._outbox.reported_state(delivery) not in STALLED
+
+        def progress(found: Findings) -> None:
             self._open_window(delivery)
-            # Do not report a crash-looping sidecar as applied between two failures.
-            if self._outbox.reported_state(delivery) not in STALLED:
-                self._outbox.put(delivery, found)
+            if reports_progress:
+                self._put(delivery, self._attributed(delivery, found))
 
         # No preflight for a settled delivery: a store that is down now must not block the repair.
         is_settled = self._ledger.phase(delivery) is DeliveryPhase.SETTLED
-        target = _without_preflight(delivery) if is_settled or is_repair else delivery
-        return await self._platform.converge(target, received, applied, lambda: self._is_superseded(delivery))
+        target = self._restraints.on(without_preflight(delivery) if is_settled or is_repair else delivery)
+        if is_repair and target.restart_restraint(self._clock.now()) is not None:
+            target = without_restarts(target)
+        return await self._platform.converge(target, received, progress, lambda: self._is_interrupted(delivery))
+
+    def _attributed(self, delivery: Delivery, found: Findings) -> Findings:
+        """Return the findings with causes: a failure of a change on trial is due to the change."""
+        on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+        return found.attributed(Cause.CHANGE if on_trial else Cause.RUNTIME)
 
     async def _conclude(self, delivery: Delivery, found: Findings) -> Outcome:
         on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
@@ -210,7 +272,7 @@ class Loop:
             _log.warning("change failed", sequence=delivery.sequence, reason=_reason(found))
             await self._quarantine(delivery, found)
             return await self._roll_back(delivery)
-        is_new = self._outbox.put(delivery, found)
+        is_new = self._put(delivery, found)
         if found.verified:
             return await self._verified(delivery, is_new=is_new)
         if is_new:
@@ -234,7 +296,7 @@ class Loop:
     def _defer_preflight(self, delivery: Delivery, found: Findings, delay_s: float) -> Outcome:
         text = f"a dependency is not reachable: the preflight is repeated in {delay_s:.1f} s"
         _log.warning("preflight will be repeated", sequence=delivery.sequence, reason=_reason(found))
-        self._outbox.put(delivery, findings.deferred(found, self._clock.now(), text))
+        self._put(delivery, findings.deferred(found, self._clock.now(), text))
         return Requeue(delay_s)
 
     async def _quarantine(self, delivery: Delivery, found: Findings) -> None:
@@ -242,12 +304,13 @@ class Loop:
         try:
             await self._ledger.record_failed(delivery, found)
         except GovernorError:
-            self._outbox.put(delivery, found)
+            self._put(delivery, found)
             raise
 
     async def _verified(self, delivery: Delivery, *, is_new: bool) -> Outcome:
         assert self._inbox.signed is not None  # noqa: S101 - set together with ``newest``
         await self._ledger.record_verified(delivery, self._inbox.signed)
+        await self._platform.release()
         if is_new:
             _log.info("change verified", sequence=delivery.sequence, digest=delivery.digest)
         if self._ledger.phase(delivery) is DeliveryPhase.SETTLED:
@@ -269,18 +332,20 @@ class Loop:
         where = f"{verb} {bundle}"
 
         def report(result: str) -> None:
-            self._outbox.put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {result}"))
+            self._put(delivery, findings.rolled_back(trial.found, self._clock.now(), f"{where}; {result}"))
 
         if self._outbox.reported_state(delivery) is not State.FAILED:
             report("not verified yet")
         received = Evidence(AGENT, self._clock.now(), where)
-        target = _without_preflight(fallback or _empty(delivery))
+        target = without_preflight(fallback or _empty(delivery))
+        is_due = trial.found.applied and self._returned is not delivery
         try:
             drift = await self._platform.find_drift(target)
             wait = self._begin_repair(target, drift) if drift else None
             if wait is not None:
                 report(f"failed: {drift}")
                 return wait
+            target = unrestrained(target) if is_due and drift is None else self._restraints.on(target)
             found = await self._platform.converge(
                 target, received, lambda _: report("not verified yet"), lambda: self._is_superseded(delivery)
             )
@@ -289,8 +354,17 @@ class Loop:
             raise
         if self._is_superseded(delivery):
             return Done()
+        if found.verified:
+            self._returned = delivery
         report("verified" if found.verified else f"{found.worst.state}: {_reason(found)}")
+        await self._platform.release()
         return Stalled(f"delivery {delivery.sequence} is in quarantine")
+
+    def _put(self, delivery: Delivery, found: Findings) -> bool:
+        """Queue a report, which names the hold if there is one."""
+        held = self._restraints.held(self._clock.now())
+        restrained = msgspec.structs.replace(found, restraint=held) if found.restraint is None else found
+        return self._outbox.put(delivery, restrained)
 
     def _open_window(self, delivery: Delivery) -> None:
         """Start the verification window: at the write, or when a restarted agent finds the change written."""
@@ -305,6 +379,14 @@ class Loop:
     def _is_superseded(self, delivery: Delivery) -> bool:
         return self._inbox.newest is not delivery
 
+    def _is_interrupted(self, delivery: Delivery) -> bool:
+        return self._is_superseded(delivery) or self._hold_has_changed
+
+    @property
+    def _hold_has_changed(self) -> bool:
+        """Whether an administrator has set or removed a hold on the platform since this run began."""
+        return self._platform.hold() != self._restraints.platform_hold
+
 
 def _reason(found: Findings) -> str:
     evidence = found.worst.all_evidence
@@ -314,8 +396,3 @@ def _reason(found: Findings) -> str:
 def _empty(delivery: Delivery) -> Delivery:
     """Return the empty bundle: the fallback of a runtime that never verified a delivery."""
     return msgspec.structs.replace(delivery, sequence=0, digest=digest([]), resources=(), removals=())
-
-
-def _without_preflight(delivery: Delivery) -> Delivery:
-    """Return the delivery with preflight off: it was verified before and must be back soon."""
-    return msgspec.structs.replace(delivery, apply=msgspec.structs.replace(delivery.apply, preflight=Preflight.OFF))

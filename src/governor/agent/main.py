@@ -4,24 +4,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-import aiohttp
-
 import governor
 from governor.agent.connection import Connection
 from governor.agent.enrolment import check_token, load_or_create_key
+from governor.agent.home import Home, Identity
 from governor.agent.inbox import Inbox
 from governor.agent.ledger import Ledger
 from governor.agent.loop import KEY, Loop
 from governor.agent.outbox import Outbox
-from governor.agent.platforms.local import daprd
-from governor.agent.platforms.local.directory import ResourceDirectory
-from governor.agent.platforms.local.external import ExternalSidecar
-from governor.agent.platforms.local.platform import LocalPlatform
-from governor.agent.platforms.local.preflight_runner import PreflightRunner
-from governor.agent.platforms.local.sidecar import STOP_GRACE_S, Sidecar
-from governor.agent.platforms.local.verifier import AnySidecar
+from governor.agent.platform import Platform
 from governor.agent.settings import Settings
-from governor.agent.storage import FIRST_KEY, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.records import FIRST_KEY, Membership
+from governor.domain.documents import Platform as PlatformName
 from governor.process import supervise
 from governor.process.address import listen
 from governor.process.clock import Clock, SystemClock
@@ -31,22 +26,24 @@ from governor.process.reconcile.resync import Resync
 from governor.process.supervise import Component, Lifecycle
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
-from governor.process.telemetry.instruments import Gauge, Registry
+from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
+from governor.wire.credentials import JoinToken
 
-_GRACE_S: Final = STOP_GRACE_S + 5.0
+_GRACE_S: Final = 15.0
+"""Sidecars that stop with the agent take up to ten seconds."""
 _BACKOFF: Final = Backoff(initial_s=0.5, max_s=60.0)
 
 
 class Agent(NamedTuple):
     """The assembled parts of an agent."""
 
-    storage: Storage
+    state: AgentState
+    home: Home
     inbox: Inbox
     outbox: Outbox
     ledger: Ledger
-    sidecars: tuple[AnySidecar, ...]
-    platform: LocalPlatform
+    platform: Platform
     reconciler: Reconciler[str]
     resync: Resync[str]
     connection: Connection
@@ -84,28 +81,25 @@ async def open_agent(
     backoff: Backoff = _BACKOFF,
     on_outcome: Callable[[str, Outcome], None] | None = None,
 ) -> AsyncIterator[Agent]:
-    """Lock the state directory, restore the agent's state, adopt running sidecars and yield the parts, not yet running.
+    """Open the agent's home, restore its state and yield the parts, not yet running.
 
     ``on_outcome`` receives the outcome of each reconcile.
     """
-    storage = Storage(settings.state_dir.absolute())
-    storage.prepare()
-    with storage.locked():
-        membership = storage.membership()
+
+    def wake() -> None:
+        reconciler.add(KEY)
+
+    async with _home(settings, clock, registry) as home:
+        state = AgentState(home.blobs)
+        membership = await state.membership()
         # An unusable key is reported before anything is started.
-        load_or_create_key(storage.key_file(membership.key if membership else FIRST_KEY))
+        key = await load_or_create_key(state, membership.key if membership else FIRST_KEY)
         token = check_token(settings.join_token, membership)
-
-        def wake() -> None:
-            reconciler.add(KEY)
-
-        outbox, ledger = Outbox(clock), Ledger(storage)
-        inbox = Inbox(storage, clock, wake, outbox.watch_opened)
-        inbox.restore(membership)
-        ledger.restore(membership)
-        async with aiohttp.ClientSession() as session:
-            sidecars, platform = _local_platform(settings, storage, session, clock, wake)
-            await platform.adopt(storage.directory)
+        outbox, ledger = Outbox(clock), Ledger(state)
+        inbox = Inbox(state, clock, wake, outbox.watch_opened)
+        await inbox.restore(membership)
+        await ledger.restore(membership)
+        async with home.open(Identity(_runtime(membership, token), key.private_bytes_raw()), wake) as platform:
             reconciler = Reconciler[str](
                 Loop(inbox, outbox, platform, ledger, clock).reconcile,
                 name="agent",
@@ -115,41 +109,38 @@ async def open_agent(
                 on_outcome=on_outcome,
             )
             wake()
-            connection = Connection(membership, token, storage, inbox, outbox, clock)
+            connection = Connection(membership, token, state, inbox, outbox, clock, PlatformName(settings.platform))
             # A hanging sidecar causes no event.
             resync = Resync(lambda: [KEY], reconciler.add, settings.resync_interval, clock=clock)
-            yield Agent(storage, inbox, outbox, ledger, sidecars, platform, reconciler, resync, connection)
+            yield Agent(state, home, inbox, outbox, ledger, platform, reconciler, resync, connection)
 
 
-def _local_platform(
-    settings: Settings, storage: Storage, session: aiohttp.ClientSession, clock: Clock, on_change: Callable[[], None]
-) -> tuple[tuple[AnySidecar, ...], LocalPlatform]:
-    directory = ResourceDirectory(settings.resources.absolute(), storage)
-    directory.prepare()
-    launch = daprd.Launch(
-        daprd.find_program(settings.daprd),
-        directory.resources,
-        settings.namespace,
-        storage.directory,
-        stop_with_agent=settings.stop_sidecars_on_exit,
-    )
-    sidecars: tuple[AnySidecar, ...] = tuple(
-        ExternalSidecar(each, directory.resources, session, clock, on_change=on_change)
-        if each.external
-        else Sidecar(each, launch, storage, session, clock, on_change=on_change)
-        for each in settings.sidecars
-    )
-    preflight = PreflightRunner(launch, storage.directory / "preflight", session, clock)
-    return sidecars, LocalPlatform(settings.namespace, directory, sidecars, preflight, clock, on_change=on_change)
+@asynccontextmanager
+async def _home(settings: Settings, clock: Clock, registry: Registry) -> AsyncIterator[Home]:
+    """Open the home of the platform; the modules of the other one are not loaded."""
+    if settings.platform == "kubernetes":
+        from governor.agent.platforms.kubernetes.home import kubernetes_home  # noqa: PLC0415
+
+        async with kubernetes_home(settings, clock, registry) as home:
+            yield home
+    else:
+        from governor.agent.platforms.local.home import local_home  # noqa: PLC0415
+
+        with local_home(settings, clock) as home:
+            yield home
+
+
+def _runtime(membership: Membership | None, token: JoinToken | None) -> str:
+    if membership is not None:
+        return membership.enrolment.runtime
+    assert token is not None  # noqa: S101 - ``check_token`` requires a token without a membership
+    return token.runtime
 
 
 def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:
-    """Return the health checks: ready when every sidecar runs, with or without a server."""
+    """Return the health checks."""
     checks = Checks()
     checks.ready("lifecycle", lifecycle.not_ready)
     checks.ready("identity", agent.inbox.identity_conflict)
-    up = Gauge("governor_agent_sidecar_up", "Whether the sidecar's process is running.", ["app_id"], registry=registry)
-    for each in agent.sidecars:
-        checks.ready(f"sidecar {each.app_id}", each.not_ready)
-        up.labels(each.app_id).set_function(each.is_up)
+    agent.home.add_checks(checks, registry)
     return checks

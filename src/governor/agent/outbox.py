@@ -58,7 +58,7 @@ class Outbox:
     def put(self, delivery: Delivery, found: Findings) -> bool:
         """Queue a report and return True; if the findings are unchanged, queue a check and return False."""
         old = self.newest
-        if old and self.reported_state(delivery) and found.equals(Findings(old.resources, old.workloads)):
+        if old and self.reported_state(delivery) and found.equals(_findings(old)):
             self._checked.set()
             return False
         self._n += 1
@@ -73,6 +73,7 @@ class Outbox:
             agent=f"runtime-governor/{governor.__version__}",
             resources=found.resources,
             workloads=found.workloads,
+            restraint=found.restraint,
         )
         self._pending.set()
         return True
@@ -109,6 +110,10 @@ class Outbox:
         if newest is None or (newest.sequence, newest.attempt) != (delivery.sequence, delivery.attempt):
             return None
         return overall(newest)
+
+
+def _findings(report: Report) -> Findings:
+    return Findings(report.resources, report.workloads, restraint=report.restraint)
 
 
 async def send_reports(outbox: Outbox, client: Client, retries: Retries, clock: Clock) -> None:

@@ -45,12 +45,16 @@ class SidecarSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of ``governor agent``."""
 
-    platform: Annotated[Literal["local"], msgspec.Meta(description="Platform that runs the applications.")] = "local"
+    platform: Annotated[
+        Literal["local", "kubernetes"], msgspec.Meta(description="Platform that runs the applications.")
+    ] = "local"
     join_token: Annotated[
         Secret | None,
         msgspec.Meta(description="File with a one-time join token; needed at the first start, and to join again."),
     ] = None
-    state_dir: Annotated[Path, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs.")]
+    state_dir: Annotated[
+        Path | None, msgspec.Meta(description="Directory for the agent's key, bundles, journal and logs; local only.")
+    ] = None
     resources_dir: Annotated[
         Path | None,
         msgspec.Meta(description="Directory that the sidecars load resources from; default: STATE-DIR/resources."),
@@ -63,6 +67,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_sidecars_on_exit: Annotated[
         bool, msgspec.Meta(description="Stop the sidecars when the agent stops; by default they keep running.")
     ] = False
+    kubeconfig: Annotated[
+        Path | None,
+        msgspec.Meta(description="Kubeconfig of the cluster; default: the service account of the agent's pod."),
+    ] = None
+    state_namespace: Annotated[
+        str, msgspec.Meta(description="Namespace in the cluster for the agent's own state and inventory.")
+    ] = "runtime-governor"
+    agent_name: Annotated[
+        str,
+        msgspec.Meta(description="Name of the agent's state in that namespace; agents of other runtimes need others."),
+    ] = "governor-agent"
+    namespaces: Annotated[
+        tuple[str, ...], msgspec.Meta(description="The only namespaces that the agent manages in the cluster.")
+    ] = ()
+    sidecar_access: Annotated[
+        Literal["auto", "direct", "proxy"],
+        msgspec.Meta(description="How sidecars are reached: by pod IP, through the API server, or what works."),
+    ] = "auto"
+    adopted_managers: Annotated[
+        tuple[str, ...], msgspec.Meta(description="Field managers whose Dapr resources the agent takes over.")
+    ] = ()
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two checks of everything, in seconds.", gt=0, le=86_400)
     ] = 300.0
@@ -73,6 +98,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:
+        if self.platform == "local" and self.state_dir is None:
+            raise invalid("settings", "state-dir: required by the platform local")
+        if self.platform == "kubernetes" and not self.namespaces:
+            raise invalid("settings", "namespaces: the platform kubernetes needs at least one")
         ids = [each.app_id for each in self.sidecars]
         twice = sorted({each for each in ids if ids.count(each) > 1})
         if twice:
@@ -81,6 +110,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
+    def state(self) -> Path:
+        """The state directory of an agent on a machine."""
+        assert self.state_dir is not None  # noqa: S101 - checked above
+        return self.state_dir
+
+    @property
     def resources(self) -> Path:
-        """The directory that the sidecars load resources from."""
-        return self.resources_dir or self.state_dir / "resources"
+        """The directory that the sidecars of a machine load resources from."""
+        return self.resources_dir or self.state / "resources"

@@ -13,9 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from demo.programs import GovernorServer
 from governor.agent.main import Agent, open_agent
-from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.platforms.local.home import LocalHome
+from governor.agent.platforms.local.sidecars.sidecar import Sidecar
 from governor.agent.settings import Settings, SidecarSettings
-from governor.agent.storage import Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.state.records import Membership
 from governor.domain.bundles import Delivery
 from governor.domain.documents import (
     ApplyPolicy,
@@ -25,9 +28,11 @@ from governor.domain.documents import (
     Retry,
     Strategy,
     Unproven,
+    WindowScope,
     resource_ref,
 )
 from governor.domain.reports import Report, ResourceReport, State, overall
+from governor.domain.windows import Hold, Window
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Outcome
@@ -114,11 +119,13 @@ class AgentBed:
     ) -> None:
         self.preflight = Preflight.OFF
         self.membership = membership
-        self.storage = agent.storage
+        self.state = agent.state
+        assert isinstance(agent.home, LocalHome)
+        self.storage = agent.home.storage
         self.inbox = agent.inbox
         self.outbox = agent.outbox
         self.ledger = agent.ledger
-        self.sidecars = agent.sidecars
+        self.sidecars = agent.home.sidecars
         self.reconciler = agent.reconciler
         self.resources = resources
         self.clock = clock
@@ -149,16 +156,28 @@ class AgentBed:
         attempt: int = 1,
         drift: Drift = Drift.ENFORCE,
         retry: Retry = Retry.NEVER,
+        windows: tuple[Window, ...] = (),
+        scope: WindowScope = WindowScope.RESTARTS,
+        hold: Hold | None = None,
     ) -> SignedDelivery:
         """Return the next delivery, signed."""
         delivered = tuple(resources)
         removed = {resource_ref(each, "") for each in self._resources} - {resource_ref(each, "") for each in delivered}
         self._sequence += 1
         self._resources = delivered
-        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s, retry, drift)
+        policy = ApplyPolicy(self.preflight, strategy, unproven, window_s, retry, drift, scope)
         content = digest(list(delivered))
         delivery = Delivery(RUNTIME, self._sequence, attempt, 1, content, delivered, tuple(sorted(removed)), policy)
-        return sign_delivery(delivery, self._signer)
+        return sign_delivery(msgspec.structs.replace(delivery, windows=windows, hold=hold), self._signer)
+
+    async def send(self, *resources: dict[str, Any], **policy: Any) -> int:
+        """Deliver these resources in place of the previous ones, without waiting, and return the sequence."""
+        await self.inbox.accept(self.sign(resources, **policy), self.membership)
+        return self._sequence
+
+    async def waiting_report(self, sequence: int) -> Report:
+        """Wait until the agent reports that a delivery waits, and return the report."""
+        return await self.wait_for_report(lambda report: report.sequence == sequence and report.waits_for is not None)
 
     async def final_report(self, sequence: int) -> Report:
         """Wait for the final report on a delivery and return it."""
@@ -207,7 +226,7 @@ async def running_agent(
         resync_interval=resync_s,
     )
     signer, clock, outcomes = Ed25519PrivateKey.generate(), JumpingClock(), asyncio.Queue[Outcome]()
-    membership = _joined(settings.state_dir, signer)
+    membership = await _joined(settings.state, signer)
     opened = open_agent(
         settings,
         clock,
@@ -256,7 +275,8 @@ async def connected_agent(
 
 async def loaded(agent: Agent) -> list[str]:
     """Return the components that the sidecar uses."""
-    (sidecar,) = agent.sidecars
+    assert isinstance(agent.home, LocalHome)
+    (sidecar,) = agent.home.sidecars
     assert isinstance(sidecar, Sidecar)
     async with (
         aiohttp.ClientSession() as session,
@@ -265,16 +285,16 @@ async def loaded(agent: Agent) -> list[str]:
         return [each["name"] for each in msgspec.json.decode(await response.read())["components"]]
 
 
-def _joined(state_dir: Path, signer: Ed25519PrivateKey) -> Membership:
+async def _joined(state_dir: Path, signer: Ed25519PrivateKey) -> Membership:
     """Return the stored membership; on the first start, store one whose server signs with ``signer``."""
-    storage = Storage(state_dir)
-    storage.prepare()
-    stored = storage.membership()
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = AgentState(FileBlobs(state_dir))
+    stored = await state.membership()
     if stored is not None:
         return stored
     public = signer.public_key()
     membership = Membership("http://127.0.0.1:1", "", Enrolment(RUNTIME, key_id(public), encode_public_key(public)))
-    storage.save_membership(membership)
+    await state.save_membership(membership)
     return membership
 
 

@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from governor.agent.enrolment import load_or_create_key
-from governor.agent.inbox import Inbox, watch
+from governor.agent.inbox import Inbox, Watcher, watch
 from governor.agent.main import open_agent
 from governor.agent.settings import Settings
-from governor.agent.storage import Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.state.records import Membership
 from governor.client import Client
+from governor.domain.documents import Platform
 from governor.errors import GovernorError, Kind
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -68,8 +71,12 @@ async def received(inbox: Inbox, sequence: int, key: str = "") -> None:
     await until(has(inbox, sequence, key), within_s=WITHIN_S)
 
 
-def membership(state_dir: Path) -> Membership:
-    stored = Storage(state_dir).membership()
+def in_files(state_dir: Path) -> AgentState:
+    return AgentState(FileBlobs(state_dir))
+
+
+async def membership(state_dir: Path) -> Membership:
+    stored = await in_files(state_dir).membership()
     assert stored is not None
     return stored
 
@@ -90,32 +97,39 @@ class CountingClock(SystemClock):
         await asyncio.sleep(0)
 
 
-class FullStorage(Storage):
-    """A state directory whose disk is full for the first deliveries."""
+class FailingState(AgentState):
+    """A state that cannot store the first deliveries."""
 
     left = FAILURES
 
-    def save_newest(self, delivery: SignedDelivery) -> None:
+    def __init__(self, state_dir: Path, kind: Kind) -> None:
+        super().__init__(FileBlobs(state_dir))
+        self._kind = kind
+
+    async def save_newest(self, delivery: SignedDelivery) -> None:
         if self.left:
             self.left -= 1
-            raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
-        super().save_newest(delivery)
+            raise GovernorError(self._kind, "not-stored", "not stored")
+        await super().save_newest(delivery)
 
 
-async def test_only_a_stored_delivery_resets_the_reconnect_backoff(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Kind.EXHAUSTED, Kind.CONFLICT, Kind.DENIED])
+async def test_only_a_stored_delivery_resets_the_reconnect_backoff(tmp_path: Path, kind: Kind) -> None:
     async with running(tmp_path / "server") as bed:
         await configure(bed, "a")
         async with connected(tmp_path / "agent", await join_token(bed)) as inbox:
             await received(inbox, 1)
-        joined = membership(tmp_path / "agent")
+        joined = await membership(tmp_path / "agent")
         await configure(bed, "b")
-        key = load_or_create_key(tmp_path / "agent" / "identity.key")
+        key = await load_or_create_key(in_files(tmp_path / "agent"), "identity.key")
         retries = Retries(Backoff(0.1, 1.0), random.Random(1))
         clock = CountingClock(retries)
-        inbox = Inbox(FullStorage(tmp_path / "agent"), clock, lambda: None, lambda _: None)
+        inbox = Inbox(FailingState(tmp_path / "agent", kind), clock, lambda: None, lambda _: None)
 
         async with Client(bed.url, lambda: credentials.mint("r1", key, clock.now())) as client:
-            watching = asyncio.create_task(watch(inbox, client, joined, retries, clock, "boot"))
+            watching = asyncio.create_task(
+                watch(inbox, client, joined, retries, clock, Watcher("boot", Platform.LOCAL))
+            )
             await received(inbox, 2)
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -142,11 +156,11 @@ async def test_a_revoked_agent_joins_again_with_a_fresh_token_and_its_state(tmp_
         assert keys(state) != revoked_keys
 
         # A unit file passes the same token at each start.
-        joined = membership(state)
+        joined = await membership(state)
         await configure(bed, "c")
         async with connected(state, fresh) as inbox:
             await received(inbox, 3)
-        assert membership(state) == joined
+        assert await membership(state) == joined
 
 
 async def test_an_old_token_does_not_affect_a_working_membership(tmp_path: Path) -> None:
@@ -157,34 +171,34 @@ async def test_an_old_token_does_not_affect_a_working_membership(tmp_path: Path)
         async with connected(state, used) as inbox:
             await received(inbox, 1)
         # Earlier versions did not record the token.
-        before = msgspec.structs.replace(membership(state), token="")
-        Storage(state).save_membership(before)
+        before = msgspec.structs.replace(await membership(state), token="")
+        await in_files(state).save_membership(before)
         await configure(bed, "b")
 
         async def is_recorded() -> bool:
-            return membership(state).token != ""
+            return (await membership(state)).token != ""
 
         async with connected(state, used) as inbox:
             await received(inbox, 2)
             await until(is_recorded, within_s=WITHIN_S)
             await configure(bed, "c")
             await received(inbox, 3)
-        assert (membership(state).key, keys(state)) == (before.key, [before.key])
+        assert ((await membership(state)).key, keys(state)) == (before.key, [before.key])
 
 
 async def test_an_interrupted_join_is_completed_with_the_same_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, save, enrolled = tmp_path / "agent", Storage.save_membership, 0
+    state, save, enrolled = tmp_path / "agent", AgentState.save_membership, 0
 
-    def fail_once(storage: Storage, joined: Membership) -> None:
+    async def fail_once(stored: AgentState, joined: Membership) -> None:
         nonlocal enrolled
         enrolled += 1
         if enrolled == 2:
             raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
-        save(storage, joined)
+        await save(stored, joined)
 
-    monkeypatch.setattr(Storage, "save_membership", fail_once)
+    monkeypatch.setattr(AgentState, "save_membership", fail_once)
     async with running(tmp_path / "server") as bed:
         await configure(bed, "a")
         async with connected(state, await join_token(bed)) as inbox:
@@ -195,7 +209,7 @@ async def test_an_interrupted_join_is_completed_with_the_same_key(
         async with connected(state, await join_token(bed)) as inbox:
             await received(inbox, 2)
     assert enrolled == 3
-    assert keys(state) == [membership(state).key]
+    assert keys(state) == [(await membership(state)).key]
 
 
 async def test_an_agent_moves_to_another_server_with_its_state(tmp_path: Path) -> None:
@@ -216,6 +230,6 @@ async def test_an_agent_moves_to_another_server_with_its_state(tmp_path: Path) -
             await received(inbox, 1, second)
             assert old is not None
             with pytest.raises(GovernorError, match="not signed by the pinned key"):
-                await inbox.accept(old, membership(state))
+                await inbox.accept(old, await membership(state))
         async with connected(state, token) as inbox:
             assert await has(inbox, 1, second)()

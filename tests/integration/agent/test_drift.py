@@ -126,7 +126,7 @@ async def test_a_removed_resource_that_is_back_revokes_verified_and_only_its_own
         assert len(reports.failed("component.two.yaml is back")) == 1
         assert not file_of(bed, "two").exists()
         assert (await bed.get("/v1.0/state/two/key"))[0] == 400
-        assert (repaired.sequence, bed.storage.trials()) == (removed.sequence, {})
+        assert (repaired.sequence, await bed.state.trials()) == (removed.sequence, {})
 
 
 async def test_a_hanging_sidecar_is_not_verified_until_it_responds_again(tmp_path: Path, daprd_binary: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_hanging_sidecar_is_not_verified_until_it_responds_again(tmp_pat
         assert "the sidecar does not respond" in _message(hanging)
         assert bed.sidecar.process == process
         assert healthy.resources == first.resources
-        assert bed.storage.trials() == {}
+        assert await bed.state.trials() == {}
 
 
 async def test_unchanged_files_are_checked_again_without_a_new_report(tmp_path: Path, daprd_binary: Path) -> None:
@@ -197,7 +197,7 @@ async def test_with_off_files_are_not_compared_but_what_the_sidecar_lists_is(
 
         assert "the sidecar does not list it" in _message(unloaded)
         assert not file_of(bed, "one").exists()
-        assert (bed.sidecar.starts, bed.storage.trials()) == (1, {})
+        assert (bed.sidecar.starts, await bed.state.trials()) == (1, {})
 
 
 async def test_repairs_of_a_file_that_another_program_keeps_writing_back_off(
@@ -259,7 +259,7 @@ async def test_drift_within_the_window_is_repaired_and_not_quarantined(tmp_path:
         second = await bed.wait_for_report(is_verified_after(first.n))
 
         assert second.sequence == first.sequence
-        assert bed.storage.trials() == {}
+        assert await bed.state.trials() == {}
 
 
 async def test_the_server_shows_drift_with_file_and_field_and_the_age_of_verified(

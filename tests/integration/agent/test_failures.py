@@ -105,4 +105,4 @@ async def test_a_failure_is_judged_without_the_sidecars_log(tmp_path: Path, dapr
 
         assert resource_report(report, "statestore").state is State.FAILED
         assert "rolled back to" in report.workloads[0].evidence[-1].text
-        assert list(bed.storage.trials()) == [report.digest]
+        assert list(await bed.state.trials()) == [report.digest]

@@ -14,9 +14,10 @@ import pytest_asyncio
 
 from governor.agent import connection
 from governor.agent.main import open_agent
-from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.platforms.local.home import LocalHome
+from governor.agent.platforms.local.sidecars.probe import Process
+from governor.agent.platforms.local.sidecars.sidecar import Sidecar
 from governor.agent.settings import Settings, SidecarSettings
-from governor.agent.verification.verdicts import Process
 from governor.domain.reports import Report
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -69,7 +70,8 @@ class Bed:
             stop_sidecars_on_exit=True,
         )
         agent = await stack.enter_async_context(open_agent(settings, SystemClock(), Registry()))
-        (sidecar,) = agent.sidecars
+        assert isinstance(agent.home, LocalHome)
+        (sidecar,) = agent.home.sidecars
         assert isinstance(sidecar, Sidecar)
         self.sidecar = sidecar
         for run in (agent.platform.run, agent.reconciler.run, agent.connection.run):

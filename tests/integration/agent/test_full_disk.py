@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from governor.agent.ledger import DeliveryPhase
-from governor.agent.storage import VerifiedDeliveries
+from governor.agent.state.records import VerifiedDeliveries
 from governor.domain.bundles import Delivery
 from governor.domain.reports import Cause, Report, State, acknowledged, overall
 from governor.errors import GovernorError, Kind
@@ -91,7 +91,7 @@ async def test_a_full_disk_changes_nothing_and_the_change_is_retried_until_there
         # Each retry creates temporary files for a moment.
         await until(lambda: is_clean(bed.resources))
         assert bed.sidecar.process == process
-        assert bed.storage.trials() == {}
+        assert await bed.state.trials() == {}
         assert (await bed.get("/v1.0/state/one/key"))[0] == 204
         ballast.unlink()
         if not is_stored:
@@ -106,13 +106,13 @@ async def test_a_first_delivery_that_a_full_disk_does_not_record_as_verified_is_
     """It is what a later failure rolls back to, also after a restart of the agent."""
     with mounted(tmp_path / "state") as small:
         async with running_agent(tmp_path, daprd_binary) as bed:
-            save, calls = bed.storage.save_verified, list[Path]()
+            save, calls = bed.state.save_verified, list[Path]()
 
-            def save_on_full_disk(verified: VerifiedDeliveries | None) -> None:
+            async def save_on_full_disk(verified: VerifiedDeliveries | None) -> None:
                 calls.append(fill(small) if not calls else small)
-                save(verified)
+                await save(verified)
 
-            monkeypatch.setattr(bed.storage, "save_verified", save_on_full_disk)
+            monkeypatch.setattr(bed.state, "save_verified", save_on_full_disk)
             assert acknowledged(await bed.deliver(ONE))
             await until(lambda: is_longer(calls, 2))
             assert bed.ledger.phase(newest(bed)) is DeliveryPhase.ON_TRIAL
@@ -142,7 +142,7 @@ async def is_longer(calls: list[Path], count: int) -> bool:
 
 
 async def is_settled(bed: AgentBed) -> bool:
-    return bed.ledger.phase(newest(bed)) is DeliveryPhase.SETTLED and bed.storage.verified() is not None
+    return bed.ledger.phase(newest(bed)) is DeliveryPhase.SETTLED and await bed.state.verified() is not None
 
 
 async def test_a_full_disk_at_the_end_of_the_window_does_not_hide_drift(tmp_path: Path, daprd_binary: Path) -> None:

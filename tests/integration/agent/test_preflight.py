@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from governor import yamltext
-from governor.agent.platforms.local import procfs
-from governor.agent.platforms.local.daprd import RESOURCES_FLAG
 from governor.agent.platforms.local.files import resource_file
+from governor.agent.platforms.local.sidecars import procfs
+from governor.agent.platforms.local.sidecars.daprd import RESOURCES_FLAG
 from governor.agent.settings import SidecarSettings
 from governor.domain.documents import Preflight
 from governor.domain.reports import Report, State, acknowledged, overall
@@ -78,8 +78,8 @@ def leftover_files(directory: Path) -> list[str]:
 
 
 def throw_away_pids(directory: Path) -> list[int]:
-    """Return the pids of running throw-away sidecars."""
-    directories = list((directory / "state" / "preflight").glob("*/resources"))
+    """Return the pids of running throw-away sidecars whose resources are written."""
+    directories = {path.parent for path in (directory / "state" / "preflight").glob("*/resources/*")}
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     return [pid for each in directories for pid in pids if procfs.has_flag(pid, each, RESOURCES_FLAG)]
 
@@ -124,7 +124,10 @@ async def several(answers: list[int]) -> bool:
 
 
 def recording_daprd(directory: Path, program: Path, before: str = "") -> tuple[Path, Path]:
-    """Return a daprd that records how each throw-away sidecar is started, and the directory of the records."""
+    """Return a daprd that records how each throw-away sidecar is started, and the directory of the records.
+
+    What it loads is recorded once its Configuration has arrived through the pipe.
+    """
     records = directory / "records"
     records.mkdir()
     script = directory / "recording-daprd"
@@ -135,9 +138,11 @@ def recording_daprd(directory: Path, program: Path, before: str = "") -> tuple[P
         'for word in "$@"; do case "$word" in --resources-path=*) directory=$(dirname "${word#*=}");; esac; done\n'
         'echo "$NAMESPACE" > "$record.namespace"\n'
         'printf "%s\\n" "$@" > "$record.argv"\n'
-        'cat "$directory"/config/* > "$record.config"\n'
+        'cat "$directory"/config.yaml > "$record.config"\n'
         'find "$directory" -printf "%m %P\\n" | sort > "$record.files"\n'
         f"{before}\n"
+        'for word in "$@"; do shift\n'
+        'case "$word" in --config=*) word="--config=$record.config";; esac; set -- "$@" "$word"; done\n'
         ";; esac\n"
         f'exec {shlex.quote(str(program))} "$@"\n'
     )
@@ -300,11 +305,10 @@ async def test_a_throw_away_sidecar_is_isolated_and_consumes_no_messages(
         assert preflight_evidence(report, "tick") == "not tried: an input binding would consume messages"
         assert preflight_evidence(report, "sub") == "not tried: a Subscription is checked only against its schema"
         assert recorded(records, "files") == [
-            "600 config/configuration.calm.yaml",
+            "600 config.yaml",
             "600 daprd.log",
             "600 resources/component.broker.yaml",
             "700 ",
-            "700 config",
             "700 resources",
         ]
         argv = recorded(records, "argv")
@@ -362,7 +366,29 @@ async def test_a_resource_outside_every_scope_is_not_tried(tmp_path: Path, daprd
         report = await bed.deliver(component("one", "state.no-such-type", scopes=["elsewhere"]))
 
         assert acknowledged(report)
-        assert list(records.iterdir()) == []
+        assert list(records.glob("*.files")) == []
+        assert leftover_files(tmp_path) == []
+
+
+async def test_a_configuration_larger_than_a_pipe_is_tried(tmp_path: Path, daprd_binary: Path) -> None:
+    handlers = [{"name": f"handler-{number}", "type": "middleware.http.uppercase"} for number in range(2_000)]
+    large = resource("Configuration", "large", {"httpPipeline": {"handlers": handlers}})
+    async with preflight_agent(tmp_path, daprd_binary) as bed:
+        report = await bed.deliver(large)
+
+        assert len(json.dumps(large)) > 65_536
+        assert preflight_evidence(report, "large") == "loaded"
+        assert acknowledged(report)
+        assert leftover_files(tmp_path) == []
+
+
+async def test_an_older_daprd_waits_for_its_configuration_too(tmp_path: Path, daprd_1_16_binary: Path) -> None:
+    async with preflight_agent(tmp_path, daprd_1_16_binary) as bed:
+        report = await bed.deliver(component("one", "state.in-memory"), resource("Configuration", "calm", {}))
+
+        assert preflight_evidence(report, "one").startswith("initialised")
+        assert preflight_evidence(report, "calm").startswith("loaded")
+        assert leftover_files(tmp_path) == []
 
 
 async def test_a_preflight_that_cannot_run_applies_nothing_and_is_retried(tmp_path: Path, daprd_binary: Path) -> None:
@@ -450,7 +476,7 @@ async def test_the_next_start_cleans_up_the_preflight_of_a_killed_agent(
         pid = await throw_away_pid(agent.directory)
         started = start_time(pid)
         modes_while_running = [
-            mode_of(file) for file in files_containing(agent.directory / "state" / "preflight", CANARY)
+            mode_of(file) for file in await until(lambda: loaded_files(agent.directory / "state" / "preflight"))
         ]
         await agent.kill()
         assert same_process(pid, started)
@@ -464,6 +490,10 @@ async def test_the_next_start_cleans_up_the_preflight_of_a_killed_agent(
         assert leftover_files(agent.directory) == []
         assert modes_while_running == [0o600]
         assert [mode for mode in map(mode_of, files_containing(agent.directory, CANARY)) if mode != 0o600] == []
+
+
+async def loaded_files(directory: Path) -> list[Path]:
+    return await asyncio.to_thread(files_containing, directory, CANARY)
 
 
 def files_containing(directory: Path, text: str) -> list[Path]:

@@ -3,9 +3,15 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
-from governor.agent.storage import Intent, ProcessRecord, SidecarRecord
+import pytest
+
+from governor.agent.platforms.local.directory import ResourceDirectory
+from governor.agent.platforms.local.files import resource_file
+from governor.agent.platforms.local.storage import Intent, ProcessRecord, SidecarRecord
 from governor.domain.reports import acknowledged
+from governor.errors import GovernorError, Kind
 from governor.process.child import detached
 from governor.process.child.child import same_process
 from governor.process.files import stage
@@ -34,7 +40,7 @@ async def test_a_change_interrupted_between_two_files_is_resumed(tmp_path: Path,
         await first.deliver(component("old", "state.in-memory"))
     # As after a kill: the journal is stored, one of two files is written, nothing is removed yet.
     signed = first.sign([component("one", "state.in-memory"), component("two", "state.in-memory")])
-    first.storage.save_newest(signed)
+    await first.state.save_newest(signed)
     names = ["resources/component.one.yaml", "resources/component.two.yaml"]
     intent = Intent(2, tuple(names), ("resources/component.old.yaml",))
     first.storage.save_journal(first.storage.journal().begin(intent))
@@ -46,6 +52,47 @@ async def test_a_change_interrupted_between_two_files_is_resumed(tmp_path: Path,
         assert sorted(path.name for path in second.resources.iterdir()) == ["component.one.yaml", "component.two.yaml"]
         journal = second.storage.journal()
         assert (sorted(journal.owned), journal.intent) == (names, None)
+
+
+async def test_a_process_from_before_an_interrupted_change_is_no_fresh_proof_of_it(
+    tmp_path: Path, daprd_binary: Path
+) -> None:
+    async with running_agent(tmp_path, daprd_binary, detach_sidecars=True) as first:
+        await first.deliver(component("one", "state.in-memory"))
+        process = first.sidecar.process
+    # As after a kill: everything is written, but the journal is not completed.
+    changed = component("one", "state.in-memory", note="new")
+    file = resource_file(changed, "default")
+    await first.state.save_newest(first.sign([changed]))
+    first.storage.save_journal(first.storage.journal().begin(Intent(2, (file.key,), ())))
+    (first.resources / "component.one.yaml").write_bytes(file.content)
+
+    async with running_agent(tmp_path, daprd_binary) as second:
+        report = await second.final_report(2)
+
+        assert process is not None
+        assert acknowledged(report)
+        assert f"process {process.pid} " not in resource_report(report, "one").all_evidence[-1].text
+
+
+async def test_a_process_from_before_a_write_with_an_error_is_no_fresh_proof_of_it(
+    tmp_path: Path, daprd_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_agent(tmp_path, daprd_binary) as bed:
+        await bed.deliver(component("one", "state.in-memory"))
+        process, apply = bed.sidecar.process, ResourceDirectory.apply
+
+        def apply_with_error(directory: ResourceDirectory, *args: Any) -> None:
+            monkeypatch.setattr(ResourceDirectory, "apply", apply)
+            apply(directory, *args)
+            raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
+
+        monkeypatch.setattr(ResourceDirectory, "apply", apply_with_error)
+        await bed.inbox.accept(bed.sign([component("one", "state.in-memory", note="new")]), bed.membership)
+        report = await bed.wait_for_report(lambda it: it.sequence == 2 and acknowledged(it))
+
+        assert process is not None
+        assert f"process {process.pid} " not in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_the_sidecar_of_a_killed_agent_is_stopped_before_a_new_one_starts(

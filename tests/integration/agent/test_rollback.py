@@ -14,7 +14,7 @@ import pytest
 from governor.agent.ledger import DeliveryPhase
 from governor.agent.loop import KEY
 from governor.agent.platforms.local.files import resource_file
-from governor.agent.verification.verdicts import Process
+from governor.agent.platforms.local.sidecars.probe import Process
 from governor.domain.reports import Cause, Report, State, acknowledged, overall
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from testbed.pytest_plugin import StartRedis
@@ -192,7 +192,7 @@ async def test_a_sidecar_that_exits_after_the_window_is_restarted_and_verified_w
         assert {each.cause for each in failed.findings if each.state is State.FAILED} == {Cause.RUNTIME}
         await redis.start()
         assert acknowledged(await bed.wait_for_report(acknowledged))
-        assert bed.storage.trials() == {}
+        assert await bed.state.trials() == {}
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -213,7 +213,7 @@ async def test_a_change_is_verified_in_the_next_process_of_a_killed_sidecar(
 
         assert bed.sidecar.starts == times + 1
         assert report.sequence == 2
-        assert bed.storage.trials() == {}
+        assert await bed.state.trials() == {}
 
 
 class BlockAfter(Retries):

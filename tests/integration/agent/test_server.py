@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 
 from governor import yamltext
-from governor.agent.storage import Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
 from governor.domain.conditions import Status
 from governor.domain.reports import Report, State, overall
 from governor.wire.rest import RuntimeView, TokenRequest
@@ -61,7 +62,7 @@ class AgentProgram(Server):
         return await self.status(self.ports["health"], "/readyz") == 200
 
     async def has_joined(self) -> bool:
-        return Storage(self.state_dir).membership() is not None
+        return await AgentState(FileBlobs(self.state_dir)).membership() is not None
 
     async def status(self, port: int, path: str) -> int:
         try:
@@ -178,6 +179,25 @@ async def test_an_agent_with_a_used_join_token_or_state_directory_exits_with_the
         assert "join token" in token_used[1]
         assert directory_used[0] != 0
         assert "another agent uses the state directory" in directory_used[1]
+
+
+async def test_an_agent_of_another_platform_exits_with_the_reason_and_can_join_later(
+    tmp_path: Path, daprd_binary: Path, start_server: StartServer
+) -> None:
+    async with running(tmp_path / "server") as bed:
+        await bed.apply({**runtime("r1"), "spec": {"platform": "kubernetes"}}, store("orders", "one"))
+        agent = AgentProgram(tmp_path / "agent", daprd_binary)
+        await agent.join(bed, "r1")
+        agent.ports = {"health": 0, "http": 0}
+        code, output = await run_to_end(agent)
+        assert code == 1
+        assert "the platform of runtime 'r1' is 'kubernetes', that of this agent is 'local'" in output
+        assert not await agent.has_joined()
+
+        await bed.apply(runtime("r1"))
+        again = AgentProgram(tmp_path / "agent", daprd_binary)
+        await start_server(again)
+        await until(again.has_joined)
 
 
 async def run_to_end(agent: AgentProgram) -> tuple[int | None, str]:

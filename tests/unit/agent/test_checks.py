@@ -21,7 +21,9 @@ DELIVERY = Delivery("r1", 3, 1, 1, "sha256:0", (), (), ApplyPolicy())
 
 def found(state: State, minutes: int = 0, text: str = "seen") -> Findings:
     evidence = Evidence("sidecar app", NOW + timedelta(minutes=minutes), text)
-    return uniform(state, [ResourceRef("Component", "default", "one")], [WorkloadRef("", "Sidecar", "app")], evidence)
+    return uniform(
+        state, [ResourceRef("Component", "default", "one")], {WorkloadRef("", "Sidecar", "app"): 1}, evidence
+    )
 
 
 class Server:

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery, verify_stored
 from governor.agent.inbox import Inbox
-from governor.agent.storage import Membership, Storage
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.state.records import Membership
 from governor.client import WatchSession
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
@@ -21,6 +25,9 @@ from governor.wire.deliveries import SignedDelivery, sign_delivery
 from governor.wire.rest import Enrolment
 
 SERVER = Ed25519PrivateKey.generate()
+P256 = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+)
 TOKEN_ID = hashlib.sha256(b"one.secret").hexdigest()[:16]
 
 
@@ -34,25 +41,37 @@ def signed(sequence: int = 1, attempt: int = 1, runtime: str = "r1", key: Ed2551
     return sign_delivery(delivery, key)
 
 
+def in_files(directory: Path) -> AgentState:
+    return AgentState(FileBlobs(directory))
+
+
 def inbox(tmp_path: Path, announced: list[int]) -> Inbox:
-    storage = Storage(tmp_path / "state")
-    storage.prepare()
-    return Inbox(storage, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), lambda: announced.append(1), lambda _: None)
+    return Inbox(
+        in_files(tmp_path), VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)), lambda: announced.append(1), lambda _: None
+    )
 
 
-def test_a_key_is_created_once_with_mode_0600(tmp_path: Path) -> None:
-    path = tmp_path / "identity.key"
-    created = load_or_create_key(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert load_or_create_key(path).private_bytes_raw() == created.private_bytes_raw()
+async def test_a_key_is_created_once_with_mode_0600(tmp_path: Path) -> None:
+    created = await load_or_create_key(in_files(tmp_path), "identity.key")
+    assert (tmp_path / "identity.key").stat().st_mode & 0o777 == 0o600
+    again = await load_or_create_key(in_files(tmp_path), "identity.key")
+    assert again.private_bytes_raw() == created.private_bytes_raw()
 
 
-def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "identity.key"
-    load_or_create_key(path)
-    path.chmod(0o640)
+async def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
+    await load_or_create_key(in_files(tmp_path), "identity.key")
+    (tmp_path / "identity.key").chmod(0o640)
     with pytest.raises(GovernorError, match="chmod 600"):
-        load_or_create_key(path)
+        await load_or_create_key(in_files(tmp_path), "identity.key")
+
+
+@pytest.mark.parametrize(("pem", "code"), [(b"", "key-unreadable"), (b"-----", "key-unreadable"), (P256, "key-unfit")])
+async def test_an_unusable_key_is_rejected_and_kept(tmp_path: Path, pem: bytes, code: str) -> None:
+    await in_files(tmp_path).save_private_key("identity.key", pem)
+    with pytest.raises(GovernorError, match=r"identity\.key") as caught:
+        await load_or_create_key(in_files(tmp_path), "identity.key")
+    assert (caught.value.kind, caught.value.code) == (Kind.PRECONDITION, code)
+    assert (tmp_path / "identity.key").read_bytes() == pem
 
 
 def test_only_an_agent_without_a_membership_needs_a_token() -> None:
@@ -104,7 +123,7 @@ async def test_an_accepted_delivery_is_stored_and_announced(tmp_path: Path) -> N
     box = inbox(tmp_path, announced)
     await box.accept(signed(3), membership())
     assert announced == [1]
-    assert Storage(tmp_path / "state").newest() == signed(3)
+    assert await in_files(tmp_path).newest() == signed(3)
 
 
 @pytest.mark.parametrize(("sequence", "attempt"), [(2, 9), (3, 1), (3, 0)])
@@ -132,12 +151,11 @@ async def test_a_tampered_stored_delivery_is_rejected_at_start(tmp_path: Path) -
     box = inbox(tmp_path, [])
     await box.accept(signed(3), membership())
     good = signed(3)
-    storage = Storage(tmp_path / "state")
-    storage.save_newest(
+    await in_files(tmp_path).save_newest(
         SignedDelivery(good.payload.replace('"sequence":3', '"sequence":9'), good.key_id, good.signature)
     )
     with pytest.raises(GovernorError, match="not signed by the pinned key"):
-        inbox(tmp_path, []).restore(membership())
+        await inbox(tmp_path, []).restore(membership())
 
 
 async def test_a_new_watch_forgets_a_delivery_that_could_not_be_stored(tmp_path: Path) -> None:
@@ -149,3 +167,14 @@ async def test_a_new_watch_forgets_a_delivery_that_could_not_be_stored(tmp_path:
     box.watch_opened(WatchSession(1, 2))
     assert announced == [1]
     assert not box.unstored
+
+
+@pytest.mark.parametrize("code", ["runtime-in-use", "platform-mismatch"])
+def test_an_agent_that_the_server_does_not_accept_is_not_ready_until_its_next_watch(tmp_path: Path, code: str) -> None:
+    box = inbox(tmp_path, [])
+    box.watch_failed(GovernorError(Kind.UNAVAILABLE, "stream-ended", "closed"))
+    assert box.identity_conflict() == ""
+    box.watch_failed(GovernorError(Kind.PRECONDITION, code, "the reason"))
+    assert box.identity_conflict() == "the reason"
+    box.watch_opened(WatchSession(1, 2))
+    assert box.identity_conflict() == ""

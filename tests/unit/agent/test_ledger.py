@@ -7,7 +7,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.agent.ledger import DeliveryPhase, Ledger
-from governor.agent.storage import Membership, Storage, Trial, VerifiedDeliveries
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.state.records import Membership
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy
@@ -35,56 +37,54 @@ ONE, TWO, THREE = delivery(1, "one"), delivery(2, "two"), delivery(3, "three")
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    storage = Storage(tmp_path / "state")
-    storage.prepare()
-    return storage
+def state(tmp_path: Path) -> AgentState:
+    return AgentState(FileBlobs(tmp_path))
 
 
-def reopened(storage: Storage) -> Ledger:
-    ledger = Ledger(storage)
-    ledger.restore(MEMBERSHIP)
+async def reopened(state: AgentState) -> Ledger:
+    ledger = Ledger(state)
+    await ledger.restore(MEMBERSHIP)
     return ledger
 
 
-async def verified(storage: Storage, *deliveries: Delivery) -> Ledger:
-    ledger = reopened(storage)
+async def verified(state: AgentState, *deliveries: Delivery) -> Ledger:
+    ledger = await reopened(state)
     for each in deliveries:
         await ledger.record_verified(each, signed(each))
     return ledger
 
 
-async def test_a_change_is_on_trial_until_its_window_is_over(storage: Storage) -> None:
-    ledger = await verified(storage, ONE)
-    assert reopened(storage).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.ON_TRIAL
+async def test_a_change_is_on_trial_until_its_window_is_over(state: AgentState) -> None:
+    ledger = await verified(state, ONE)
+    assert (await reopened(state)).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.ON_TRIAL
     await ledger.record_settled(ONE)
-    assert reopened(storage).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.SETTLED
+    assert (await reopened(state)).phase(ONE) is ledger.phase(ONE) is DeliveryPhase.SETTLED
 
 
-async def test_a_verified_change_that_fails_on_trial_falls_back_to_its_predecessor(storage: Storage) -> None:
-    ledger = await verified(storage, ONE, TWO)
-    assert ledger.fallback(TWO) == reopened(storage).fallback(TWO) == ONE
+async def test_a_verified_change_that_fails_on_trial_falls_back_to_its_predecessor(state: AgentState) -> None:
+    ledger = await verified(state, ONE, TWO)
+    assert ledger.fallback(TWO) == (await reopened(state)).fallback(TWO) == ONE
     await ledger.record_failed(TWO, NOTHING)
-    for each in (ledger, reopened(storage)):
+    for each in (ledger, await reopened(state)):
         assert each.phase(TWO) is DeliveryPhase.QUARANTINED
         assert each.fallback(TWO) == ONE
         assert each.phase(ONE) is DeliveryPhase.SETTLED
 
 
-async def test_a_change_falls_back_to_the_last_verified_one_even_if_that_is_on_trial(storage: Storage) -> None:
-    ledger = await verified(storage, ONE, TWO)
+async def test_a_change_falls_back_to_the_last_verified_one_even_if_that_is_on_trial(state: AgentState) -> None:
+    ledger = await verified(state, ONE, TWO)
     await ledger.record_failed(THREE, NOTHING)
-    assert reopened(storage).fallback(THREE) == ledger.fallback(THREE) == TWO
+    assert (await reopened(state)).fallback(THREE) == ledger.fallback(THREE) == TWO
 
 
-async def test_without_a_verified_delivery_there_is_no_fallback(storage: Storage) -> None:
-    ledger = await verified(storage, ONE)
+async def test_without_a_verified_delivery_there_is_no_fallback(state: AgentState) -> None:
+    ledger = await verified(state, ONE)
     await ledger.record_failed(ONE, NOTHING)
-    assert reopened(storage).fallback(ONE) is ledger.fallback(ONE) is None
+    assert (await reopened(state)).fallback(ONE) is ledger.fallback(ONE) is None
 
 
-async def test_the_same_content_stays_in_quarantine_until_a_higher_attempt(storage: Storage) -> None:
-    ledger = reopened(storage)
+async def test_the_same_content_stays_in_quarantine_until_a_higher_attempt(state: AgentState) -> None:
+    ledger = await reopened(state)
     await ledger.record_failed(delivery(2, "two", attempt=2), NOTHING)
     assert [ledger.phase(delivery(9, "two", attempt)) for attempt in (1, 2, 3)] == [
         DeliveryPhase.QUARANTINED,
@@ -93,62 +93,55 @@ async def test_the_same_content_stays_in_quarantine_until_a_higher_attempt(stora
     ]
 
 
-async def test_an_unproven_change_is_not_rolled_back_later(storage: Storage) -> None:
-    ledger = reopened(storage)
+async def test_an_unproven_change_is_not_rolled_back_later(state: AgentState) -> None:
+    ledger = await reopened(state)
     await ledger.record_unproven(TWO, NOTHING)
-    assert reopened(storage).phase(TWO) is DeliveryPhase.SETTLED
+    assert (await reopened(state)).phase(TWO) is DeliveryPhase.SETTLED
 
 
-async def test_verification_ends_the_quarantine(storage: Storage) -> None:
-    ledger = reopened(storage)
+async def test_verification_ends_the_quarantine(state: AgentState) -> None:
+    ledger = await reopened(state)
     await ledger.record_failed(TWO, NOTHING)
     again = delivery(3, "two", attempt=2)
     await ledger.record_verified(again, signed(again))
-    assert reopened(storage).trial(TWO) is None
+    assert (await reopened(state)).trial(TWO) is None
 
 
-async def test_the_same_content_in_a_new_delivery_keeps_its_phase(storage: Storage) -> None:
-    ledger = await verified(storage, ONE)
+async def test_the_same_content_in_a_new_delivery_keeps_its_phase(state: AgentState) -> None:
+    ledger = await verified(state, ONE)
     await ledger.record_settled(ONE)
     again = delivery(5, "one")
     await ledger.record_verified(again, signed(again))
     assert ledger.phase(again) is DeliveryPhase.SETTLED
-    assert reopened(storage).fallback(TWO) == again
+    assert (await reopened(state)).fallback(TWO) == again
 
 
-async def test_the_quarantine_is_bounded(storage: Storage) -> None:
-    ledger = reopened(storage)
+async def test_the_quarantine_is_bounded(state: AgentState) -> None:
+    ledger = await reopened(state)
     for number in range(100):
         await ledger.record_failed(delivery(number, str(number)), NOTHING)
-    assert len(storage.trials()) == 64
+    assert len(await state.trials()) == 64
     assert ledger.phase(delivery(100, "99")) is DeliveryPhase.QUARANTINED
 
 
-class FullDisk(Storage):
-    """Storage on a disk that is full until ``is_full`` is cleared."""
+class FullDisk(FileBlobs):
+    """A disk that is full until ``is_full`` is cleared."""
 
     is_full = True
 
-    def save_verified(self, verified: VerifiedDeliveries | None) -> None:
-        self._check_space()
-        super().save_verified(verified)
-
-    def save_trials(self, trials: dict[str, Trial]) -> None:
-        self._check_space()
-        super().save_trials(trials)
-
-    def _check_space(self) -> None:
+    async def write(self, name: str, data: bytes) -> None:
         if self.is_full:
             raise GovernorError(Kind.EXHAUSTED, "disk-full", "no space left")
+        await super().write(name, data)
 
 
 @pytest.mark.parametrize("record", ["verified", "settled", "failed", "unproven"])
 async def test_what_a_full_disk_does_not_store_is_not_relied_on_and_is_stored_later(
-    storage: Storage, record: str
+    state: AgentState, tmp_path: Path, record: str
 ) -> None:
-    ledger = await verified(storage, ONE)
-    full = FullDisk(storage.directory)
-    ledger = reopened(full)
+    ledger = await verified(state, ONE)
+    full = FullDisk(tmp_path)
+    ledger = await reopened(AgentState(full))
     before = seen(ledger)
     acts = {
         "verified": lambda: ledger.record_verified(TWO, signed(TWO)),
@@ -158,18 +151,18 @@ async def test_what_a_full_disk_does_not_store_is_not_relied_on_and_is_stored_la
     }
     with pytest.raises(GovernorError, match="no space left"):
         await acts[record]()
-    assert seen(ledger) == seen(reopened(storage)) == before
+    assert seen(ledger) == seen(await reopened(state)) == before
     full.is_full = False
     await acts[record]()
-    assert seen(ledger) == seen(reopened(storage)) != before
+    assert seen(ledger) == seen(await reopened(state)) != before
 
 
 def seen(ledger: Ledger) -> list[object]:
     return [(ledger.phase(each), ledger.fallback(each), ledger.trial(each)) for each in (ONE, TWO, THREE)]
 
 
-async def test_a_new_incarnation_ends_the_quarantine(storage: Storage) -> None:
-    ledger = reopened(storage)
+async def test_a_new_incarnation_ends_the_quarantine(state: AgentState) -> None:
+    ledger = await reopened(state)
     await ledger.record_failed(delivery(7, "two", attempt=3), NOTHING)
     again = msgspec.structs.replace(delivery(9, "two", attempt=1), incarnation="restored")
     assert ledger.phase(again) is DeliveryPhase.ON_TRIAL

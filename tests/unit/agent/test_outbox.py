@@ -39,7 +39,7 @@ class Server:
 
 
 def put(outbox: Outbox, state: State) -> None:
-    outbox.put(DELIVERY, uniform(state, [ONE], [APP], Evidence("agent", NOW, state)))
+    outbox.put(DELIVERY, uniform(state, [ONE], {APP: 1}, Evidence("agent", NOW, state)))
 
 
 async def send(server: Server, *states: State, advance_s: float = 100.0) -> list[int]:

@@ -1,6 +1,7 @@
 """Findings: the state and evidence of each resource and workload, as reported. Pure.
 
-A resource is in the worst state that any sidecar in its scope has for it; without such a sidecar it is verified.
+A resource is in the worst state that any workload in its scope has for it; without such a workload it is verified. A
+workload with an instance that is not judged yet is in that instance's state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ import msgspec
 
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import (
+    STALLED,
     WORST_FIRST,
     Cause,
     Evidence,
@@ -23,23 +25,33 @@ from governor.domain.reports import (
     WorkloadReport,
     worst,
 )
+from governor.domain.windows import Restraint
 
 F = TypeVar("F", bound=Finding)
 
 AGENT: Final = "agent"
-FILE: Final = "file"
+_FINAL: Final = frozenset({State.VERIFIED, State.FAILED, State.UNPROVEN})
+_MAX_NAMED: Final = 3
+"""How many instances a summary names; it counts the others."""
 
 
 class Findings(msgspec.Struct, frozen=True):
     """The content of a report; ``applied`` if any of the delivery reached the sidecars.
 
-    ``unreachable`` if the preflight failed only because a dependency was not reachable.
+    ``unreachable`` if the preflight failed only because a dependency was not reachable. ``restraint`` is what a part of
+    the delivery waits for, or the hold under which it was verified.
     """
 
     resources: tuple[ResourceReport, ...]
     workloads: tuple[WorkloadReport, ...]
     applied: bool = False
     unreachable: bool = False
+    restraint: Restraint | None = None
+
+    @property
+    def waits_for(self) -> Restraint | None:
+        """What a part of the delivery waits for, or None."""
+        return self.restraint if self.restraint is not None and self.restraint.waits else None
 
     @property
     def failed(self) -> bool:
@@ -48,8 +60,9 @@ class Findings(msgspec.Struct, frozen=True):
 
     @property
     def verified(self) -> bool:
-        """Whether everything is verified."""
-        return all(each.state is State.VERIFIED for each in (*self.resources, *self.workloads))
+        """Whether everything is verified and nothing waits."""
+        parts = (*self.resources, *self.workloads)
+        return self.waits_for is None and all(each.state is State.VERIFIED for each in parts)
 
     @property
     def rejects_change(self) -> bool:
@@ -83,14 +96,25 @@ class Findings(msgspec.Struct, frozen=True):
         return min((*self.resources, *self.workloads), key=lambda each: WORST_FIRST.index(each.state))
 
 
+class InstanceFindings(msgspec.Struct, frozen=True):
+    """What one instance of a workload found for the resources in its scope; ``name`` is how texts call it.
+
+    A finding in a state that is not final, such as APPLIED, is one of an instance that is not judged yet.
+    """
+
+    name: str
+    resources: Mapping[ResourceRef, Finding]
+
+
 class DriftFindings(msgspec.Struct, frozen=True):
     """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it.
 
-    ``is_repairable`` if the agent can repair a part of it.
+    ``source`` is that of the evidence. ``is_repairable`` if the agent can repair a part of it.
     """
 
     texts: Mapping[ResourceRef, str]
     workloads: tuple[WorkloadRef, ...]
+    source: str
     is_repairable: bool = True
 
     def __str__(self) -> str:
@@ -100,16 +124,18 @@ class DriftFindings(msgspec.Struct, frozen=True):
 def uniform(
     state: State,
     refs: Iterable[ResourceRef],
-    workloads: Iterable[WorkloadRef],
+    workloads: Mapping[WorkloadRef, int],
     *history: Evidence,
     cause: Cause | None = None,
 ) -> Findings:
-    """Return findings with everything in the same state."""
+    """Return findings with everything in the same state; ``workloads`` have the numbers of their instances."""
     return Findings(
         tuple(ResourceReport(resource=ref, state=state, evidence=history, cause=cause) for ref in refs),
         tuple(
-            WorkloadReport(workload=ref, state=state, evidence=history, cause=cause, instances=Instances.count([state]))
-            for ref in workloads
+            WorkloadReport(
+                workload=ref, state=state, evidence=history, cause=cause, instances=Instances.count([state] * total)
+            )
+            for ref, total in workloads.items()
         ),
     )
 
@@ -117,7 +143,7 @@ def uniform(
 def rejected(
     reasons: Mapping[ResourceRef, str],
     refs: Iterable[ResourceRef],
-    workloads: Iterable[WorkloadRef],
+    workloads: Mapping[WorkloadRef, int],
     when: datetime,
     *history: Evidence,
 ) -> Findings:
@@ -133,45 +159,95 @@ def rejected(
     return Findings(tuple(report(ref) for ref in refs), unchanged)
 
 
-def combine(
+def waiting(
+    restraint: Restraint,
     refs: Iterable[ResourceRef],
-    by_workload: Mapping[WorkloadRef, Mapping[ResourceRef, Finding]],
+    workloads: Mapping[WorkloadRef, int],
     when: datetime,
     *history: Evidence,
 ) -> Findings:
-    """Combine what each workload, with one instance, found for the resources in its scope."""
+    """Return the findings of a delivery of which nothing is applied, because of a restraint."""
+    found = uniform(State.RECEIVED, refs, workloads, *history, Evidence(AGENT, when, restraint.message))
+    return msgspec.structs.replace(found, restraint=restraint)
+
+
+def beside(found: Findings, current: Findings) -> Findings:
+    """Return the findings of a delivery that waits, with what has stalled of the one that is in use."""
+    resources = {each.resource: each for each in current.resources if each.state in STALLED}
+    workloads = {each.workload: each for each in current.workloads if each.state in STALLED}
+    return msgspec.structs.replace(
+        found,
+        resources=tuple(resources.get(each.resource, each) for each in found.resources),
+        workloads=tuple(workloads.get(each.workload, each) for each in found.workloads),
+    )
+
+
+def postponed(found: Mapping[ResourceRef, Finding], restraint: Restraint) -> dict[ResourceRef, Finding]:
+    """Return what an instance found, with what only a restart will prove as applied until then."""
+
+    def postpone(each: Finding) -> Finding:
+        if each.state not in (State.UNPROVEN, State.APPLIED) or not each.evidence:
+            return each
+        *earlier, last = each.evidence
+        last = msgspec.structs.replace(last, text=f"{last.text}; not restarted: {restraint.message}")
+        return msgspec.structs.replace(each, state=State.APPLIED, evidence=(*earlier, last))
+
+    return {ref: postpone(each) for ref, each in found.items()}
+
+
+def combine(
+    refs: Iterable[ResourceRef],
+    by_workload: Mapping[WorkloadRef, Sequence[InstanceFindings]],
+    when: datetime,
+    *history: Evidence,
+) -> Findings:
+    """Combine what the instances of each workload found for the resources in their scope."""
+    return Findings(
+        tuple(_resource_report(ref, by_workload, when, history) for ref in refs),
+        tuple(_workload_report(workload, found, when) for workload, found in by_workload.items()),
+        applied=True,
+    )
+
+
+def _resource_report(
+    ref: ResourceRef,
+    by_workload: Mapping[WorkloadRef, Sequence[InstanceFindings]],
+    when: datetime,
+    history: tuple[Evidence, ...],
+) -> ResourceReport:
+    inside = []
+    for workload, instances in by_workload.items():
+        found = [(each.name, each.resources[ref]) for each in instances if ref in each.resources]
+        if found:
+            one = _summarise(found, when)
+            inside.append(WorkloadFinding(workload=workload, state=one.state, evidence=one.evidence, cause=one.cause))
     out_of_scope = Evidence(AGENT, when, "no sidecar is in its scope: nothing to verify")
-    resources = []
-    for ref in refs:
-        inside = tuple(
-            WorkloadFinding(
-                workload=workload, state=found[ref].state, evidence=found[ref].evidence, cause=found[ref].cause
-            )
-            for workload, found in by_workload.items()
-            if ref in found
-        )
-        evidence = history if inside else (*history, out_of_scope)
-        state = worst(each.state for each in inside)
-        cause = _cause(state, inside)
-        resources.append(ResourceReport(resource=ref, state=state, evidence=evidence, cause=cause, workloads=inside))
-    workloads = []
-    for workload, found in by_workload.items():
-        nothing = Evidence(AGENT, when, "no resource of this delivery is in its scope")
-        state, evidence = _fold(list(found.values()), nothing)
-        counts, cause = Instances.count([state]), _cause(state, found.values())
-        workloads.append(
-            WorkloadReport(workload=workload, state=state, evidence=evidence[-1:], cause=cause, instances=counts)
-        )
-    return Findings(tuple(resources), tuple(workloads), applied=True)
+    state = worst(each.state for each in inside)
+    return ResourceReport(
+        resource=ref,
+        state=state,
+        evidence=history if inside else (*history, out_of_scope),
+        cause=_cause(state, inside),
+        workloads=tuple(inside),
+    )
 
 
-def drifted(found: Findings, drift: DriftFindings, source: str, when: datetime, note: str = "") -> Findings:
+def _workload_report(workload: WorkloadRef, instances: Sequence[InstanceFindings], when: datetime) -> WorkloadReport:
+    nothing = "no resource of this delivery is in its scope" if instances else "it has no instance: nothing to verify"
+    default = Finding(state=State.VERIFIED, evidence=(Evidence(AGENT, when, nothing),))
+    found = [(each.name, _worst_finding(each) or default) for each in instances]
+    one = _summarise(found, when) if any(each.resources for each in instances) else default
+    counts = Instances.count(each.state for _, each in found)
+    return WorkloadReport(workload=workload, state=one.state, evidence=one.evidence, cause=one.cause, instances=counts)
+
+
+def drifted(found: Findings, drift: DriftFindings, when: datetime, note: str = "") -> Findings:
     """Return the findings with drifted resources FAILED and the workloads that load them UNPROVEN."""
 
     def resource(each: ResourceReport) -> ResourceReport:
         if each.resource not in drift.texts:
             return each
-        evidence = Evidence(source, when, drift.texts[each.resource] + note)
+        evidence = Evidence(drift.source, when, drift.texts[each.resource] + note)
         return ResourceReport(
             resource=each.resource, state=State.FAILED, cause=Cause.RUNTIME, evidence=(*each.evidence, evidence)
         )
@@ -179,8 +255,8 @@ def drifted(found: Findings, drift: DriftFindings, source: str, when: datetime, 
     def workload(each: WorkloadReport) -> WorkloadReport:
         if each.workload not in drift.workloads:
             return each
-        counts = Instances.count([State.UNPROVEN])
-        evidence = (Evidence(source, when, "a resource that it loads has drifted"),)
+        counts = Instances.count([State.UNPROVEN] * each.instances.total)
+        evidence = (Evidence(drift.source, when, "a resource that it loads has drifted"),)
         return msgspec.structs.replace(
             each, state=State.UNPROVEN, cause=Cause.RUNTIME, instances=counts, evidence=evidence
         )
@@ -208,7 +284,7 @@ def deferred(found: Findings, when: datetime, text: str) -> Findings:
 def _rolled_back_workload(report: WorkloadReport, now: Evidence, *, applied: bool) -> WorkloadReport:
     if not applied:
         return msgspec.structs.replace(report, evidence=(*report.evidence, now))
-    counts = Instances.count([State.FAILED])
+    counts = Instances.count([State.FAILED] * report.instances.total)
     return msgspec.structs.replace(
         report, state=State.FAILED, cause=Cause.CHANGE, instances=counts, evidence=(*report.evidence, now)
     )
@@ -226,13 +302,42 @@ def _cause(state: State, findings: Iterable[Finding]) -> Cause | None:
     return causes.pop() if len(causes) == 1 else None
 
 
-def _fold(findings: Sequence[Finding], default: Evidence) -> tuple[State, tuple[Evidence, ...]]:
-    """Return the worst state and all evidence, that of the worst state last."""
-    if not findings:
-        return State.VERIFIED, (default,)
-    state = worst(each.state for each in findings)
-    ordered = sorted(findings, key=lambda each: each.state is state)
-    return state, tuple(item for each in ordered for item in each.evidence)
+def _worst_finding(instance: InstanceFindings) -> Finding | None:
+    """Return the state of an instance with its last evidence and its cause, or None if nothing is in its scope."""
+    found = instance.resources.values()
+    if not found:
+        return None
+    state = _state(each.state for each in found)
+    evidence = [item for each in found if each.state is state for item in each.evidence]
+    return Finding(state=state, evidence=tuple(evidence[-1:]), cause=_cause(state, found))
+
+
+def _summarise(found: Sequence[tuple[str, Finding]], when: datetime) -> Finding:
+    """Return the finding of the only instance, or one with the counts of several that names those which stalled."""
+    findings = [each for _, each in found]
+    if len(findings) == 1:
+        return findings[0]
+    state = _state(each.state for each in findings)
+    time = max((item.time for each in findings for item in each.evidence), default=when)
+    return Finding(state=state, evidence=(Evidence(AGENT, time, _counts(found)),), cause=_cause(state, findings))
+
+
+def _counts(found: Sequence[tuple[str, Finding]]) -> str:
+    verified = sum(each.state is State.VERIFIED for _, each in found)
+    stalled = sorted(
+        ((name, each) for name, each in found if each.state in STALLED),
+        key=lambda item: WORST_FIRST.index(item[1].state),
+    )
+    named = [f"{name}: {each.evidence[-1].text if each.evidence else each.state}" for name, each in stalled]
+    more = [f"and {len(named) - _MAX_NAMED} more"] if len(named) > _MAX_NAMED else []
+    return "; ".join([f"{verified} of {len(found)} instances verified", *named[:_MAX_NAMED], *more])
+
+
+def _state(states: Iterable[State]) -> State:
+    """Return the worst state; if some are not final, the worst of these."""
+    found = tuple(states)
+    pending = [each for each in found if each not in _FINAL]
+    return worst(pending or found)
 
 
 def _undated(found: Findings) -> tuple[object, ...]:
@@ -240,7 +345,8 @@ def _undated(found: Findings) -> tuple[object, ...]:
         (each.resource, _content(each), [(one.workload, _content(one)) for one in each.workloads])
         for each in found.resources
     )
-    return (*resources, *((each.workload, each.instances, _content(each)) for each in found.workloads))
+    workloads = ((each.workload, each.instances, _content(each)) for each in found.workloads)
+    return (found.restraint, *resources, *workloads)
 
 
 def _content(finding: Finding) -> tuple[object, ...]:

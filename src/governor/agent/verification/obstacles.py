@@ -5,11 +5,11 @@ Judging the result afterwards is ``verdicts``.
 
 from collections.abc import Sequence
 
-from governor.agent.verification.resources import subscription_of
+from governor.agent.verification.resources import named_stores, subscription_of
 from governor.agent.verification.sidecar_api import Metadata
-from governor.agent.verification.verdicts import Expected, Reading
+from governor.agent.verification.verdicts import Expected, Reading, restart_obstacle
 from governor.domain.dapr.kinds import is_secret_store
-from governor.domain.dapr.reload import reload_obstacle, why_unwatched
+from governor.domain.dapr.reload import reload_obstacle
 from governor.domain.documents import ResourceRef
 
 
@@ -22,13 +22,13 @@ def reload_obstacles(
 
 
 def _reload_obstacle(each: Expected, expected: Sequence[Expected], before: Reading | None) -> str:
-    if before is None or before.status is None or not before.status.healthy or not before.listener:
+    if before is None or before.status is None or not before.status.healthy:
         return "the sidecar could not be probed before the change"
-    version = before.status.metadata.runtime_version
-    if not before.watches:
-        return why_unwatched(version)
+    if before.reload_obstacle:
+        return before.reload_obstacle
     if not each.changed:
-        return "" if each.new is None and _never_existed(each) else "nothing shows that the running process loaded it"
+        return "" if each.new is None and _never_existed(each) else "nothing shows that the running sidecar loaded it"
+    version = before.status.metadata.runtime_version
     match each.ref.kind:
         case "Component":
             return reload_obstacle("Component", version) or _component_obstacle(each, expected, before)
@@ -50,8 +50,8 @@ def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Re
         return ""
     if before.status is None or before.status.counters is None:
         return "the sidecar's metrics are off"
-    if before.restarted_in_place:
-        return "the sidecar has restarted within its process, so its counters are not evidence"
+    if reason := restart_obstacle(before):
+        return reason
     if is_secret_store(each.new) and any(_reads_from(other, each.ref.name) for other in expected):
         return "components that read secrets from it keep the old ones until a restart"
     same_type = [other for other in expected if other.component_type == kind and other.new and other.changed]
@@ -61,7 +61,7 @@ def _component_obstacle(each: Expected, expected: Sequence[Expected], before: Re
 
 
 def _reads_from(each: Expected, store: str) -> bool:
-    return each.new is not None and (each.new.get("auth") or {}).get("secretStore") == store
+    return each.new is not None and store in named_stores(each.new)
 
 
 def _subscription_obstacle(each: Expected, before: Metadata) -> str:

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from governor.agent.verification.findings import Findings, uniform
-from governor.agent.verification.resources import listed
+from governor.agent.verification.resources import listed, named_stores
 from governor.agent.verification.sidecar_api import SidecarStatus
 from governor.agent.verification.verdicts import Verdict, Verdicts, mentions
 from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.dapr.preflight import empty_configuration, preflight_copy, preflight_rule
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, Finding, ResourceReport, State, WorkloadRef
-from governor.values.trees import Manifest, Tree
+from governor.values.trees import Manifest
 
 _PIPELINES: Final = ("httpPipeline", "appHttpPipeline")
 _CONFIGURATION_ERROR: Final = "loading configuration"
@@ -88,7 +88,7 @@ def _affected(changed: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Ma
     """Return the changed resources and those that read secrets from a changed store."""
     refs = set(changed)
     stores = {ref.name for ref in refs if is_secret_store(manifests[ref])}
-    readers = {ref for ref, manifest in manifests.items() if stores & set(_secret_stores(manifest))}
+    readers = {ref for ref, manifest in manifests.items() if stores & named_stores(manifest)}
     return sorted(refs | readers)
 
 
@@ -108,23 +108,10 @@ def _dependencies(tried: Sequence[ResourceRef], manifests: Mapping[ResourceRef, 
 
 
 def _references(manifest: Manifest) -> Iterator[str]:
-    yield from _secret_stores(manifest)
+    yield from named_stores(manifest)
     for pipeline in _PIPELINES:
         handlers = ((manifest.get("spec") or {}).get(pipeline) or {}).get("handlers") or ()
         yield from (str(handler["name"]) for handler in handlers)
-
-
-def _secret_stores(tree: Tree) -> Iterator[str]:
-    """Yield the secret stores referenced anywhere in a manifest; the field differs by kind."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            if key == "secretStore" and isinstance(value, str):
-                yield value
-            else:
-                yield from _secret_stores(value)
-    elif isinstance(tree, (list, tuple)):
-        for item in tree:
-            yield from _secret_stores(item)
 
 
 def passed(plan: PreflightPlan, reading: PreflightReading) -> bool:
@@ -213,7 +200,7 @@ class PreflightResult(msgspec.Struct, frozen=True):
         failed = [each for each in self.found.values() if each.state is State.FAILED]
         return bool(failed) and all(_UNREACHABLE.search(each.evidence[-1].text) for each in failed)
 
-    def report(self, refs: Iterable[ResourceRef], workloads: Iterable[WorkloadRef], *history: Evidence) -> Findings:
+    def report(self, refs: Iterable[ResourceRef], workloads: Mapping[WorkloadRef, int], *history: Evidence) -> Findings:
         """Return the findings of a delivery that got no further than its preflight."""
         unchanged = Finding(state=State.RECEIVED)
         resources = [(ref, self.found.get(ref, unchanged)) for ref in refs]

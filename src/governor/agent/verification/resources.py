@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from governor.agent.verification.sidecar_api import LoadedSubscription, Metadata, Rule
+from governor.domain.dapr.sensitive import sensitive_paths
 from governor.domain.documents import ResourceRef
 from governor.values.digest import digest
-from governor.values.trees import Manifest
+from governor.values.secret import MASK
+from governor.values.trees import Manifest, Tree, map_leaves
 
 _MARKER: Final = "runtime-governor/"
 
@@ -47,13 +49,16 @@ def marker(manifest: Manifest) -> str:
     """Return a feature name that encodes a Configuration's content and that no runtime knows.
 
     A sidecar lists the enabled features of its Configuration, known or not, and nothing else of it. A marker in that
-    list proves which content the sidecar has read.
+    list proves which content the sidecar has read. It leaves out sensitive values: clients that can read the list could
+    test guesses of a weak password against a digest that covers it.
     """
-    return _marker_prefix(manifest["metadata"]["name"]) + loaded_digest(manifest).removeprefix("sha256:")[:16]
+    sensitive = frozenset(sensitive_paths(manifest))
+    content = map_leaves(manifest, lambda path, leaf: MASK if path in sensitive else leaf) if sensitive else manifest
+    return _marker_prefix(manifest["metadata"]["name"]) + loaded_digest(content).removeprefix("sha256:")[:16]
 
 
 def with_marker(manifest: Manifest) -> Manifest:
-    """Return the Configuration with its marker added, as written to disk."""
+    """Return the Configuration with its marker added, as it is written."""
     spec = manifest.get("spec") or {}
     features = [*(spec.get("features") or ()), {"name": marker(manifest), "enabled": True}]
     return {**manifest, "spec": {**spec, "features": features}}
@@ -69,6 +74,15 @@ def in_scope(manifest: Manifest, app_id: str) -> bool:
     """Return whether a sidecar loads a resource; without scopes every sidecar does."""
     scopes = manifest.get("scopes") or ()
     return not scopes or app_id in scopes
+
+
+def named_stores(tree: Tree) -> frozenset[str]:
+    """Return the secret stores that a manifest names anywhere; the place differs by kind."""
+    if isinstance(tree, dict):
+        named = tree.get("secretStore")
+        own = {named} if isinstance(named, str) and named else set[str]()
+        return frozenset(own).union(*map(named_stores, tree.values()))
+    return frozenset().union(*map(named_stores, tree)) if isinstance(tree, (list, tuple)) else frozenset()
 
 
 def listed(ref: ResourceRef, new: Manifest | None, old: Manifest | None, metadata: Metadata) -> str:
@@ -107,5 +121,4 @@ def _listed_subscription(manifest: Manifest | None, metadata: Metadata) -> str:
 def _listed_configuration(ref: ResourceRef, new: Manifest | None, metadata: Metadata) -> str:
     prefix = marker(new) if new is not None else _marker_prefix(ref.name)
     found = any(feature.startswith(prefix) for feature in metadata.enabled_features)
-    # The marker itself is not reported: it is derived from content that may hold secrets.
     return "the marker of its content" if found else ""

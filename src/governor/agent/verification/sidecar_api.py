@@ -1,17 +1,17 @@
-"""Client of a Dapr sidecar's status: health, metadata and counters over HTTP.
+"""Client of a Dapr sidecar's status: health, metadata and counters over HTTP, or over what a platform puts between.
 
 Excluded: judging the status (``verdicts``) and running sidecars (the platforms).
 """
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import aiohttp
 import msgspec
 
-_TIMEOUT_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 _COUNTER: Final = re.compile(
     r"^dapr_runtime_component_(?P<what>init_total|init_fail_total)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE
 )
@@ -50,6 +50,13 @@ class LoadedSubscription(msgspec.Struct, frozen=True, rename="camel"):
     type: str = "DECLARATIVE"
 
 
+class HostedActors(msgspec.Struct, frozen=True):
+    """The actors of one type that the application of a sidecar hosts."""
+
+    type: str
+    count: int = 0
+
+
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     """The part of ``/v1.0/metadata`` that shows which resources are loaded."""
 
@@ -62,8 +69,13 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     mcp_servers: tuple[Named, ...] = ()
     workflow_access_policies: tuple[Named, ...] = ()
     resiliencies: tuple[Named, ...] = ()
+    actors: tuple[HostedActors, ...] = ()
 
 
+Response: TypeAlias = tuple[int, bytes]
+"""The status code and the body."""
+Get: TypeAlias = Callable[[str], Awaitable[Response | None]]
+"""Sends a GET; None if there is no response, which is expected while a sidecar starts, stops or restarts."""
 Counts: TypeAlias = Mapping[str, int]
 
 
@@ -82,42 +94,52 @@ class SidecarStatus(msgspec.Struct, frozen=True):
     counters: Counters | None
 
 
-class SidecarApi:
-    """Client of one sidecar, on its public port, which needs no token, and its metrics port."""
+def get_over_http(session: aiohttp.ClientSession) -> Get:
+    """Return the transport that connects to the sidecar itself."""
 
-    def __init__(self, session: aiohttp.ClientSession, public: str, metrics: str) -> None:
-        self._session = session
+    async def get(url: str) -> Response | None:
+        try:
+            async with session.get(url, allow_redirects=False) as response:
+                return response.status, await response.read()
+        except (OSError, aiohttp.ClientError):
+            return None
+
+    return get
+
+
+class SidecarApi:
+    """Client of one sidecar, on its public port, which needs no token, and its metrics port, if that is not empty."""
+
+    def __init__(self, get: Get, public: str, metrics: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._get = get
         self._public = public
         self._metrics = metrics
+        self._timeout_s = timeout_s
 
     async def get_status(self) -> SidecarStatus | None:
         """Return the sidecar's status, or None if it does not respond like a sidecar."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                # Metrics first: daprd counts a component before it lists it, so what is counted here is listed below.
-                metrics = await self._metrics_text()
-                healthy = await self._get(f"{self._public}/v1.0/healthz/outbound", {204, 500})
-                metadata = await self._get(f"{self._public}/v1.0/metadata", {200})
+            async with asyncio.timeout(self._timeout_s):
+                # Metrics before metadata: daprd counts a component before it lists it, so what is counted is listed.
+                healthy, (metrics, metadata) = await asyncio.gather(self._health(), self._metrics_then_metadata())
             if healthy is None or metadata is None:
                 return None
             counters = read_counters(metrics[1].decode()) if metrics else None
             return SidecarStatus(healthy[0] == 204, read_metadata(metadata[1]), counters)
-        except (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError):
-            # Expected while a sidecar starts, stops or restarts; a missing response is not evidence.
+        except (TimeoutError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
-    async def _metrics_text(self) -> tuple[int, bytes] | None:
-        if not self._metrics:
-            return None
-        try:
-            return await self._get(f"{self._metrics}/metrics", {200})
-        except (OSError, aiohttp.ClientError):
-            return None
+    async def _health(self) -> Response | None:
+        return await self._expect(f"{self._public}/v1.0/healthz/outbound", {204, 500})
 
-    async def _get(self, url: str, expected: set[int]) -> tuple[int, bytes] | None:
-        async with self._session.get(url, allow_redirects=False) as response:
-            body = await response.read()
-            return (response.status, body) if response.status in expected else None
+    async def _metrics_then_metadata(self) -> tuple[Response | None, Response | None]:
+        metrics = await self._expect(f"{self._metrics}/metrics", {200}) if self._metrics else None
+        return metrics, await self._expect(f"{self._public}/v1.0/metadata", {200})
+
+    async def _expect(self, url: str, expected: set[int]) -> Response | None:
+        """Return an expected response; any other is no evidence."""
+        response = await self._get(url)
+        return response if response and response[0] in expected else None
 
 
 def read_metadata(body: bytes) -> Metadata:

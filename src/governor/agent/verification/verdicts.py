@@ -1,7 +1,8 @@
-"""Verdicts: pure decisions on whether a sidecar uses a resource, from its status and kernel facts about its process.
+"""Verdicts: pure decisions on whether a sidecar uses a resource, from its status and its platform's facts about it.
 
-Two kinds of proof exist. *Live*: one process, probed before and after the change. *Fresh*: a process started after the
-change. Anything else is unproven, never verified. ``docs/reference/verification.md`` has the table by kind.
+Two kinds of proof exist. *Live*: one instance of the sidecar, probed before and after the change. *Fresh*: an instance
+started after the change. Anything else is unproven, never verified. ``docs/reference/verification.md`` has the table by
+kind.
 """
 
 import re
@@ -19,44 +20,46 @@ from governor.domain.reports import Evidence, State
 from governor.values.trees import Manifest
 
 
-class Process(msgspec.Struct, frozen=True):
-    """One process of a sidecar; ``number`` counts the sidecar's starts by this agent."""
+class Instance(msgspec.Struct, frozen=True):
+    """A running sidecar: a process, or a container of a pod. Another start of it is another instance.
 
-    number: int
-    pid: int
-    start_time: str
+    ``name`` is how texts call it, such as "process 4711".
+    """
+
+    id: str
+    name: str
 
 
 class SidecarExit(msgspec.Struct, frozen=True):
-    """An unexpected exit of a sidecar; ``external_cause`` if nothing that it loaded can be the reason."""
+    """An unexpected exit of one instance; ``external_cause`` if nothing that it loaded can be the reason."""
 
-    number: int
+    instance_id: str
     text: str
+    started_after_write: bool = False
     external_cause: bool = False
 
 
 class Reading(msgspec.Struct, frozen=True):
     """The state of one sidecar at one moment.
 
-    ``listener`` is the inode of the process's listening socket. A sidecar that restarts within its process opens a new
-    one and is ``restarted_in_place`` from then on: its counters prove nothing. ``load_evidence`` says what shows that
-    the process loads the resources directory, or is empty; ``watches`` means that it notices changes there. ``errors``
-    are from its log.
+    A sidecar may restart in place, within its instance: from then on its counters prove nothing. None means that the
+    platform cannot tell. ``load_evidence`` says what shows that the instance loads what is written, or is empty.
+    ``reload_obstacle`` says why it does not notice changes of it, and is empty if it does. ``errors`` are from its log.
     """
 
     time: datetime
-    process: Process | None = None
-    listener: int = 0
-    restarted_in_place: bool = False
+    instance: Instance | None = None
+    started_after_write: bool = False
+    restarted_in_place: bool | None = None
     status: SidecarStatus | None = None
     load_evidence: str = ""
-    watches: bool = False
+    reload_obstacle: str = "nothing shows that the sidecar notices changes"
     last_exit: SidecarExit | None = None
     errors: tuple[str, ...] = ()
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected change of one resource in one sidecar: from ``old``, on disk before, to ``new``; None is absent."""
+    """The expected change of one resource in one sidecar: from ``old``, written before, to ``new``; None is absent."""
 
     ref: ResourceRef
     new: Manifest | None
@@ -82,7 +85,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """Evidence that a sidecar's current process uses this content of a resource; an empty digest means absent."""
+    """Evidence that a sidecar's current instance uses this content of a resource; an empty digest means absent."""
 
     digest: str
     evidence: Evidence
@@ -100,50 +103,59 @@ Verdicts: TypeAlias = dict[ResourceRef, Verdict]
 
 
 def judge_live(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Judge changes by one process that was probed ``before`` the change and ``now``."""
-    if now.last_exit and before.process and now.last_exit.number == before.process.number:
-        return _exited(expected, now.last_exit.text)
+    """Judge changes by one instance that was probed ``before`` the change and ``now``."""
+    if exited := _exit_since(before, now):
+        return judge_exit(expected, exited)
     reason = _live_obstacle(before, now)
-    if reason or before.status is None or now.status is None or now.process is None:
+    if reason or before.status is None or now.status is None or now.instance is None:
         return _all_unproven(expected, reason)
-    proof = _with_known_issue(
-        f"same process {now.process.pid} before and after, it watches the resources directory", now.status
-    )
+    proof = _with_known_issue(f"same {now.instance.name} before and after, it {now.load_evidence}", now.status)
     return {each.ref: _live_verdict(each, expected, before.status, now, now.status, proof) for each in expected}
 
 
-def judge_fresh(expected: Sequence[Expected], after: int, now: Reading) -> Verdicts:
-    """Judge by a process whose number is greater than ``after``: it started after all files were written."""
-    if now.last_exit and now.last_exit.number > after:
-        return _exited(expected, now.last_exit.text)
-    reason = _fresh_obstacle(after, now)
-    if reason or now.status is None or now.process is None:
+def judge_fresh(expected: Sequence[Expected], now: Reading) -> Verdicts:
+    """Judge by an instance that started after everything was written."""
+    if now.last_exit and now.last_exit.started_after_write:
+        return judge_exit(expected, now.last_exit)
+    reason = _fresh_obstacle(now)
+    if reason or now.status is None or now.instance is None:
         return _all_unproven(expected, reason)
     proof = _with_known_issue(
-        f"process {now.process.pid} started after the write, is healthy and {now.load_evidence}", now.status
+        f"{now.instance.name} started after the write, is healthy and {now.load_evidence}", now.status
     )
     return {each.ref: _fresh_verdict(each, now.status, now.errors, proof) for each in expected}
 
 
 def judge_unchanged(expected: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Judge whether a process still uses unchanged resources; a restart within the process is allowed."""
-    if now.last_exit and before.process and now.last_exit.number == before.process.number:
-        return _exited(expected, now.last_exit.text)
-    reason = _same_process_obstacle(before, now)
-    if reason or now.status is None or now.process is None:
+    """Judge whether an instance still uses unchanged resources; a restart in place is allowed."""
+    if exited := _exit_since(before, now):
+        return judge_exit(expected, exited)
+    reason = _same_instance_obstacle(before, now)
+    if reason or now.status is None or now.instance is None:
         return _all_unproven(expected, reason)
-    return {
-        each.ref: _listing_verdict(each, now.status.metadata, f"same process {now.process.pid} as before")
-        for each in expected
-    }
+    proof = f"same {now.instance.name} as before"
+    return {each.ref: _listing_verdict(each, now.status.metadata, proof) for each in expected}
 
 
 def judge_running(changed: Sequence[Expected], kept: Sequence[Expected], before: Reading, now: Reading) -> Verdicts:
-    """Judge a change by one process: ``changed`` must be proven, ``kept`` must still be in use."""
-    if now.last_exit and before.process and now.last_exit.number == before.process.number:
+    """Judge a change by one instance: ``changed`` must be proven, ``kept`` must still be in use."""
+    if exited := _exit_since(before, now):
         # Judged together: an unchanged resource fails only if daprd names it.
-        return _exited([*changed, *kept], now.last_exit.text)
+        return judge_exit([*changed, *kept], exited)
     return {**judge_live(changed, before, now), **judge_unchanged(kept, before, now)}
+
+
+def judge_exit(expected: Sequence[Expected], exited: SidecarExit) -> Verdicts:
+    """Fail the resources that the exit message names; if it names none, every changed one."""
+    named = {each.ref for each in expected if mentions(exited.text, each.ref.name)}
+    changed = {each.ref for each in expected if each.changed}
+    blamed = named or changed or {each.ref for each in expected}
+    return {
+        each.ref: Verdict(State.FAILED, exited.text)
+        if each.ref in blamed
+        else Verdict(State.UNPROVEN, "the sidecar exited before it was probed")
+        for each in expected
+    }
 
 
 def settled(verdicts: Verdicts) -> bool:
@@ -157,32 +169,48 @@ def mentions(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
 
 
+def restart_obstacle(reading: Reading) -> str:
+    """Return why a restart in place makes the counters of an instance worthless, or ``""``."""
+    if reading.restarted_in_place is None:
+        return "nothing shows whether the sidecar has restarted within its process, so its counters are not evidence"
+    found = "the sidecar has restarted within its process, so its counters are not evidence"
+    return found if reading.restarted_in_place else ""
+
+
+def _exit_since(before: Reading, now: Reading) -> SidecarExit | None:
+    """Return the exit of the instance that was probed before, or None."""
+    is_same = now.last_exit and before.instance and now.last_exit.instance_id == before.instance.id
+    return now.last_exit if is_same else None
+
+
 def _live_obstacle(before: Reading, now: Reading) -> str:
-    if reason := _same_process_obstacle(before, now):
+    if reason := _same_instance_obstacle(before, now):
         return reason
-    if now.listener != before.listener:
+    if now.restarted_in_place and not before.restarted_in_place:
         return "the sidecar restarted within its process"
-    return "" if now.watches else "the sidecar does not watch the resources directory"
+    return now.reload_obstacle
 
 
-def _same_process_obstacle(before: Reading, now: Reading) -> str:
-    if now.process is None or now.status is None:
+def _same_instance_obstacle(before: Reading, now: Reading) -> str:
+    if now.instance is None or now.status is None:
         return "the sidecar does not respond"
-    if now.process != before.process:
-        return "the process is not the one from before the change"
-    if not now.load_evidence:
-        return "nothing shows that the sidecar loads the resources directory"
-    return "" if now.status.healthy else "the sidecar is not healthy"
+    if now.instance != before.instance:
+        return "the sidecar is not the one from before the change"
+    return _use_obstacle(now, now.status)
 
 
-def _fresh_obstacle(after: int, now: Reading) -> str:
-    if now.process is None or now.status is None:
+def _fresh_obstacle(now: Reading) -> str:
+    if now.instance is None or now.status is None:
         return "the sidecar does not respond"
-    if now.process.number <= after:
-        return "no process was started after the write"
+    if not now.started_after_write:
+        return "no sidecar was started after the write"
+    return _use_obstacle(now, now.status)
+
+
+def _use_obstacle(now: Reading, status: SidecarStatus) -> str:
     if not now.load_evidence:
-        return "nothing shows that the sidecar loads the resources directory"
-    return "" if now.status.healthy else "the sidecar is not healthy"
+        return "nothing shows that the sidecar loads what was written"
+    return "" if status.healthy else "the sidecar is not healthy"
 
 
 def _live_verdict(
@@ -200,6 +228,8 @@ def _live_component(
         return Verdict(State.UNPROVEN, "the sidecar's metrics are off")
     if status.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
         return _failed_to_initialise(each, now.errors)
+    if reason := restart_obstacle(now):
+        return Verdict(State.UNPROVEN, reason)
     kind = each.component_type
     required = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
     old, new = before.counters.initialised.get(kind, 0), status.counters.initialised.get(kind, 0)
@@ -239,19 +269,6 @@ def _failed_to_initialise(each: Expected, errors: Sequence[str]) -> Verdict:
     return Verdict(
         State.FAILED, matching[-1] if matching else f"{each.component_type} could not be initialised; see daprd's log"
     )
-
-
-def _exited(expected: Sequence[Expected], text: str) -> Verdicts:
-    """Fail the resources that the exit message names; if it names none, every changed one."""
-    named = {each.ref for each in expected if mentions(text, each.ref.name)}
-    changed = {each.ref for each in expected if each.changed}
-    blamed = named or changed or {each.ref for each in expected}
-    return {
-        each.ref: Verdict(State.FAILED, text)
-        if each.ref in blamed
-        else Verdict(State.UNPROVEN, "the sidecar exited before it was probed")
-        for each in expected
-    }
 
 
 def _all_unproven(expected: Sequence[Expected], reason: str) -> Verdicts:

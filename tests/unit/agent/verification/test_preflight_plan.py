@@ -238,7 +238,7 @@ def test_a_failed_preflight_reports_each_resource_and_leaves_workloads_received(
         {ref("bad"): finding(State.FAILED, "refused"), ref("good"): finding(State.PREFLIGHTED, "up")}
     )
 
-    found = result.report([ref("bad"), ref("good"), ref("same")], [WORKLOAD], received)
+    found = result.report([ref("bad"), ref("good"), ref("same")], {WORKLOAD: 1}, received)
 
     assert not result.passed
     assert [each.state for each in found.resources] == [State.FAILED, State.PREFLIGHTED, State.RECEIVED]
@@ -253,7 +253,7 @@ def test_a_superseded_preflight_has_not_passed() -> None:
 
 def test_preflight_evidence_is_listed_between_receipt_and_use() -> None:
     history = (Evidence("agent", WHEN, "received"), Evidence("file", WHEN, "written"))
-    later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], [WORKLOAD], *history)
+    later = findings.uniform(State.VERIFIED, [ref("good"), ref("same")], {WORKLOAD: 1}, *history)
 
     found = PreflightResult({ref("good"): finding(State.PREFLIGHTED, "up")}).prepend_to(later)
 

@@ -46,6 +46,16 @@ def test_a_marker_depends_on_the_content_and_is_added_to_a_copy() -> None:
     assert "features" not in CONFIGURATION["spec"]
 
 
+def test_a_marker_does_not_let_anyone_guess_a_sensitive_value() -> None:
+    def named(password: str, host: str = "consul") -> str:
+        resolution = {"component": "consul", "configuration": {"host": host, "password": password}}
+        spec = {"nameResolution": resolution}
+        return marker({**CONFIGURATION, "apiVersion": "dapr.io/v1alpha1", "spec": spec})
+
+    assert named("hunter2") == named("swordfish")
+    assert named("hunter2") != named("hunter2", "elsewhere")
+
+
 def test_labels_and_annotations_do_not_change_the_loaded_digest() -> None:
     labelled = {**CONFIGURATION, "metadata": {"name": "calm", "labels": {"a": "b"}, "annotations": {"c": "d"}}}
     assert loaded_digest(labelled) == loaded_digest(CONFIGURATION)

@@ -15,7 +15,7 @@ import msgspec
 
 from governor.agent.platforms.local.files import CONFIG, RESOURCES, content_digest, is_yaml
 from governor.agent.platforms.local.plan import ObservedFile, Plan
-from governor.agent.storage import Journal, Storage
+from governor.agent.platforms.local.storage import Journal, Storage
 from governor.errors import GovernorError, Kind
 from governor.process import files
 from governor.process.child import child

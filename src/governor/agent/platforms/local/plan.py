@@ -3,17 +3,19 @@
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 
 import msgspec
 
 from governor.agent.platforms.local.files import RESOURCES, ResourceFile, file_key, is_config, resource_file
-from governor.agent.storage import Intent, Journal
+from governor.agent.platforms.local.storage import Intent, Journal
 from governor.agent.verification.obstacles import reload_obstacles
 from governor.agent.verification.resources import in_scope, loaded_digest
 from governor.agent.verification.verdicts import Expected, Proof, Reading
 from governor.domain.bundles import Delivery
 from governor.domain.dapr.kinds import kind_of
 from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven, resource_ref
+from governor.domain.windows import Restraint
 from governor.values.trees import Manifest
 
 
@@ -25,14 +27,13 @@ class ObservedFile(msgspec.Struct, frozen=True):
 
 
 class ObservedSidecar(msgspec.Struct, frozen=True):
-    """One sidecar before the change; ``current`` if its process started after the last write.
+    """One sidecar before the change.
 
     ``released``: if it is not running, it exited and is being restarted. ``external``: the agent cannot restart it.
     """
 
     app_id: str
     before: Reading | None = None
-    current: bool = False
     proofs: Mapping[ResourceRef, Proof] = {}
     released: bool = False
     external: bool = False
@@ -40,7 +41,12 @@ class ObservedSidecar(msgspec.Struct, frozen=True):
     @property
     def running(self) -> bool:
         """Whether it has a process."""
-        return self.before is not None and self.before.process is not None
+        return self.before is not None and self.before.instance is not None
+
+    @property
+    def current(self) -> bool:
+        """Whether its process started after the last write."""
+        return self.before is not None and self.before.started_after_write
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -115,6 +121,43 @@ def plan(delivery: Delivery, observed: Observed) -> Plan | Rejection:
         for each in observed.sidecars
     )
     return Plan(writes, removals, intent, config, sidecars)
+
+
+def restrained(planned: Plan, delivery: Delivery, observed: Observed, now: datetime) -> Plan | Restraint:
+    """Return the plan as far as it may be carried out now, or what keeps it from being carried out.
+
+    A delivery that is not written yet waits as a whole: what it changes in one sidecar must not be without the rest. A
+    write that was interrupted is completed.
+    """
+    intent = observed.journal.intent
+    if intent is not None and intent.digest == delivery.digest:
+        return planned
+    is_change = bool(planned.writes or planned.removals)
+    restraint = delivery.write_restraint(now) if is_change else None
+    if restraint is None and _restarts_any(planned, delivery, observed):
+        restraint = delivery.restart_restraint(now)
+    if restraint is None or is_change:
+        return restraint or planned
+    policy = msgspec.structs.replace(delivery.apply, strategy=Strategy.RELOAD, unproven=Unproven.REPORT)
+    lenient = plan(msgspec.structs.replace(delivery, apply=policy), observed)
+    return planned if isinstance(lenient, Rejection) else lenient
+
+
+def _restarts_any(planned: Plan, delivery: Delivery, observed: Observed) -> bool:
+    """Return whether a sidecar is restarted that runs, or that would run with what was written before."""
+    running = {each.app_id for each in observed.sidecars if each.running}
+    has_other_content = bool(observed.journal.files) and not observed.journal.holds(delivery.digest)
+    starting = [each.app_id for each in planned.sidecars if each.action in (SidecarAction.START, SidecarAction.ROLL)]
+    return any(has_other_content or app_id in running for app_id in starting)
+
+
+def affected_sidecars(planned: Plan, journal: Journal) -> list[str]:
+    """Return the sidecars that may load something else after the plan's files are written; ``journal`` is as before."""
+    return [
+        one.app_id
+        for one in planned.sidecars
+        if any(each.changed or file_key(each.ref) in journal.drifted for each in one.expected)
+    ]
 
 
 def is_returned(key: str, files: Mapping[str, ObservedFile], journal: Journal) -> bool:
@@ -209,9 +252,6 @@ def _own_manifests(files: Sequence[ResourceFile], observed: Observed) -> Iterato
 def _sidecar_plan(
     sidecar: ObservedSidecar, expected: tuple[Expected, ...], policy: ApplyPolicy, drifted: AbstractSet[ResourceRef]
 ) -> SidecarPlan:
-    if any(each.ref in drifted for each in expected):
-        # A process that started after the agent's last write may have loaded what another program wrote later.
-        sidecar = msgspec.structs.replace(sidecar, current=False)
     if sidecar.external:
         return _external_plan(sidecar, expected, drifted)
     kept = {each.ref: sidecar.proofs[each.ref] for each in expected if _is_proven(each, sidecar)}
@@ -222,7 +262,7 @@ def _sidecar_plan(
         return SidecarPlan(sidecar.app_id, SidecarAction.START, expected, sidecar.before)
     if not unproven:
         return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
-    if sidecar.current and not any(each.changed for each in expected):
+    if _is_fresh(sidecar, expected, drifted):
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
     if policy.strategy is Strategy.ROLLING:
         return SidecarPlan(sidecar.app_id, SidecarAction.ROLL, expected, sidecar.before)
@@ -240,11 +280,17 @@ def _external_plan(
     unproven = tuple(each for each in expected if each.ref not in kept)
     if not unproven:
         return SidecarPlan(sidecar.app_id, SidecarAction.KEEP, expected, sidecar.before, kept)
-    if not sidecar.running or (sidecar.current and not any(each.changed for each in expected)):
+    if not sidecar.running or _is_fresh(sidecar, expected, drifted):
         return SidecarPlan(sidecar.app_id, SidecarAction.AWAIT, expected, sidecar.before)
     obstacles = _obstacles(unproven, expected, sidecar, drifted)
     needed = {ref: f"restart needed: {reason}" for ref, reason in obstacles.items()}
     return SidecarPlan(sidecar.app_id, SidecarAction.RELOAD, expected, sidecar.before, kept, needed)
+
+
+def _is_fresh(sidecar: ObservedSidecar, expected: Sequence[Expected], drifted: AbstractSet[ResourceRef]) -> bool:
+    """Return whether a process has loaded what it must prove, if anything: it started after the last write."""
+    # A process that started after the agent's last write may have loaded what another program wrote later.
+    return sidecar.current and not any(each.changed or each.ref in drifted for each in expected)
 
 
 def _obstacles(

@@ -7,9 +7,11 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from governor.agent.platforms.local.daprd import OWNER_VARIABLE
+import msgspec
+
+from governor.agent.platform import Progress, Superseded
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.drift import as_delivered, find_drift
 from governor.agent.platforms.local.files import file_key, is_config
@@ -21,22 +23,29 @@ from governor.agent.platforms.local.plan import (
     Plan,
     Rejection,
     SidecarAction,
-    SidecarPlan,
+    affected_sidecars,
     plan,
+    restrained,
 )
-from governor.agent.platforms.local.preflight_runner import PreflightRunner
-from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.platforms.local.verifier import AnySidecar, SidecarFindings, SidecarVerifier, Superseded
+from governor.agent.platforms.local.sidecars.daprd import OWNER_VARIABLE
+from governor.agent.platforms.local.sidecars.external import ExternalSidecar
+from governor.agent.platforms.local.sidecars.preflight_runner import PreflightRunner, preflight
+from governor.agent.platforms.local.sidecars.sidecar import Sidecar
+from governor.agent.platforms.local.sidecars.verifier import AnySidecar
+from governor.agent.platforms.local.storage import Journal
+from governor.agent.platforms.local.verification import Verification
 from governor.agent.redaction import Redactor
 from governor.agent.verification import findings
-from governor.agent.verification.findings import DriftFindings, Findings
-from governor.agent.verification.verdicts import Process, Reading
+from governor.agent.verification.findings import DriftFindings, Findings, InstanceFindings
+from governor.agent.verification.preflight_plan import PreflightResult
+from governor.agent.verification.verdicts import Reading
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, Drift, ResourceRef, resource_ref
-from governor.domain.reports import SIDECAR, Evidence, Finding, State, WorkloadRef
+from governor.domain.documents import Drift, ResourceRef, resource_ref
+from governor.domain.reports import SIDECAR, Evidence, State, WorkloadRef
+from governor.domain.windows import Hold, Restraint
 from governor.errors import GovernorError
 from governor.process.child import detached
-from governor.process.child.child import start_time, started_after
+from governor.process.child.child import start_time, start_time_now
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
 
@@ -45,12 +54,12 @@ _SETTLE_S: Final = 5.0
 """How long to wait for a starting sidecar to become healthy before its state is read."""
 
 _ORPHAN_GRACE_S: Final = 5.0
+_FILE: Final = "file"
+"""The source of evidence from the agent's files."""
 _EVENTS_S: Final = 0.1
 """How long changes of files are collected, at least, before the files are compared again."""
 
 _log = logging.get_logger(__name__)
-
-Progress: TypeAlias = Callable[[Findings], None]
 
 
 class LocalPlatform:
@@ -71,17 +80,17 @@ class LocalPlatform:
         self._directory = directory
         self._sidecars = {each.app_id: each for each in sidecars}
         self._managed = {each.app_id: each for each in sidecars if isinstance(each, Sidecar)}
+        self._external = [each for each in sidecars if isinstance(each, ExternalSidecar)]
         self._clock = clock
         self._on_change = on_change
         self._watch: DirectoryWatch | None = None
         self._redactor = Redactor()
-        self._written_at: dict[str, int] = {}
         self._written: tuple[tuple[int, int], Evidence] | None = None
 
     @property
-    def workloads(self) -> tuple[WorkloadRef, ...]:
-        """The sidecars, which are the workloads of a machine."""
-        return tuple(map(self._workload, self._sidecars))
+    def workloads(self) -> Mapping[WorkloadRef, int]:
+        """The sidecars, which are the workloads of a machine, each with one instance."""
+        return dict.fromkeys(map(self._workload, self._sidecars), 1)
 
     def _workload(self, app_id: str) -> WorkloadRef:
         return WorkloadRef(self._namespace, SIDECAR, app_id)
@@ -89,8 +98,13 @@ class LocalPlatform:
     async def adopt(self, owner: Path) -> None:
         """Adopt the sidecars of an earlier agent and stop its orphans; call before anything else."""
         await asyncio.to_thread(self._directory.sweep)
-        config = self._current_config()
-        await asyncio.gather(*(each.adopt(config) for each in self._managed.values()))
+        config, journal = self._current_config(), self._directory.journal()
+        # A process that runs after an interrupted change may have loaded only a part of it.
+        is_complete = journal.written and journal.intent is None
+        written = journal.written if is_complete else start_time_now()
+        for each in self._external:
+            each.restore(written)
+        await asyncio.gather(*(each.adopt(config, written) for each in self._managed.values()))
         await _stop_orphans(owner, {each.process.pid for each in self._managed.values() if each.process})
         await asyncio.to_thread(self._preflight.sweep)
 
@@ -125,6 +139,10 @@ class LocalPlatform:
             self._watch.close()
             self._watch = None
 
+    def hold(self) -> Hold | None:
+        """Return None: a machine is held only by its runtime's document."""
+        return None
+
     def start(self) -> None:
         """Start every sidecar that is held, with the files on disk."""
         config = self._current_config()
@@ -138,28 +156,51 @@ class LocalPlatform:
         """Apply a delivery and return the findings; call ``progress`` once it is written."""
         self._redactor.add(delivery.resources)
         refs = self.refs(delivery)
-        observed = await self._observe()
-        if delivery.apply.drift is not Drift.ENFORCE:
-            observed = as_delivered(delivery, observed)
-        planned = plan(delivery, observed)
-        if isinstance(planned, Rejection):
-            self.start()
-            return findings.rejected(planned.reasons, refs, self.workloads, self._clock.now(), received)
         try:
-            result = await self._preflight.check(planned, observed, delivery, self._redactor, superseded)
+            outcome = await self._change_if_passed(delivery, superseded)
         except GovernorError:
             self.start()
             raise
-        if not result.passed:
+        if isinstance(outcome, Rejection):
+            self.start()
+            return findings.rejected(outcome.reasons, refs, self.workloads, self._clock.now(), received)
+        if isinstance(outcome, Restraint):
+            self.start()
+            return findings.waiting(outcome, refs, self.workloads, self._clock.now(), received)
+        planned, result, written = outcome
+        if written is None:
             self.start()
             return result.report(refs, self.workloads, received)
-        await self._change(planned)
-        written = self._written_evidence(planned, delivery)
         if any(each.action is not SidecarAction.KEEP for each in planned.sidecars):
             progress(findings.uniform(State.APPLIED, refs, self.workloads, received, written))
-        verified = await self._verify(planned, delivery.apply, superseded)
-        found = {self._workload(app_id): each for app_id, each in verified.items()}
-        return result.prepend_to(findings.combine(refs, found, written.time, received, written))
+        verification = Verification(delivery, self._sidecars, self._redactor, superseded, self._clock)
+        verified = await verification.run(planned, self._config_path(planned.config))
+        found = {self._workload(app_id): [InstanceFindings(app_id, each)] for app_id, each in verified.items()}
+        combined = result.prepend_to(findings.combine(refs, found, written.time, received, written))
+        return msgspec.structs.replace(combined, restraint=verification.restraint)
+
+    async def _change_if_passed(
+        self, delivery: Delivery, superseded: Superseded
+    ) -> tuple[Plan, PreflightResult, Evidence | None] | Rejection | Restraint:
+        """Plan a delivery, try it, and write it if it passed. The throw-away sidecar starts while the plan is made."""
+        journal = await asyncio.to_thread(self._directory.journal)
+        may_wait = delivery.restart_restraint(self._clock.now()) is not None
+        early = not (journal.holds(delivery.digest) or may_wait)
+        async with preflight(self._preflight, delivery, self._sidecars, superseded, early=early) as trial:
+            observed = await self._observe(journal)
+            if delivery.apply.drift is not Drift.ENFORCE:
+                observed = as_delivered(delivery, observed)
+            wanted = plan(delivery, observed)
+            if isinstance(wanted, Rejection):
+                return wanted
+            planned = restrained(wanted, delivery, observed, self._clock.now())
+            if isinstance(planned, Restraint):
+                return planned
+            result = await trial.check(planned, observed, self._redactor)
+            if not result.passed:
+                return planned, result, None
+            await self._change(planned)
+            return planned, result, self._written_evidence(planned, delivery)
 
     async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
         """Return how the agent's files differ from a delivery that it has written, or None; store what it finds."""
@@ -178,25 +219,29 @@ class LocalPlatform:
         }
         concerned = [app_id for app_id in self._sidecars if any(each.concerns(app_id) for each in found.values())]
         is_repairable = any(each.is_repairable for each in found.values())
-        return DriftFindings(texts, tuple(map(self._workload, concerned)), is_repairable) if found else None
+        workloads = tuple(map(self._workload, concerned))
+        return DriftFindings(texts, workloads, _FILE, is_repairable) if found else None
+
+    async def release(self) -> None:
+        """Do nothing: a file of the delivery before is removed when this one is written."""
 
     async def _record_drift(self, changed: Mapping[str, ResourceRef]) -> None:
         """Drop the sidecars' proofs of these resources, then record the drift in the journal."""
         refs = frozenset(changed.values())
         await asyncio.gather(*(each.drop_proofs(refs) for each in self._sidecars.values()))
         await asyncio.to_thread(self._directory.record_drift, changed.keys())
-        self._written_at = {each.app_id: each.starts for each in self._managed.values()}
+        for each in self._sidecars.values():
+            each.mark_written()
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """Return the resources that a delivery sets or removes."""
         delivered = [resource_ref(manifest, self._namespace) for manifest in delivery.resources]
         return tuple(dict.fromkeys([*delivered, *delivery.removals]))
 
-    async def _observe(self) -> Observed:
-        files = await self._read_files()
-        journal = await asyncio.to_thread(self._directory.journal)
-        sidecars = await asyncio.gather(
-            *(self._observe_sidecar(each, journal.written) for each in self._sidecars.values())
+    async def _observe(self, journal: Journal) -> Observed:
+        files, sidecars = await asyncio.gather(
+            self._read_files(),
+            asyncio.gather(*map(self._observe_sidecar, self._sidecars.values())),
         )
         return Observed(self._namespace, files, journal, sidecars)
 
@@ -210,23 +255,16 @@ class LocalPlatform:
                 _log_unwatched(error)
         return await asyncio.to_thread(self._directory.read_files)
 
-    async def _observe_sidecar(self, sidecar: AnySidecar, written: str) -> ObservedSidecar:
+    async def _observe_sidecar(self, sidecar: AnySidecar) -> ObservedSidecar:
         before = await self._stable_reading(sidecar)
         managed = self._managed.get(sidecar.app_id)
         return ObservedSidecar(
             sidecar.app_id,
             before,
-            current=self._is_current(sidecar.app_id, before.process, written),
             proofs=sidecar.proofs(before),
             released=managed is not None and managed.is_released,
             external=managed is None,
         )
-
-    def _is_current(self, app_id: str, process: Process | None, written: str) -> bool:
-        """Return whether a process started after the last write, by start number or by kernel time."""
-        if process is None:
-            return False
-        return process.number > self._written_at.get(app_id, 0) or started_after(process.start_time, written)
 
     async def _stable_reading(self, sidecar: AnySidecar) -> Reading:
         """Read a sidecar until it is healthy or has no process, at most for ``_SETTLE_S``."""
@@ -234,7 +272,7 @@ class LocalPlatform:
         while True:
             reading = await sidecar.read()
             is_healthy = reading.status is not None and reading.status.healthy
-            if is_healthy or reading.process is None or self._clock.monotonic() > deadline:
+            if is_healthy or reading.instance is None or self._clock.monotonic() > deadline:
                 return reading
             await self._clock.sleep(_POLL_S)
 
@@ -246,9 +284,10 @@ class LocalPlatform:
         try:
             await asyncio.gather(*(each.hold() for each in starting))
             await asyncio.to_thread(self._directory.apply, planned, staged, journal)
-            if planned.writes or planned.removals or journal.drifted:
-                self._written_at = {each.app_id: each.starts for each in self._managed.values()}
         finally:
+            # After an error too, because a part may be written.
+            for app_id in affected_sidecars(planned, journal):
+                self._sidecars[app_id].mark_written()
             for each in starting:
                 each.release(self._config_path(planned.config))
             self._directory.discard(staged)
@@ -258,40 +297,13 @@ class LocalPlatform:
         attempt = (delivery.sequence, delivery.attempt)
         if self._written is None or self._written[0] != attempt or planned.writes or planned.removals:
             text = f"{len(planned.writes)} files written, {len(planned.removals)} removed"
-            self._written = (attempt, Evidence(findings.FILE, self._clock.now(), text))
+            self._written = (attempt, Evidence(_FILE, self._clock.now(), text))
         return self._written[1]
-
-    async def _verify(self, planned: Plan, policy: ApplyPolicy, superseded: Superseded) -> dict[str, SidecarFindings]:
-        async def verify(each: SidecarPlan, after: int | None = None) -> SidecarFindings:
-            verifier = SidecarVerifier(self._sidecars[each.app_id], policy, superseded, self._clock)
-            number = self._written_at.get(each.app_id, 0) if after is None else after
-            return await verifier.verify(each, number, self._redactor)
-
-        rolling = [each for each in planned.sidecars if each.action is SidecarAction.ROLL]
-        others = [each for each in planned.sidecars if each.action is not SidecarAction.ROLL]
-        found = dict(zip((each.app_id for each in others), await asyncio.gather(*map(verify, others)), strict=True))
-        for each in rolling:
-            unverified = next((app_id for app_id, each_found in found.items() if not _all_verified(each_found)), None)
-            if unverified is not None or superseded():
-                found[each.app_id] = self._not_restarted(each, unverified)
-                continue
-            restarted = await self._managed[each.app_id].restart(self._config_path(planned.config))
-            found[each.app_id] = await verify(each, restarted)
-        return found
-
-    def _not_restarted(self, planned: SidecarPlan, unverified: str | None) -> SidecarFindings:
-        reason = f"the change is not verified in {unverified}" if unverified else "a newer delivery has arrived"
-        evidence = Evidence(f"sidecar {planned.app_id}", self._clock.now(), f"not restarted: {reason}")
-        return {each.ref: Finding(state=State.UNPROVEN, evidence=(evidence,)) for each in planned.expected}
 
 
 def _log_unwatched(error: OSError) -> None:
     advice = "changes of files are found by the resync only; raise fs.inotify.max_user_instances or max_user_watches"
     _log.warning("cannot watch the resources directory", error=error.strerror, advice=advice)
-
-
-def _all_verified(found: SidecarFindings) -> bool:
-    return all(each.state is State.VERIFIED for each in found.values())
 
 
 async def _stop_orphans(owner: Path, adopted: Collection[int]) -> None:

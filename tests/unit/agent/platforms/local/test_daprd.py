@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from governor.agent.platforms.local import daprd, procfs
+from governor.agent.platforms.local.sidecars import daprd, procfs
+from governor.agent.platforms.local.storage import Ports
 from governor.agent.redaction import Redactor
 from governor.agent.settings import Settings, SidecarSettings
-from governor.agent.storage import Ports
 from governor.errors import GovernorError
 from governor.process.child.child import ChildExit
 from governor.process.settings import load

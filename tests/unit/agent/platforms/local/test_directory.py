@@ -6,7 +6,7 @@ import pytest
 
 from governor.agent.platforms.local.directory import ResourceDirectory
 from governor.agent.platforms.local.plan import Observed, Plan, plan
-from governor.agent.storage import Journal, Storage
+from governor.agent.platforms.local.storage import Journal, Storage
 from governor.domain.bundles import Delivery
 from governor.yamltext import dump
 from tests.unit.agent.platforms.local.test_plan import component, delivery

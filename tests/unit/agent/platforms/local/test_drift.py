@@ -10,7 +10,7 @@ import pytest
 from governor.agent.platforms.local.drift import DriftedFile, as_delivered, find_drift
 from governor.agent.platforms.local.files import marked, resource_file
 from governor.agent.platforms.local.plan import Observed, ObservedFile, Plan, SidecarAction, plan
-from governor.agent.storage import Intent, Journal
+from governor.agent.platforms.local.storage import Intent, Journal
 from governor.agent.verification.verdicts import Proof
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ResourceRef, Unproven
@@ -231,6 +231,6 @@ def test_a_process_that_ran_while_a_removed_resource_was_back_is_restarted() -> 
     after = msgspec.structs.replace(
         seen,
         journal=msgspec.structs.replace(seen.journal, drifted=frozenset({TWO})),
-        sidecars=[msgspec.structs.replace(sidecar, proofs=proofs, current=True)],
+        sidecars=[msgspec.structs.replace(running("app", component("one"), current=True), proofs=proofs)],
     )
     assert (action(seen, REMOVES_TWO), action(after, REMOVES_TWO)) == (SidecarAction.KEEP, SidecarAction.START)

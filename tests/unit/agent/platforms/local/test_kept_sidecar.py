@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from governor.agent.platforms.local.plan import SidecarAction, SidecarPlan
-from governor.agent.platforms.local.sidecar import Sidecar
-from governor.agent.platforms.local.verifier import SidecarVerifier
+from governor.agent.platforms.local.sidecars.sidecar import Sidecar
+from governor.agent.platforms.local.sidecars.verifier import SidecarVerifier
 from governor.agent.redaction import Redactor
 from governor.agent.verification.sidecar_api import LoadedComponent, Metadata, SidecarStatus
-from governor.agent.verification.verdicts import Expected, Process, Proof, Reading
+from governor.agent.verification.verdicts import Expected, Instance, Proof, Reading
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Cause, Evidence, Finding, State
 from governor.process.clock import VirtualClock
@@ -26,7 +26,7 @@ PROOF = Proof(EXPECTED.digest, Evidence("sidecar app", NOW, "seen"))
 LISTED = Metadata("app", components=(LoadedComponent("one", "state.redis", "v1"),))
 RUNNING = Reading(
     NOW,
-    Process(1, 100, "boot/1"),
+    Instance("1", "process 100"),
     status=SidecarStatus(healthy=True, metadata=LISTED, counters=None),
     load_evidence="watches it",
 )
@@ -36,7 +36,6 @@ class Stub:
     """A sidecar that is read as the test says."""
 
     app_id = "app"
-    starts = 1
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -63,7 +62,7 @@ async def check(before: Reading, now: Reading) -> tuple[Finding, Stub]:
     stub = Stub(now)
     verifier = SidecarVerifier(cast("Sidecar", stub), ApplyPolicy(), lambda: False, EagerClock())
     planned = SidecarPlan("app", SidecarAction.KEEP, (EXPECTED,), before, {REF: PROOF})
-    return (await verifier.verify(planned, 0, Redactor()))[REF], stub
+    return (await verifier.verify(planned, Redactor()))[REF], stub
 
 
 async def test_a_sidecar_that_responds_and_lists_everything_keeps_its_evidence() -> None:

@@ -1,6 +1,6 @@
-"""Plans: files to write and remove, rejections, and the action of each sidecar."""
+"""Plans: files to write and remove, rejections, the action of each sidecar, and what must wait."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,15 +16,18 @@ from governor.agent.platforms.local.plan import (
     Plan,
     Rejection,
     SidecarAction,
+    affected_sidecars,
     plan,
+    restrained,
 )
-from governor.agent.storage import Intent, Journal
+from governor.agent.platforms.local.storage import Intent, Journal
 from governor.agent.verification.resources import loaded_digest
 from governor.agent.verification.sidecar_api import Counters, LoadedComponent, Metadata, SidecarStatus
-from governor.agent.verification.verdicts import Process, Proof, Reading
+from governor.agent.verification.verdicts import Instance, Proof, Reading
 from governor.domain.bundles import Delivery
-from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven
+from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven, WindowScope
 from governor.domain.reports import Evidence
+from governor.domain.windows import HELD, WAITING_FOR_WINDOW, Hold, Restraint, Window
 
 Manifest = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +62,13 @@ def running(app_id: str, *manifests: Manifest, current: bool = False) -> Observe
     loaded = tuple(LoadedComponent(each["metadata"]["name"], "state.redis", "v1") for each in manifests)
     status = SidecarStatus(healthy=True, metadata=Metadata(id=app_id, components=loaded), counters=Counters({}, {}))
     before = Reading(
-        NOW, Process(1, 100, "boot/1"), listener=7, status=status, load_evidence="watches it", watches=True
+        NOW,
+        Instance("1", "process 100"),
+        started_after_write=current,
+        restarted_in_place=False,
+        status=status,
+        load_evidence="watches it",
+        reload_obstacle="",
     )
     proof = {
         ResourceRef("Component", "default", each["metadata"]["name"]): Proof(
@@ -67,7 +76,7 @@ def running(app_id: str, *manifests: Manifest, current: bool = False) -> Observe
         )
         for each in manifests
     }
-    return ObservedSidecar(app_id, before, current, proof)
+    return ObservedSidecar(app_id, before, proof)
 
 
 def observed(*own: Manifest, foreign: dict[str, ObservedFile] | None = None, sidecars: Any = ()) -> Observed:
@@ -229,6 +238,15 @@ def test_a_resource_that_leaves_a_sidecars_scope_must_be_absent_there() -> None:
     assert [[each.new is None for each in sidecar.expected] for sidecar in made.sidecars] == [[True], [False]]
 
 
+def test_a_write_affects_only_the_sidecars_that_load_something_else_after_it() -> None:
+    scoped = component("two", scopes=["other"])
+    seen = observed(component("one"), sidecars=[running("app", component("one")), running("other", component("one"))])
+    made = planned(delivery(component("one"), scoped), seen)
+    drifted = msgspec.structs.replace(seen.journal, drifted=frozenset({"resources/component.one.yaml"}))
+    assert affected_sidecars(made, seen.journal) == ["other"]
+    assert affected_sidecars(made, drifted) == ["app", "other"]
+
+
 manifests = st.lists(
     st.builds(component, st.sampled_from("abcde"), st.sampled_from("xyz")),
     unique_by=lambda each: each["metadata"]["name"],
@@ -249,3 +267,80 @@ def test_a_plan_results_in_exactly_the_delivered_files(old: tuple[Manifest, ...]
 
 def test_the_file_of_a_resource_is_named_after_its_kind_and_name() -> None:
     assert file_key(ResourceRef("HTTPEndpoint", "default", "Pay.v1")) == "resources/httpendpoint.Pay.v1.yaml"
+
+
+# -- restraints ----------------------------------------------------------------------------------------------------
+
+HOLD = Hold(NOW + timedelta(hours=1), "inventory")
+CLOSED = (Window("12:00", 60),)
+ALL: dict[str, Any] = {"windows": WindowScope.ALL}
+
+
+def outcome(delivered: Delivery, before: Observed, **restraints: Any) -> str:
+    """Return the reason of the restraint, or the action of the only sidecar."""
+    made = restrained(
+        planned(delivered, before), msgspec.structs.replace(delivered, **restraints), before, NOW + timedelta(minutes=1)
+    )
+    if isinstance(made, Restraint):
+        return made.reason
+    (sidecar,) = made.sidecars
+    return sidecar.action
+
+
+@pytest.mark.parametrize(
+    ("delivered", "window", "hold"),
+    [
+        (delivery(component("one", "a")), "keep", "keep"),
+        (delivery(component("one", "b")), "reload", HELD),
+        (delivery(component("one", "b"), **ALL), WAITING_FOR_WINDOW, HELD),
+        (delivery(component("one", "b"), strategy=Strategy.ROLLING), WAITING_FOR_WINDOW, HELD),
+        (delivery(component("one", "a"), resiliency("r")), WAITING_FOR_WINDOW, HELD),
+        (delivery(component("one", "a"), resiliency("r"), unproven=Unproven.REPORT), "reload", HELD),
+        (delivery(), "reload", HELD),
+    ],
+)
+def test_outside_of_a_window_restarts_wait_and_under_a_hold_every_change(
+    delivered: Delivery, window: str, hold: str
+) -> None:
+    before = observed(component("one"), sidecars=(running("app", component("one")),))
+    assert outcome(delivered, before, windows=CLOSED) == window
+    assert outcome(delivered, before, hold=HOLD) == hold
+    assert outcome(delivered, before, windows=(Window("00:00", 60),)) == outcome(delivered, before)
+
+
+@pytest.mark.parametrize("restraints", [{"windows": CLOSED}, {"hold": HOLD}])
+def test_what_is_written_is_only_verified_until_its_restart_is_allowed(restraints: dict[str, Any]) -> None:
+    before = observed(component("one"), resiliency("r"), sidecars=(running("app", component("one")),))
+    delivered = delivery(component("one"), resiliency("r"))
+    assert action(delivered, before) is SidecarAction.START
+    assert outcome(delivered, before, **restraints) == "reload"
+
+
+@pytest.mark.parametrize("restraints", [{"windows": CLOSED}, {"hold": HOLD}])
+def test_a_sidecar_that_does_not_run_is_started_with_what_is_written(restraints: dict[str, Any]) -> None:
+    before = observed(component("one"), sidecars=(ObservedSidecar("app"),))
+    assert outcome(delivery(component("one")), before, **restraints) == "start"
+    assert outcome(delivery(component("one", "b")), before, **restraints) in (WAITING_FOR_WINDOW, HELD)
+
+
+def test_a_first_delivery_waits_for_no_window() -> None:
+    before = observed(sidecars=(ObservedSidecar("app"),))
+    assert outcome(delivery(component("one")), before, windows=CLOSED) == "start"
+    assert outcome(delivery(component("one")), before, hold=HOLD) == HELD
+
+
+def test_a_repair_starts_a_sidecar_that_does_not_run() -> None:
+    before = observed(component("one", "drifted"), sidecars=(ObservedSidecar("app"),))
+    repaired = msgspec.structs.replace(before, journal=msgspec.structs.replace(before.journal, digest="sha256:0"))
+    assert outcome(delivery(component("one")), repaired, windows=CLOSED) == "start"
+
+
+@pytest.mark.parametrize("restraints", [{"windows": CLOSED}, {"hold": HOLD}])
+def test_an_interrupted_write_is_completed(restraints: dict[str, Any]) -> None:
+    before = observed(component("one"), sidecars=(running("app", component("one")),))
+    delivered = delivery(component("one"), resiliency("r"))
+    for digest, expected in ((delivered.digest, "start"), ("sha256:other", "")):
+        intent = Intent(6, ("resources/component.one.yaml",), (), digest)
+        interrupted = msgspec.structs.replace(before, journal=msgspec.structs.replace(before.journal, intent=intent))
+        found = outcome(delivered, interrupted, **restraints)
+        assert found == expected or (not expected and found in (WAITING_FOR_WINDOW, HELD))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from governor.agent.platforms.local import ports
-from governor.agent.platforms.local.ports import ReservedPorts, preferred_ports
+from governor.agent.platforms.local.sidecars import ports
+from governor.agent.platforms.local.sidecars.ports import ReservedPorts, preferred_ports
+from governor.agent.platforms.local.storage import Ports
 from governor.agent.settings import SidecarSettings
-from governor.agent.storage import Ports
 from governor.errors import GovernorError
 
 APP = SidecarSettings(app_id="app")

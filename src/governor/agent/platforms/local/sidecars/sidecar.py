@@ -13,16 +13,16 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from governor.agent.platforms.local import daprd
-from governor.agent.platforms.local.ports import ReservedPorts, preferred_ports
-from governor.agent.platforms.local.probe import Probe, ProbeTarget
+from governor.agent.platforms.local.sidecars import daprd
+from governor.agent.platforms.local.sidecars.ports import ReservedPorts, preferred_ports
+from governor.agent.platforms.local.sidecars.probe import Probe, ProbeTarget, Process
+from governor.agent.platforms.local.storage import Ports, ProcessRecord, SidecarRecord, Storage
 from governor.agent.settings import SidecarSettings
-from governor.agent.storage import Ports, ProcessRecord, SidecarRecord, Storage
-from governor.agent.verification.verdicts import Process, Proof, Reading, SidecarExit
+from governor.agent.verification.verdicts import Proof, Reading, SidecarExit
 from governor.domain.documents import ResourceRef
 from governor.errors import GovernorError
 from governor.process.child import detached
-from governor.process.child.child import ChildExit
+from governor.process.child.child import ChildExit, started_after
 from governor.process.child.detached import Detached
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
@@ -54,8 +54,10 @@ class Sidecar:
         on_change: Callable[[], None],
     ) -> None:
         self.app_id = settings.app_id
-        self.starts = 0
         self.process: Process | None = None
+        self.starts = 0
+        self._last_stale = 0
+        """The number of the last process that may have started before the last write."""
         self._settings = settings
         self._launch = launch
         self._storage = storage
@@ -98,21 +100,24 @@ class Sidecar:
 
     def proofs(self, reading: Reading) -> Mapping[ResourceRef, Proof]:
         """Return the proofs of a reading's process; a new process has none."""
-        return self._probe.proofs(reading.process)
+        return self._probe.proofs(reading.instance)
 
     async def keep_proofs(self, reading: Reading, proofs: Mapping[ResourceRef, Proof]) -> None:
         """Store the proofs of a reading's process, for the next agent too."""
         if proofs != self.proofs(reading):
-            self._probe.set_proofs(reading.process, proofs)
+            self._probe.set_proofs(reading.instance, proofs)
             await self._save_record()
 
     async def drop_proofs(self, refs: Collection[ResourceRef]) -> None:
         """Drop the proofs of resources of which the current process may have loaded other content."""
-        if self._probe.drop_proofs(self.process, refs):
+        if self._probe.drop_proofs(self.process.instance if self.process else None, refs):
             await self._save_record()
 
-    async def adopt(self, config: Path | None) -> None:
-        """Adopt the process of an earlier agent, or stop it if its launch settings differ from today's."""
+    async def adopt(self, config: Path | None, written: str) -> None:
+        """Adopt the process of an earlier agent, or stop it if its launch settings differ from today's.
+
+        ``written`` is when the files last changed, in the form of a start time.
+        """
         record = self._record.process if self._record else None
         found = record and detached.adopt(record.pid, record.start_time, self.log_file, record.log_begin)
         if record is None or not found or self._record is None:
@@ -122,6 +127,8 @@ class Sidecar:
             await found.stop(STOP_GRACE_S)
             return
         self.process = Process(self.starts, found.pid, found.start_time)
+        if started_after(found.start_time, written):
+            self._last_stale = self.starts - 1
         self._probe.restore(self.process, record.listener, dict(self._record.proofs))
         self._running, self._config = found, config
         self._stopped.clear()
@@ -153,22 +160,30 @@ class Sidecar:
         self._released.set()
         self._skip_backoff.set()
 
-    async def restart(self, config: Path | None) -> int:
-        """Restart gracefully and return the last start number before; a process with a higher number is new."""
+    async def restart(self, config: Path | None) -> None:
+        """Restart gracefully; only the new process counts as started after the write."""
         await self.hold()
-        before = self.starts
+        self.mark_written()
         self.release(config)
-        return before
 
-    async def restart_unchanged(self) -> int:
+    async def restart_unchanged(self) -> None:
         """Restart with the current configuration."""
-        return await self.restart(self._config)
+        await self.restart(self._config)
+
+    def mark_written(self) -> None:
+        """Record that what it loads was changed: of the processes until now, none counts as started after the write."""
+        self._last_stale = self.starts
+        if self._last_exit is not None:
+            self._last_exit = msgspec.structs.replace(self._last_exit, started_after_write=False)
 
     async def read(self) -> Reading:
         """Probe the sidecar."""
         process = self.process
-        reading = await self._probe.read(process, self._last_exit) if process else None
-        if reading is None or process != self.process:
+        if process is None:
+            return Reading(self._clock.now(), last_exit=self._last_exit)
+        is_fresh = process.number > self._last_stale
+        reading = await self._probe.read(process, started_after_write=is_fresh, last_exit=self._last_exit)
+        if process != self.process:
             return Reading(self._clock.now(), last_exit=self._last_exit)
         return msgspec.structs.replace(reading, errors=await self._logged_errors(reading))
 
@@ -198,10 +213,14 @@ class Sidecar:
                 try:
                     await self._start(reserved)
                 except GovernorError as error:
-                    return SidecarExit(self.starts, str(error))
+                    return self._exit(f"start {self.starts}", str(error))
             exited = await self._wait()
+        instance_id = self.process.instance.id if self.process else ""
         self._running = self.process = None
-        return SidecarExit(self.starts, daprd.describe_exit(exited), external_cause=daprd.has_external_cause(exited))
+        return self._exit(instance_id, daprd.describe_exit(exited), external_cause=daprd.has_external_cause(exited))
+
+    def _exit(self, instance_id: str, text: str, *, external_cause: bool = False) -> SidecarExit:
+        return SidecarExit(instance_id, text, self.starts > self._last_stale, external_cause)
 
     async def _wait(self) -> ChildExit:
         running = self._running
@@ -267,7 +286,7 @@ class Sidecar:
         process_record = ProcessRecord(
             running.pid, running.start_time, self._launch_digest(self._config), running.log_begin, self._probe.listener
         )
-        record = SidecarRecord(self.ports, process_record, tuple(self._probe.proofs(process).items()))
+        record = SidecarRecord(self.ports, process_record, tuple(self._probe.proofs(process.instance).items()))
         try:
             await asyncio.to_thread(self._storage.save_sidecar, self.app_id, record)
         except GovernorError as error:

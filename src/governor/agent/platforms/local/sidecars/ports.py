@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from governor.agent.platforms.local.storage import Ports
 from governor.agent.settings import SidecarSettings
-from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
 
 _RANGE: Final = range(10_000, 32_768)

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from governor.agent.platforms.local.storage import Ports
 from governor.agent.settings import SidecarSettings
-from governor.agent.storage import Ports
 from governor.errors import GovernorError, Kind
 from governor.process.child.child import ChildExit
 from governor.process.telemetry import logging

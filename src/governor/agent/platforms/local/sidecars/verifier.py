@@ -8,9 +8,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from governor.agent.platforms.local.external import ExternalSidecar
+from governor.agent.platform import Superseded
 from governor.agent.platforms.local.plan import SidecarAction, SidecarPlan
-from governor.agent.platforms.local.sidecar import Sidecar
+from governor.agent.platforms.local.sidecars.external import ExternalSidecar
+from governor.agent.platforms.local.sidecars.sidecar import Sidecar
 from governor.agent.redaction import Redactor
 from governor.agent.verification.verdicts import (
     Expected,
@@ -19,6 +20,7 @@ from governor.agent.verification.verdicts import (
     SidecarExit,
     Verdict,
     Verdicts,
+    judge_exit,
     judge_fresh,
     judge_running,
     judge_unchanged,
@@ -28,9 +30,9 @@ from governor.domain.documents import ApplyPolicy, ResourceRef, Unproven
 from governor.domain.reports import Cause, Evidence, Finding, State
 from governor.process.clock import Clock
 
-_FIRST_PAUSE_S: Final = 0.004
+_FIRST_PAUSE_S: Final = 0.003
 _LONGEST_PAUSE_S: Final = 0.25
-_PAUSE_GROWTH: Final = 1.1
+_PAUSE_GROWTH: Final = 1.05
 
 _CHECK_S: Final = 2.0
 """How long an unchanged sidecar that responds may take to be healthy and to list everything."""
@@ -38,7 +40,6 @@ _CHECK_S: Final = 2.0
 _MAX_EXTERNAL_EXITS: Final = 3
 """A process killed more often than this may be killed because of what it loaded, for example out of memory."""
 
-Superseded: TypeAlias = Callable[[], bool]
 AnySidecar: TypeAlias = Sidecar | ExternalSidecar
 SidecarFindings: TypeAlias = Mapping[ResourceRef, Finding]
 
@@ -61,28 +62,34 @@ class SidecarVerifier:
         self._superseded = superseded
         self._clock = clock
 
-    async def verify(self, planned: SidecarPlan, after: int, redactor: Redactor) -> SidecarFindings:
-        """Return the finding of each resource in scope; ``after`` is the last start number before the write."""
-        judged = await self._verify(planned, after)
+    async def verify(self, planned: SidecarPlan, redactor: Redactor) -> SidecarFindings:
+        """Return the finding of each resource in scope."""
+        judged = await self._verify(planned)
         for _ in range(_MAX_EXTERNAL_EXITS):
             last_exit = judged.reading.last_exit
             if last_exit is None or not last_exit.external_cause or not _failed_by(judged, last_exit):
                 break
             # The change did not cause the exit: the next process may prove it.
-            judged = await self._verify_fresh(planned.expected, last_exit.number, self._window_s)
+            judged = await self._verify_fresh(planned.expected, self._window_s, last_exit)
         return await self._conclude(planned, judged, redactor)
 
-    async def _verify(self, planned: SidecarPlan, after: int) -> JudgedReading:
+    async def _verify(self, planned: SidecarPlan) -> JudgedReading:
         before = planned.before
         if before is None or planned.action in (SidecarAction.START, SidecarAction.ROLL):
-            return await self._verify_fresh(planned.expected, after, self._window_s)
+            return await self._verify_fresh(planned.expected, self._window_s)
         if planned.action is SidecarAction.AWAIT:
-            # An exit of an earlier process is not a failure of this one.
-            number = before.process.number if before.process else self._sidecar.starts
-            return await self._verify_fresh(planned.expected, number - 1, self._window_s)
+            return await self._await(planned.expected, before)
         if planned.action is SidecarAction.KEEP:
             return await self._check(planned, before)
         return await self._verify_reload(planned, before)
+
+    async def _await(self, expected: tuple[Expected, ...], before: Reading) -> JudgedReading:
+        """Verify by the process that runs or comes next; without one, the last exit is a failure."""
+        now = await self._sidecar.read()
+        if now.instance is None and now.last_exit is not None:
+            return JudgedReading(now, judge_exit(expected, now.last_exit))
+        # An exit of an earlier process is not a failure of this one.
+        return await self._verify_fresh(expected, self._window_s, before.last_exit)
 
     async def _check(self, planned: SidecarPlan, before: Reading) -> JudgedReading:
         """Check that a process still uses what was proven; a proof alone does not say that it still responds."""
@@ -102,16 +109,25 @@ class SidecarVerifier:
 
         def is_replaced(now: Reading) -> bool:
             """Return whether the owner restarted the sidecar: the new process cannot complete this proof."""
-            return now.process not in (None, before.process)
+            return now.instance not in (None, before.instance)
 
         judged = await self._poll(lambda now: judge_running(changed, kept, before, now), window_s, is_replaced)
         if settled(judged.verdicts) or self._restartable is None or self._superseded():
             blocked = {ref: Verdict(State.UNPROVEN, reason) for ref, reason in planned.obstacles.items()}
             return JudgedReading(judged.reading, {**judged.verdicts, **blocked})
-        return await self._verify_fresh(planned.expected, await self._restartable.restart_unchanged(), window_s)
+        await self._restartable.restart_unchanged()
+        return await self._verify_fresh(planned.expected, window_s)
 
-    async def _verify_fresh(self, expected: tuple[Expected, ...], after: int, window_s: float) -> JudgedReading:
-        return await self._poll(lambda now: judge_fresh(expected, after, now), window_s)
+    async def _verify_fresh(
+        self, expected: tuple[Expected, ...], window_s: float, ignored: SidecarExit | None = None
+    ) -> JudgedReading:
+        """Verify by a process that started after the write; ``ignored`` is an exit that is no failure."""
+
+        def judge(now: Reading) -> Verdicts:
+            is_ignored = now.last_exit and ignored and now.last_exit.instance_id == ignored.instance_id
+            return judge_fresh(expected, msgspec.structs.replace(now, last_exit=None) if is_ignored else now)
+
+        return await self._poll(judge, window_s)
 
     async def _poll(
         self,

@@ -1,0 +1,1 @@
+"""daprd on this machine: applications' sidecars, the agent's own or others', and throw-away ones."""

@@ -1,0 +1,86 @@
+"""The platform contract on a machine: real daprd with files."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from governor.agent.home import Home, Identity
+from governor.agent.platform import Platform
+from governor.agent.platforms.local.home import local_home
+from governor.agent.settings import Settings, SidecarSettings
+from governor.domain.reports import SIDECAR, WorkloadRef
+from governor.process.clock import SystemClock
+from governor.values.trees import Manifest
+from tests.contract.agent.platforms.bed import RUNTIME
+from tests.contract.agent.platforms.cases import PlatformCases
+from tests.integration.agent.bed import fingerprint
+
+
+class LocalBed:
+    """Sidecars that the agent starts, and their files."""
+
+    namespace = "default"
+
+    def __init__(self, directory: Path, program: Path) -> None:
+        suffix = secrets.token_hex(4)
+        self.alpha, self.beta = f"alpha-{suffix}", f"beta-{suffix}"
+        self.replicas = {self.alpha: 1, self.beta: 1}
+        self._settings = Settings(
+            state_dir=directory / "state",
+            resources_dir=directory / "resources",
+            daprd=program,
+            sidecars=tuple(SidecarSettings(app_id=each) for each in self.replicas),
+        )
+
+    @asynccontextmanager
+    async def open(self, on_change: Callable[[], None]) -> AsyncIterator[tuple[Home, Platform]]:
+        """Open the home and the platform; the sidecars keep running afterwards."""
+        with local_home(self._settings, SystemClock()) as home:
+            async with home.open(Identity(RUNTIME, b""), on_change) as platform:
+                yield home, platform
+
+    async def stop(self) -> None:
+        """Stop the sidecars: an agent without any stops those of an earlier one."""
+        self._settings = Settings(state_dir=self._settings.state_dir, daprd=self._settings.daprd)
+        async with self.open(lambda: None):
+            pass
+
+    def workload(self, app_id: str) -> WorkloadRef:
+        """Return the sidecar with this app id."""
+        return WorkloadRef(self.namespace, SIDECAR, app_id)
+
+    async def settled(self) -> None:
+        """Do nothing: a sidecar starts or ends only while the agent converges."""
+
+    async def live_spec(self, name: str) -> Manifest | None:
+        """Return the spec in a Component's file."""
+        file = self._file(name)
+        return yaml.safe_load(file.read_text())["spec"] if file.exists() else None
+
+    async def versions(self) -> dict[str, str]:
+        """Return what changes with each write of a file."""
+        return {file.name: repr(fingerprint(file)) for file in self._settings.resources.iterdir()}
+
+    async def tamper(self, name: str, value: str) -> None:
+        """Edit a Component's file."""
+        content = yaml.safe_load(self._file(name).read_text())
+        content["spec"]["metadata"][0]["value"] = value
+        self._file(name).write_text(yaml.safe_dump(content))
+
+    def _file(self, name: str) -> Path:
+        return self._settings.resources / f"component.{name}.yaml"
+
+
+@pytest.fixture
+async def bed(tmp_path: Path, daprd_binary: Path) -> AsyncIterator[LocalBed]:
+    bed = LocalBed(tmp_path, daprd_binary)
+    yield bed
+    await bed.stop()
+
+
+class TestLocalPlatform(PlatformCases):
+    """All cases."""
