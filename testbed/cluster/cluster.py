@@ -36,6 +36,8 @@ class Cluster:
         self.log = directory / "cluster.log"
         self.state = directory / "state"
         """All files of the running cluster; removed with it."""
+        self.dapr = ""
+        """The version of Dapr that this process has brought the running cluster to."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._imported: set[tuple[Path, int]] = set()
 

@@ -62,6 +62,8 @@ class Dapr:
 
     async def bring_to(self, version: str) -> None:
         """Install a version or upgrade to it, and return when new pods get its sidecar."""
+        if self.cluster.dapr == version:
+            return
         installed = await self.version()
         if installed != version:
             await self._install(version, is_first=not installed)
@@ -69,6 +71,7 @@ class Dapr:
             await self._kubectl("rollout", "status", workload, f"--timeout={ROLLOUT_TIMEOUT_S}s")
         await until(self._old_injectors_have_ended, within_s=ROLLOUT_TIMEOUT_S)
         await until(lambda: self._injects(version), within_s=ROLLOUT_TIMEOUT_S)
+        self.cluster.dapr = version
 
     async def _install(self, version: str, *, is_first: bool) -> None:
         await asyncio.gather(*map(self.cluster.import_image, images(version)))

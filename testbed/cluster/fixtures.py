@@ -9,6 +9,7 @@ import asyncio
 import sys
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -66,10 +67,23 @@ async def dapr(request: pytest.FixtureRequest, cluster: Cluster) -> Dapr:
 @pytest.fixture
 async def cluster_namespace(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[str]:
     """Yield a new namespace, which is removed in the background after the test."""
-    request.node.stash[_NAMESPACE] = name = f"test-{uuid.uuid4().hex[:8]}"
+    async with new_namespace(cluster) as name:
+        show_pods_of(request, name)
+        yield name
+
+
+@asynccontextmanager
+async def new_namespace(cluster: Cluster) -> AsyncIterator[str]:
+    """Yield a new namespace, which is removed in the background afterwards: for tests that share one."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
     await cluster.kubectl("create", "namespace", name)
     yield name
     await cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def show_pods_of(request: pytest.FixtureRequest, namespace: str) -> None:
+    """Show the logs of a namespace's pods if the test fails."""
+    request.node.stash[_NAMESPACE] = namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

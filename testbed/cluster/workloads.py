@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -18,6 +18,7 @@ Manifest = dict[str, Any]
 _REDIS_PORT = 6379
 _APP_PORT = 3000
 _SIDECAR = "daprd"
+_PUBLIC_PORT = 3501
 _ANSWER_WITHIN_S = 5.0
 
 
@@ -65,44 +66,36 @@ class RedisInCluster:
 
 
 @dataclass
-class OrderApp:
-    """The order application, into whose pods Dapr injects a sidecar."""
+class IdleApp:
+    """A Deployment that does nothing, into whose pods Dapr injects a sidecar; its app id is its name."""
 
     cluster: Cluster
     namespace: str
-    name: str = "order-app"
+    name: str = "idle-app"
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Added to the pods' annotations; these win over the defaults."""
     replicas: int = 1
-    url: str = ""
-    """The Service's URL, set by ``start``."""
 
     @property
     def manifests(self) -> list[Manifest]:
-        """The Deployment and Service; Dapr adds the sidecar."""
-        annotations = {
+        """The Deployment; Dapr adds the sidecar."""
+        return [self._with_sidecar({"image": f"{LOCAL}/pause:1"})]
+
+    def _with_sidecar(self, container: Manifest, **annotations: str) -> Manifest:
+        dapr = {
             "dapr.io/enabled": "true",
             "dapr.io/app-id": self.name,
-            "dapr.io/app-port": str(_APP_PORT),
             "dapr.io/sidecar-readiness-probe-delay-seconds": "1",
             "dapr.io/sidecar-readiness-probe-period-seconds": "1",
+            **annotations,
             **self.annotations,
         }
-        container = {
-            "image": f"{LOCAL}/order-app:1",
-            "args": [f"--port={_APP_PORT}", "--host=0.0.0.0", "--dapr-port=3500"],
-            "ports": [{"containerPort": _APP_PORT}],
-            "readinessProbe": {"httpGet": {"path": "/healthz", "port": _APP_PORT}, "periodSeconds": 1},
-        }
-        deployment = _deployment(self.name, container, annotations, self.replicas)
-        return [deployment, _service(self.name, _APP_PORT)]
+        return _deployment(self.name, container, dapr, self.replicas)
 
-    async def start(self) -> "OrderApp":
+    async def start(self) -> Self:
         """Apply the manifests, and return when the application and its sidecar are ready."""
-        await self.cluster.import_image(images.order_app().file)
         await apply(self.cluster, self.namespace, *self.manifests)
         await self.wait_ready()
-        self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
         return self
 
     async def restart(self) -> None:
@@ -119,12 +112,60 @@ class OrderApp:
             names = ", ".join(missing)
             raise TestbedError(f"Dapr injected no sidecar into {names}; check that the API server reaches its injector")
 
+    async def pods(self) -> list[Manifest]:
+        """Return the pods that are not terminating."""
+        where = ("pods", f"--namespace={self.namespace}", f"--selector=app={self.name}", "--output=json")
+        found: list[Manifest] = json.loads(await self.cluster.kubectl("get", *where))["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+@dataclass
+class OrderApp(IdleApp):
+    """The order application behind a Service, with an injected sidecar."""
+
+    name: str = "order-app"
+    url: str = ""
+    """The Service's URL, set by ``start``."""
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """The Deployment and Service; Dapr adds the sidecar."""
+        container = {
+            "image": f"{LOCAL}/order-app:1",
+            "args": [f"--port={_APP_PORT}", "--host=0.0.0.0", "--dapr-port=3500"],
+            "ports": [{"containerPort": _APP_PORT}],
+            "readinessProbe": {"httpGet": {"path": "/healthz", "port": _APP_PORT}, "periodSeconds": 1},
+        }
+        deployment = self._with_sidecar(container, **{"dapr.io/app-port": str(_APP_PORT)})
+        return [deployment, _service(self.name, _APP_PORT)]
+
+    async def start(self) -> Self:
+        """Apply the manifests, and return when the application and its sidecar are ready."""
+        await self.cluster.import_image(images.order_app().file)
+        await super().start()
+        self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
+        return self
+
     async def place_order(self, number: str) -> None:
         """Post a new order."""
         order = {"data": {"orderId": number}}
         async with _session() as session, session.post(f"{self.url}/neworder", json=order) as response:
             if response.status != 200:
                 raise TestbedError(f"{self.name} answered a new order with {response.status}: {await response.text()}")
+
+    async def orders(self) -> list[str]:
+        """Return the order that each pod returns, without the Service.
+
+        kube-proxy may forward to a replaced pod for a second: it writes its rules at most that often. The connection
+        is refused, because the application stops listening as soon as its pod is deleted.
+        """
+        found = []
+        for pod in await self.pods():
+            url = f"http://{pod['status']['podIP']}:{_APP_PORT}/order"
+            async with _session() as session, session.get(url) as response:
+                response.raise_for_status()
+                found.append((await response.json())["orderId"])
+        return found
 
     async def has_order(self, number: str) -> bool:
         """Return whether this is the stored order; False while the application does not respond."""
@@ -134,17 +175,20 @@ class OrderApp:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def pods(self) -> list[Manifest]:
-        """Return the pods that are not terminating."""
-        where = ("pods", f"--namespace={self.namespace}", f"--selector=app={self.name}", "--output=json")
-        found: list[Manifest] = json.loads(await self.cluster.kubectl("get", *where))["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
-
 
 def sidecar_image(pod: Manifest) -> str:
     """Return the image of a pod's sidecar, or ``""``."""
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
     return next((each["image"] for each in containers if each["name"] == _SIDECAR), "")
+
+
+async def metadata_of(pod: Manifest) -> dict[str, Any]:
+    """Return what the sidecar of a pod shows on its public port."""
+    url = f"http://{pod['status']['podIP']}:{_PUBLIC_PORT}/v1.0/metadata"
+    async with _session() as session, session.get(url) as response:
+        response.raise_for_status()
+        found: dict[str, Any] = await response.json()
+        return found
 
 
 def state_store(redis: RedisInCluster) -> Manifest:

@@ -19,7 +19,6 @@ from governor.domain.bundles import Delivery
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE
 from governor.process.tls import fingerprint_of
-from testbed import images
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import helm
 from testbed.cluster.workloads import Manifest, apply, manifest
@@ -69,12 +68,6 @@ print(json.dumps({
     "settings": [name for name in os.environ if name.startswith("GOVERNOR_")],
 }))
 """
-
-
-@pytest.fixture(scope="module")
-def governor_image(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """The image of the current product."""
-    return images.governor(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture

@@ -1,0 +1,200 @@
+"""The resources of a runtime as they are in the cluster, and what else in its namespaces concerns them. Only reads."""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from governor.agent.platforms.kubernetes.resources.additions import additions, contains, last_change
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, foreign_component
+from governor.agent.platforms.kubernetes.resources.manifests import Manifests, referenced_secrets
+from governor.domain.dapr.kinds import GROUP
+from governor.domain.documents import Drift, ResourceRef
+from governor.errors import Kind
+from governor.kube.applyset import Entries, Owner, Settings
+from governor.kube.applyset.live import find_kinds, get, is_terminating
+from governor.kube.applyset.order import gather_bounded
+from governor.kube.client import Client
+from governor.kube.errors import ApiError
+from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
+from governor.values.digest import digest
+from governor.values.trees import Manifest
+
+_COMPONENT: Final = (GROUP, "v1alpha1", "Component")
+_CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
+_READERS: Final = ("Component", "Configuration", "HTTPEndpoint", "MCPServer")
+"""Kinds that may refer to Secrets."""
+_FIELDS: Final = ("apiVersion", "kind", "spec", "scopes", "auth")
+
+
+class LiveVersion(msgspec.Struct, frozen=True):
+    """The version of an object in the cluster, and when any client last changed it, by the API server's clock.
+
+    ``version`` is another one after each change of its content; empty if drift of it is ignored.
+    """
+
+    written: datetime
+    version: str
+    uid: str
+
+
+class LiveResource(LiveVersion, frozen=True, kw_only=True):
+    """A resource of the runtime in the cluster."""
+
+    manifest: Manifest
+
+
+class LiveResources:
+    """Reads the resources of one runtime in its namespaces. ``owner`` and ``settings`` are those of its apply set."""
+
+    def __init__(self, client: Client, owner: Owner, settings: Settings, namespaces: Sequence[str]) -> None:
+        self._client = client
+        self._owner = owner
+        self._settings = settings
+        self._namespaces = tuple(namespaces)
+
+    @property
+    def labels(self) -> str:
+        """The selector of the runtime's objects."""
+        return f"{self._settings.owner_label}={self._owner.id}"
+
+    async def own(self, manifests: Manifests, entries: Entries, drift: Drift) -> dict[ResourceRef, LiveResource]:
+        """Return the runtime's resources, with one list per kind and namespace; ``entries`` are those of the inventory.
+
+        One that is still as this delivery was applied is returned as in the delivery; others have the defaults of the
+        server too. Where drift is not repaired, one that was applied counts as in the delivery, whatever it is now.
+        """
+        objects = manifests.objects
+        found: dict[ResourceRef, LiveResource] = {}
+        async for live in self._own_objects(manifests, entries):
+            ref = resource_ref(ref_of(live))
+            now = _live_version(live)
+            if ref in objects and self._is_as_applied(live, objects[ref], entries):
+                found[ref] = LiveResource(now.written, now.version, now.uid, manifest=manifests.resources[ref])
+            elif ref in objects and drift is not Drift.ENFORCE and _was_applied(objects[ref], live, entries):
+                found[ref] = LiveResource(now.written, "", now.uid, manifest=manifests.resources[ref])
+            elif ref not in objects or objects[ref]["apiVersion"] == live["apiVersion"]:
+                found[ref] = LiveResource(now.written, now.version, now.uid, manifest=self._content(live))
+        return found
+
+    async def foreign_components(
+        self, namespaces: Collection[str], own: Collection[ResourceRef]
+    ) -> tuple[ForeignComponent, ...]:
+        """Return the Components in some namespaces that are not among the agent's own, with one list for each."""
+        found: list[ForeignComponent] = []
+        for resource in (await find_kinds(self._client, {_COMPONENT})).values():
+            for namespace in sorted(namespaces):
+                listed = self._client.list(resource, namespace)
+                others = [each async for each in listed if resource_ref(ref_of(each)) not in own]
+                found += map(foreign_component, others)
+        return tuple(found)
+
+    async def last_write(self) -> datetime | None:
+        """Return when this runtime's inventory was last written, by the API server's clock: after any removal."""
+        try:
+            found = await self._client.get(_CONFIG_MAPS, self._owner.name, self._owner.namespace)
+        except ApiError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+            return None
+        return last_change(found)
+
+    async def referenced_secrets(self) -> set[ObjectRef]:
+        """Return the Secrets to which any resource in the namespaces refers, also those of other owners."""
+        found: set[ObjectRef] = set()
+        for resource in (await find_kinds(self._client, {(GROUP, "", kind) for kind in _READERS})).values():
+            for namespace in self._namespaces:
+                async for live in self._client.list(resource, namespace):
+                    found |= {ObjectRef("", "Secret", namespace, name) for name in referenced_secrets(live)}
+        return found
+
+    async def existing(self, refs: Iterable[ResourceRef]) -> dict[ResourceRef, Object]:
+        """Return at least the metadata of those of the resources that exist."""
+        wanted: dict[tuple[str, str], set[ResourceRef]] = {}
+        for ref in refs:
+            if ref.namespace in self._namespaces:
+                wanted.setdefault((ref.kind, ref.namespace), set()).add(ref)
+        served = await find_kinds(self._client, {(GROUP, "", kind) for kind, _ in wanted})
+        found: dict[ResourceRef, Object] = {}
+        for (kind, _), each in sorted(wanted.items()):
+            if resource := served.get((GROUP, "", kind)):
+                found |= await self._existing_of(resource, each)
+        return {ref: live for ref, live in found.items() if not is_terminating(live)}
+
+    async def versions(self, refs: Iterable[ResourceRef]) -> dict[ResourceRef, LiveVersion]:
+        """Return the versions of those of the resources that exist."""
+        return {ref: _live_version(live) for ref, live in (await self.existing(refs)).items()}
+
+    async def _existing_of(self, resource: ApiResource, refs: Collection[ResourceRef]) -> dict[ResourceRef, Object]:
+        """Return the resources of one kind and namespace that exist: few are read one by one, which is faster."""
+        if len(refs) <= self._settings.single_reads:
+            read = await gather_bounded(
+                map(object_ref, refs), partial(get, self._client, resource), self._settings.concurrency
+            )
+            return {ref: live for ref, live in zip(refs, read, strict=True) if live is not None}
+        (namespace,) = {ref.namespace for ref in refs}
+        listed = self._client.list(resource, namespace, metadata_only=True)
+        found = {resource_ref(ref_of(each)): each async for each in listed}
+        return {ref: found[ref] for ref in refs if ref in found}
+
+    async def added(self, manifests: Manifests) -> dict[ResourceRef, dict[str, str]]:
+        """Return the fields that other clients added to the resources of a delivery, with their managers."""
+        objects = manifests.objects
+        found = {
+            ref: additions(live, objects[ref], self._settings.manager)
+            for ref, live in (await self.existing(objects)).items()
+        }
+        return {ref: fields for ref, fields in found.items() if fields}
+
+    async def _own_objects(self, manifests: Manifests, entries: Entries) -> AsyncIterator[Object]:
+        """Yield the runtime's resources of the kinds of a delivery, in their versions, and of the inventory."""
+        wanted = {(GROUP, each["apiVersion"].rpartition("/")[2], each["kind"]) for each in manifests.resources.values()}
+        listed = {kind for _, _, kind in wanted}
+        wanted |= {(GROUP, "", ref.kind) for ref in entries if ref.group == GROUP and ref.kind not in listed}
+        for resource in (await find_kinds(self._client, wanted)).values():
+            for namespace in self._namespaces:
+                async for live in self._client.list(resource, namespace, labels=self.labels):
+                    yield live
+
+    def _is_as_applied(self, live: Object, applied: Manifest, entries: Entries) -> bool:
+        """Return whether an object was applied from this manifest and its content has not been changed since."""
+        if not _was_applied(applied, live, entries):
+            return False
+        if entries[ref_of(live)].seen.version == live["metadata"]["resourceVersion"]:
+            return True
+        content = {key: applied[key] for key in _FIELDS if key in applied}
+        return contains(live, content) and not additions(live, applied, self._settings.manager)
+
+    def _content(self, live: Object) -> Manifest:
+        """Return an object without what the server and the apply set add to it."""
+        metadata = {
+            key: live["metadata"][key] for key in ("name", "namespace", "annotations") if key in live["metadata"]
+        }
+        labels = {**live["metadata"].get("labels", {})}
+        labels.pop(self._settings.owner_label, None)
+        content: Manifest = {key: live[key] for key in _FIELDS if key in live}
+        return {**content, "metadata": {**metadata, "labels": labels} if labels else metadata}
+
+
+def object_ref(ref: ResourceRef) -> ObjectRef:
+    """Return the reference to the object of a Dapr resource."""
+    return ObjectRef(GROUP, ref.kind, ref.namespace, ref.name)
+
+
+def resource_ref(ref: ObjectRef) -> ResourceRef:
+    """Return the reference to the Dapr resource of an object."""
+    return ResourceRef(ref.kind, ref.namespace, ref.name)
+
+
+def _was_applied(applied: Manifest, live: Object, entries: Entries) -> bool:
+    """Return whether an object was last applied from this manifest."""
+    entry = entries.get(ref_of(live))
+    return entry is not None and entry.digest == digest(applied)
+
+
+def _live_version(live: Object) -> LiveVersion:
+    """Return the version of an object: its generation rises with each change of its content, also back to another."""
+    uid = live["metadata"]["uid"]
+    return LiveVersion(last_change(live), f"{uid}/{live['metadata']['generation']}", uid)

@@ -1,0 +1,136 @@
+"""Server and agent from their charts in a real cluster with real Dapr: joined, changed, verified, restarted."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from governor import yamltext
+from governor.domain.documents import API_VERSION
+from testbed.cluster.cluster import Cluster, run
+from testbed.cluster.dapr import Dapr, helm
+from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, manifest, wait_rollout
+from testbed.proxies.tunnels import TunnelProxy
+from testbed.waiting import until
+from tests.e2e.cluster.server_bed import PORT, Installation
+from toolchain import cache
+from toolchain.helm import HELM
+from toolchain.oci import Archive
+
+RUNTIME = "cluster-1"
+RELEASE = f"governor-agent-{RUNTIME}"
+DEFINITION = "customresourcedefinition/runtimestatuses.runtime-governor.dev"
+
+
+@pytest.fixture
+async def server(
+    cluster: Cluster, cluster_namespace: str, governor_image: Archive, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    """A server from its chart in a namespace of its own that admits only restricted pods, with its administrator."""
+    await cluster.import_image(governor_image.file)
+    fleet = f"{cluster_namespace}-fleet"
+    await cluster.kubectl("create", "namespace", fleet)
+    await cluster.kubectl("label", "namespace", fleet, "pod-security.kubernetes.io/enforce=restricted")
+    server = Installation(cluster, fleet, tmp_path)
+    await server.create_volume()
+    await server.install()
+    await server.install(f"publicUrl=https://{await server.address()}:{PORT}")
+    for file, word in (("admin.token", "admin-token"), ("authority.crt", "authority")):
+        (tmp_path / file).write_text(await server.exec("governor", "server", word))
+    yield server
+    for release in (RELEASE, "governor-server"):
+        await helm(cluster, "uninstall", release, f"--namespace={fleet}", "--ignore-not-found")
+    await cluster.kubectl("delete", "--ignore-not-found", DEFINITION)
+    await cluster.kubectl("delete", "--wait=false", f"namespace/{fleet}", f"persistentvolume/{fleet}")
+
+
+@pytest.fixture
+async def proxy(cluster: Cluster) -> AsyncIterator[TunnelProxy]:
+    """A forward proxy on this machine, at the address at which pods reach it."""
+    async with TunnelProxy(host=cluster.facts["machine"]) as proxy:
+        yield proxy
+
+
+def documents(namespace: str, redis: RedisInCluster) -> list[Manifest]:
+    items = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "value": redis.password}]
+    spec = {"type": "state.redis", "version": "v1", "metadata": items}
+    store = manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
+    profile = {"selector": {"runtime": RUNTIME}, "apply": {"preflight": "off"}, "resources": [store]}
+    runtime = {"platform": "kubernetes", "namespaces": [namespace]}
+    return [
+        manifest(API_VERSION, "Runtime", RUNTIME, spec=runtime),
+        manifest(API_VERSION, "Profile", "orders", spec=profile),
+    ]
+
+
+async def install_agent(server: Installation, proxy: TunnelProxy) -> None:
+    """Run the command that `join-command` prints, with a proxy."""
+    script = await server.governor(
+        "runtime", "join-command", RUNTIME, "--platform=kubernetes", f"--namespace={server.namespace}"
+    )
+    assert script.startswith(f"helm install {RELEASE} ")
+    proxied = script.replace(" --wait", f" --wait --set=proxy.url={proxy.url}", 1)
+    programs = server.home / "bin"
+    programs.mkdir()
+    (programs / "helm").symlink_to(cache.provide(HELM))
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "HOME": str(server.home),
+        "KUBECONFIG": str(server.cluster.kubeconfig),
+    }
+    await run(["sh", "-euc", proxied], environment=environment)
+    assert list(server.home.glob("*.join-token")) == []
+
+
+async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_permissions(
+    dapr: Dapr, cluster_namespace: str, server: Installation, proxy: TunnelProxy
+) -> None:
+    cluster = dapr.cluster
+    redis = await RedisInCluster(cluster, cluster_namespace, "store").start()
+    orders = await OrderApp(cluster, cluster_namespace, "orders").start()
+
+    check = ("doctor", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={cluster_namespace}")
+    checked = await server.governor(*check, f"--agent-namespace={server.namespace}")
+    assert checked.splitlines()[-1] == "no problems found", checked
+
+    runtime, profile = (yamltext.dump(each) for each in documents(cluster_namespace, redis))
+    (server.home / "runtime.yaml").write_text(runtime)
+    (server.home / "profile.yaml").write_text(profile)
+    await server.governor("apply", "-f", "runtime.yaml", "--no-wait")
+    await install_agent(server, proxy)
+    assert set(proxy.targets) == {f"{await server.address()}:{PORT}"}
+
+    await server.governor("apply", "-f", "profile.yaml", "--wait-timeout=240s")  # succeeds when the change is verified
+    await orders.place_order("by the application")
+    assert await redis.execute("HGET", "orders||order", "data") == '{"orderId":"by the application"}'
+    verified = '{.status.conditions[?(@.type=="Verified")].status}'
+    where = ("runtimestatus", RUNTIME, f"--namespace={cluster_namespace}")
+    await until(lambda: is_true(cluster, *where, f"--output=jsonpath={verified}"))
+    account = f"system:serviceaccount:{server.namespace}:{RELEASE}"
+    assert await allowed(cluster, account, "list", "secrets", cluster_namespace)
+    assert not await allowed(cluster, account, "list", "secrets", "default")
+
+    # Its identity is in Secrets of its own: neither the join token nor the pod is needed any more.
+    await server.kubectl("delete", "secret", f"{RELEASE}-join")
+    await server.kubectl("delete", "pod", f"--selector=app.kubernetes.io/instance={RELEASE}")
+    await wait_rollout(cluster, server.namespace, RELEASE)
+    await until(lambda: is_connected(server), within_s=120.0)
+
+
+async def is_true(cluster: Cluster, *arguments: str) -> bool:
+    return await cluster.kubectl("get", "--ignore-not-found", *arguments) == "True"
+
+
+async def allowed(cluster: Cluster, account: str, verb: str, resource: str, namespace: str) -> bool:
+    attributes = {"verb": verb, "resource": resource, "namespace": namespace}
+    spec = {"user": account, "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = await cluster.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(review))
+    return bool(json.loads(answer)["status"]["allowed"])
+
+
+async def is_connected(server: Installation) -> bool:
+    view = json.loads(await server.governor("get", "runtimes", RUNTIME, "--output=json"))
+    conditions = {each["type"]: each["status"] for each in view["conditions"]}
+    return (conditions["Connected"], conditions["Verified"]) == ("True", "True")
