@@ -36,13 +36,19 @@ COMMANDS: Final = {
     "explain": Entry("governor.cli.commands.explain:explain", "Show which profile set each field of a runtime."),
     "history": Entry("governor.cli.commands.history:history", "Show the revisions and what each of them changed."),
     "runtime": Entry(
-        "governor.cli.commands.runtime:runtime", "Retry a runtime's newest delivery, or revoke its agent's key."
+        "governor.cli.commands.runtime:runtime",
+        "Install a runtime's agent, hold, resume or retry a runtime, or revoke its agent's key.",
     ),
     "token": Entry("governor.cli.commands.token:token", "Create, list and revoke tokens."),
     "doctor": Entry("governor.cli.commands.doctor:doctor", "Check this installation and show how to fix problems."),
     "server": Entry("governor.server.commands:server", "Run the server."),
     "db": Entry("governor.server.database_commands:db", "Back up or restore the server's database."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
+    "reconciler": Entry(
+        "governor.reconciler.commands:reconciler", "Run the reconciler of modules, or prepare a cluster for it."
+    ),
+    "module": Entry("governor.reconciler.commands:module", "Show the modules of clusters."),
+    "cluster": Entry("governor.reconciler.commands:cluster", "Show the clusters that modules are installed in."),
     "runtime-proxy": Entry(
         "governor.runtimeproxy.commands:runtime_proxy", "Run the runtime proxy, or inspect a running one."
     ),

@@ -145,6 +145,8 @@ class ScriptedAgent:
         self._delivery_key = self._key.public_key()
         self._session = self._reports = 0
         self.cause: Cause | None = None
+        self.waits = False
+        """Whether the windows and the hold of a delivery restrain it."""
 
     @asynccontextmanager
     async def reporting(self, *states: State, after: int = 0) -> AsyncIterator[None]:
@@ -204,6 +206,7 @@ class ScriptedAgent:
             agent="scripted",
             resources=found,
             workloads=(),
+            restraint=delivery.restart_restraint(now) if self.waits else None,
         )
 
 

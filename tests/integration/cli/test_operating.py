@@ -1,11 +1,14 @@
 """``runtime``, ``rollback``, ``explain`` and ``import`` with the real server."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
@@ -123,3 +126,102 @@ async def test_the_file_of_the_proof_of_concept_is_imported_as_one_change(govern
     assert again.lines == ["no changes: every document is up to date"]
     governor.write("other.yaml", runtime("old-1"))
     assert (await governor.run("import", "--poc", "other.yaml")).code == EXIT_CODE[Kind.INVALID]
+
+
+# -- hold and resume -----------------------------------------------------------------------------------------------
+
+
+async def spec_of(governor: CommandLine, name: str) -> dict[str, Any]:
+    async with governor.server.client() as admin:
+        document = (await admin.document(DocumentRef("Runtime", name))).document
+    assert document is not None
+    spec: dict[str, Any] = document["spec"]
+    return spec
+
+
+async def test_a_hold_is_a_change_that_the_agent_confirms_and_resume_ends_it(governor: CommandLine) -> None:
+    agent = await governed(governor, "held")
+    governor.write("p.yaml", profile("held", "held"))
+    async with agent.reporting(State.VERIFIED):
+        await governor.run("apply", "-f", "p.yaml")
+        held = await governor.run("runtime", "hold", "held", "--for", "2h", "--reason", "inventory")
+        shown = await governor.run("get", "runtimes", "held")
+        described = await governor.run("describe", "runtime", "held")
+        checked = await governor.run("doctor")
+        spec = await spec_of(governor, "held")
+        resumed = await governor.run("runtime", "resume", "held")
+        again = await governor.run("runtime", "resume", "held")
+    assert (held.code, held.err) == (SUCCESS, "")
+    assert held.lines[0] == "Runtime/held: changed (version 1 -> 2)"
+    assert re.fullmatch(r"held: held until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ: inventory", held.lines[1])
+    assert held.lines[-1].endswith(" received by held")
+    assert spec["hold"]["reason"] == "inventory"
+    assert "Verified,Held" in shown.out
+    assert "Changeable: False, Held: held until " in described.out
+    assert re.search(r"waiting +runtime held +Held +held until .*: inventory", checked.out)
+    assert (resumed.code, "hold" in await spec_of(governor, "held")) == (SUCCESS, False)
+    assert " verified on 1/1 runtimes in " in resumed.lines[-1]
+    assert (again.code, again.lines[-1]) == (SUCCESS, "no changes: every document is up to date")
+    history = await governor.run("history", "--limit", "2")
+    assert "hold: inventory" in history.out
+    assert "resume" in history.out
+
+
+async def test_a_change_that_waits_for_a_hold_is_not_waited_for(governor: CommandLine) -> None:
+    agent = await governed(governor, "waits")
+    agent.waits = True
+    governor.write("p.yaml", profile("waits", "waits"))
+    await governor.run("runtime", "hold", "waits", "--for", "2h", "--reason", "inventory", "--no-wait")
+    async with agent.reporting(State.RECEIVED):
+        applied = await governor.run("apply", "-f", "p.yaml", "--wait-timeout", "10m")
+        held = await governor.run("runtime", "hold", "waits", "--for", "3h", "--reason", "longer")
+        shown = await governor.run("get", "runtimes", "waits")
+    assert applied.code == EXIT_CODE[Kind.DEADLINE]
+    assert applied.lines[-1].endswith(" verified on 0/1 runtimes, 1 waiting")
+    assert "waits: Held: delivery 1 waits: held until " in applied.err
+    assert "is applied when the maintenance window begins or the hold ends" in applied.err
+    assert (held.code, held.lines[-1].endswith(" received by waits")) == (SUCCESS, True)
+    assert re.search(r"waits +local +Held .* delivery 2 waits: held until .*: longer", shown.out)
+
+
+async def test_a_hold_of_an_agent_that_does_not_respond_is_accepted_and_not_confirmed(governor: CommandLine) -> None:
+    agent = await governed(governor, "silent")
+    governor.write("p.yaml", profile("silent", "silent"))
+    async with agent.reporting(State.VERIFIED):
+        await governor.run("apply", "-f", "p.yaml")
+    held = await governor.run("runtime", "hold", "silent", "--for", "2h", "--reason", "x", "--wait-timeout", "1s")
+    assert held.code == EXIT_CODE[Kind.DEADLINE]
+    assert "the change stays accepted" in held.err
+
+
+async def test_windows_are_described_with_the_next_one(governor: CommandLine) -> None:
+    night = {"days": ["Sat", "Sun"], "start": "22:00", "durationMinutes": 240, "timeZone": "Europe/Berlin"}
+    windows = {"platform": "local", "windows": [night, {"start": "12:00", "durationMinutes": 1}]}
+    governor.write("r.yaml", {**runtime("windows"), "spec": windows})
+    assert (await governor.run("apply", "-f", "r.yaml")).code == SUCCESS
+    described = await governor.run("describe", "runtime", "windows")
+    assert "Window:    Sat, Sun at 22:00 Europe/Berlin for 240 minutes" in described.lines
+    assert "Window:    every day at 12:00 UTC for 1 minutes" in described.lines
+    assert re.search(r"^ +(closed, next: 20|open until 20)", described.out, re.MULTILINE)
+
+
+async def test_an_unknown_time_zone_is_reported_at_its_line(governor: CommandLine) -> None:
+    window = {"start": "22:00", "durationMinutes": 240, "timeZone": "CEST"}
+    governor.write("zone.yaml", {**runtime("zone"), "spec": {"platform": "local", "windows": [window]}})
+    refused = await governor.run("apply", "-f", "zone.yaml")
+    assert refused.code == EXIT_CODE[Kind.INVALID]
+    assert re.search(r"zone.yaml:\d+.*spec.windows\[0\].timeZone: unknown time zone 'CEST'", refused.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["hold", "nobody", "--for", "2h", "--reason", "x"], EXIT_CODE[Kind.NOT_FOUND]),
+        (["hold", "nobody", "--for", "2h"], USAGE),
+        (["hold", "nobody", "--reason", "x"], USAGE),
+        (["hold", "nobody", "--for", "9999999d", "--reason", "x"], USAGE),
+        (["resume", "nobody"], EXIT_CODE[Kind.NOT_FOUND]),
+    ],
+)
+async def test_a_hold_that_cannot_be_set_is_an_error(governor: CommandLine, words: list[str], code: int) -> None:
+    assert (await governor.run("runtime", *words)).code == code

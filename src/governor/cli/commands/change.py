@@ -135,7 +135,7 @@ def diff(sources: Sequence[str], allow_deletions: bool) -> int:
     Exits with 0 if nothing differs, with 1 if something does, and with a higher code on an error.
     """
     parsed = files.read(sources)
-    change = _send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
+    change = send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
     print_lines(change_lines(change))
     warn(change.warnings)
     return NEGATIVE if change.documents else SUCCESS
@@ -149,7 +149,7 @@ def submit(request: ChangeRequest, parsed: Sequence[Parsed], options: ChangeOpti
     request = msgspec.structs.replace(
         request, message=options.message, dry_run=options.dry_run, allow_deletions=options.allow_deletions
     )
-    change = _send(request, parsed)
+    change = send(request, parsed)
     warn(change.warnings)
     if options.dry_run:
         print_lines([*change_lines(change), "dry run: nothing was changed"])
@@ -171,7 +171,8 @@ async def _runtime_names(client: "Client") -> list[str]:
     return [each.name for each in await client.documents("Runtime")]
 
 
-def _send(request: ChangeRequest, parsed: Sequence[Parsed]) -> Change:
+def send(request: ChangeRequest, parsed: Sequence[Parsed] = ()) -> Change:
+    """Send one change and return it; an error names the place in the texts, and what became of the change."""
     try:
         return call_server(lambda client: client.change(request))
     except GovernorError as error:

@@ -9,10 +9,9 @@ import msgspec
 
 import governor
 from governor.cli.options import next_step
-from governor.cli.output.tables import age
-from governor.domain.conditions import PROBLEM_REASONS, Actor, Condition, Status, Summary, summarise
+from governor.domain.conditions import PROBLEM_REASONS, WAITING_REASONS, Actor, Condition, Status, Summary, summarise
 from governor.errors import GovernorError, Kind
-from governor.values.printing import table
+from governor.values.printing import age, table
 from governor.wire.rest import RuntimeView, ServerStatus
 
 STUCK_AFTER: Final = timedelta(minutes=5)
@@ -29,12 +28,13 @@ _NEXT: Final = {
     "NotWatching": "check on its host that `governor agent` is running; governor describe runtime {name}",
     "AgentFailed": "check the host and the log of its agent, which retries; governor describe runtime {name}",
     "Unhealthy": "check the sidecars and the files named above on its host; governor describe runtime {name}",
+    "AgentOutdated": "upgrade its agent; governor describe runtime {name}",
     "Failed": "governor describe runtime {name}; correct the change, or: governor runtime retry {name}",
 }
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one check, and what to do about it."""
+    """The result of one check, and what to do about it; a next step without a problem is a note."""
 
     subject: str
     condition: Condition
@@ -43,7 +43,12 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_problem(self) -> bool:
         """Whether action is needed."""
-        return self.condition.status is not Status.TRUE
+        return self.condition.status is not Status.TRUE and not self.is_waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a runtime waits for a maintenance window or is held, which ends by itself."""
+        return self.condition.reason in WAITING_REASONS
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -78,16 +83,16 @@ def diagnose(findings: Iterable[CheckResult]) -> Diagnosis:
 def check_server(server: str, reply: ServerReply) -> Iterator[CheckResult]:
     """Yield the results for a server that responds."""
     status = reply.status
-    yield CheckResult(server, _ok("Reachable", "Answers", "the server responds"))
-    yield CheckResult("token", _ok("Authenticated", "TokenValid", f"{status.caller}, role {status.role}"))
+    yield CheckResult(server, ok("Reachable", "Answers", "the server responds"))
+    yield CheckResult("token", ok("Authenticated", "TokenValid", f"{status.caller}, role {status.role}"))
     yield _check_version(status)
     yield from _check_readiness(server, status)
     yield _check_clocks(reply)
-    problems = [each for runtime in reply.runtimes for each in _check_runtime(runtime, status.time)]
-    yield from problems
-    if not problems:
+    found = [each for runtime in reply.runtimes for each in _check_runtime(runtime, status.time)]
+    yield from found
+    if not any(each.is_problem for each in found):
         text = f"no problems found in {len(reply.runtimes)} runtimes"
-        yield CheckResult("runtimes", _ok("Runtimes", "AllWell", text))
+        yield CheckResult("runtimes", ok("Runtimes", "AllWell", text))
 
 
 def failed_check(server: str, error: GovernorError) -> CheckResult:
@@ -98,7 +103,7 @@ def failed_check(server: str, error: GovernorError) -> CheckResult:
     elif error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED):
         subject, kind = "token", "Authenticated"
     reason = "".join(word.capitalize() for word in error.code.split("-"))
-    return CheckResult(subject, _problem(kind, reason, error.message), next_step(error))
+    return CheckResult(subject, problem(kind, reason, error.message), next_step(error))
 
 
 def check_directory(directory: DataDirectory) -> Iterator[CheckResult]:
@@ -107,36 +112,43 @@ def check_directory(directory: DataDirectory) -> Iterator[CheckResult]:
     exposed = sorted(name for name, mode in directory.modes.items() if mode & 0o077)
     if exposed:
         text = f"other users can read {', '.join(exposed)}"
-        yield CheckResult(subject, _problem("Private", "Exposed", text), f"chmod -R go-rwx {directory.path}")
+        yield CheckResult(subject, problem("Private", "Exposed", text), f"chmod -R go-rwx {directory.path}")
     else:
-        yield CheckResult(subject, _ok("Private", "OwnerOnly", "only the owner can read the data directory"))
+        yield CheckResult(subject, ok("Private", "OwnerOnly", "only the owner can read the data directory"))
     free = f"{directory.free_bytes // (1024 * 1024)} MiB free"
     if directory.free_bytes < MIN_FREE_BYTES:
-        condition = _problem("Space", "AlmostFull", f"{free}: changes are rejected when the disk is full")
+        condition = problem("Space", "AlmostFull", f"{free}: changes are rejected when the disk is full")
         yield CheckResult(subject, condition, "free some space on its file system")
     else:
-        yield CheckResult(subject, _ok("Space", "Enough", free))
+        yield CheckResult(subject, ok("Space", "Enough", free))
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """Return a line for each result, then the next steps."""
-    rows = [
-        ("ok" if not each.is_problem else "PROBLEM", each.subject, each.condition.reason, each.condition.message)
-        for each in diagnosis.findings
-    ]
+    """Return a line for each result, then the next steps, those of problems first."""
+    rows = [(_label(each), each.subject, each.condition.reason, each.condition.message) for each in diagnosis.findings]
     problems = [each for each in diagnosis.findings if each.is_problem]
+    notes = [each for each in diagnosis.findings if not each.is_problem]
     steps = [f"next: {each.subject}: {each.next}" for each in problems if each.next]
+    steps += [f"note: {each.subject}: {each.next}" for each in notes if each.next]
     plural = "" if len(problems) == 1 else "s"
     count = f"{len(problems)} problem{plural} found" if problems else "no problems found"
     return "\n".join([table(("STATUS", "SUBJECT", "REASON", "MESSAGE"), rows), "", *steps, count])
 
 
+def _label(result: CheckResult) -> str:
+    if result.is_problem:
+        return "PROBLEM"
+    if result.is_waiting:
+        return "waiting"
+    return "note" if result.next else "ok"
+
+
 def _check_version(status: ServerStatus) -> CheckResult:
     text = f"the server is version {status.version}, this client is {governor.__version__}"
     if _minor(status.version) == _minor(governor.__version__):
-        return CheckResult("version", _ok("SameVersion", "SameVersion", text))
+        return CheckResult("version", ok("SameVersion", "SameVersion", text))
     return CheckResult(
-        "version", _problem("SameVersion", "VersionsDiffer", text), f"install version {status.version} on this machine"
+        "version", problem("SameVersion", "VersionsDiffer", text), f"install version {status.version} on this machine"
     )
 
 
@@ -147,28 +159,32 @@ def _minor(version: str) -> list[str]:
 
 def _check_readiness(server: str, status: ServerStatus) -> Iterator[CheckResult]:
     for name, reason in status.failing.items():
-        yield CheckResult(server, _problem("Ready", "NotReady", f"{name}: {reason}"), "see the log of the server")
+        yield CheckResult(server, problem("Ready", "NotReady", f"{name}: {reason}"), "see the log of the server")
     if not status.failing:
-        yield CheckResult(server, _ok("Ready", "Ready", "the server is ready"))
+        yield CheckResult(server, ok("Ready", "Ready", "the server is ready"))
 
 
 def _check_clocks(reply: ServerReply) -> CheckResult:
     skew_s = abs((reply.status.time - reply.time).total_seconds())
     if skew_s <= MAX_SKEW_S:
-        return CheckResult("clock", _ok("ClocksAgree", "ClocksAgree", "the clocks of client and server agree"))
+        return CheckResult("clock", ok("ClocksAgree", "ClocksAgree", "the clocks of client and server agree"))
     text = f"the clocks of client and server differ by {skew_s:.0f} s; agent tokens are rejected beyond 60 s"
     return CheckResult(
-        "clock", _problem("ClocksAgree", "ClocksDiffer", text), "synchronise the clocks, for example with NTP"
+        "clock", problem("ClocksAgree", "ClocksDiffer", text), "synchronise the clocks, for example with NTP"
     )
 
 
 def _check_runtime(runtime: RuntimeView, now: datetime) -> Iterator[CheckResult]:
     unmet = [each for each in runtime.conditions if each.status is not Status.TRUE]
     disconnected = any(each.type == "Connected" for each in unmet)
+    reasons = {each.type: each.reason for each in unmet}
     for condition in unmet:
+        if condition.type == "Changeable" and reasons.get("Verified") == condition.reason:
+            # Verified says the same, and what waits.
+            continue
         if (
             condition.type == "Connected"
-            or condition.reason in PROBLEM_REASONS
+            or condition.reason in PROBLEM_REASONS | WAITING_REASONS
             or (not disconnected and _is_stuck(condition, now))
         ):
             yield CheckResult(f"runtime {runtime.name}", _with_age(condition, now), _next(condition, runtime.name))
@@ -179,6 +195,8 @@ def _is_stuck(condition: Condition, now: datetime) -> bool:
 
 
 def _next(condition: Condition, name: str) -> str:
+    if condition.reason in WAITING_REASONS:
+        return ""
     return _NEXT.get(condition.reason, "governor describe runtime {name}").format(name=name)
 
 
@@ -187,9 +205,11 @@ def _with_age(condition: Condition, now: datetime) -> Condition:
     return msgspec.structs.replace(condition, message=f"{condition.message}{since}")
 
 
-def _ok(kind: str, reason: str, message: str) -> Condition:
+def ok(kind: str, reason: str, message: str) -> Condition:
+    """Return a condition that needs no action."""
     return Condition(kind, Status.TRUE, reason, message)
 
 
-def _problem(kind: str, reason: str, message: str) -> Condition:
+def problem(kind: str, reason: str, message: str) -> Condition:
+    """Return a condition that the operator must act on."""
     return Condition(kind, Status.FALSE, reason, message, Actor.OPERATOR)

@@ -1,5 +1,6 @@
 """``doctor``: check an installation and print what to do about each problem."""
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterator
@@ -37,15 +38,36 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Data directory of a server on this machine.  [default: governor-data, if it exists]",
 )
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Check the cluster of this kubeconfig instead, before an agent is installed in it.",
+)
+@click.option("--context", default="", help="Context of the kubeconfig.  [default: its current context]")
+@click.option("--namespace", "namespaces", multiple=True, help="Namespace that the agent will manage; repeatable.")
+@click.option("--agent-namespace", default="runtime-governor", show_default=True, help="Namespace of the agent itself.")
 @output_option
 @connection_options()
-def doctor(data_dir: Path | None, output: Format) -> int:
+def doctor(
+    data_dir: Path | None,
+    kubeconfig: Path | None,
+    context: str,
+    namespaces: tuple[str, ...],
+    agent_namespace: str,
+    output: Format,
+) -> int:
     """Check this installation and show how to fix problems.
 
     Checks the server (reachable, trusted, ready, version, clock), the token, every runtime, and the data directory of
     a server on this machine. Exits with 0 if there is no problem and with 1 if there is one.
+
+    With --kubeconfig, checks a cluster instead: its version, Dapr (installed, available, version, kinds, hot reload),
+    the namespaces, what you may do there, and what may be in the way of the network. Nothing is written.
     """
-    diagnosis = diagnose([*_check_server(), *_check_data_directory(data_dir)])
+    if kubeconfig is None:
+        diagnosis = diagnose([*_check_server(), *_check_data_directory(data_dir)])
+    else:
+        diagnosis = diagnose(_check_cluster(kubeconfig, context, namespaces, agent_namespace))
     click.echo(diagnosis_text(diagnosis) if output == "table" else machine_text(diagnosis, output))
     return _exit_code(diagnosis)
 
@@ -66,6 +88,24 @@ async def _fetch(client: "Client") -> ServerReply:
     status = await client.status()
     time = datetime.now(UTC)
     return ServerReply(status, await client.runtimes(), time)
+
+
+def _check_cluster(
+    kubeconfig: Path, context: str, namespaces: tuple[str, ...], agent_namespace: str
+) -> list[CheckResult]:
+    # The Kubernetes client takes long to import, and most users check their server.
+    from governor.cli.commands.cluster_diagnosis import check_cluster, failed_cluster  # noqa: PLC0415
+    from governor.cli.commands.cluster_facts import read_cluster  # noqa: PLC0415
+    from governor.kube.config.kubeconfig import load  # noqa: PLC0415
+
+    subject = str(kubeconfig)
+    try:
+        access = load(kubeconfig, context)
+        subject = access.server
+        facts = asyncio.run(read_cluster(access, namespaces, agent_namespace))
+    except GovernorError as error:
+        return [failed_cluster(subject, error)]
+    return list(check_cluster(facts, server_url()))
 
 
 def _check_data_directory(given: Path | None) -> Iterator[CheckResult]:

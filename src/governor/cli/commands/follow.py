@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -58,10 +59,13 @@ _WAIT_OPTIONS: Final = (
 )
 
 
-def follow(revision: int, options: WaitOptions, only: str | None = None) -> CommandResult:
-    """Follow a revision until every runtime, or ``only`` one, has verified it or cannot."""
+def follow(
+    revision: int, options: WaitOptions, only: str | None = None, *, until_received: bool = False
+) -> CommandResult:
+    """Follow a revision until every runtime, or ``only`` one, has verified it, or received it, or cannot."""
+    deadline = datetime.now(UTC) + timedelta(seconds=options.wait_timeout_s)
     with open_display(quiet=options.quiet) as display:
-        follower = Follower(revision, display.show, only)
+        follower = Follower(revision, display.show, only, deadline, until_received=until_received)
         try:
             call_server(lambda client: follower.follow(client, options.wait_timeout_s))
         except KeyboardInterrupt:
@@ -74,11 +78,21 @@ def follow(revision: int, options: WaitOptions, only: str | None = None) -> Comm
 class Follower:
     """Follows one revision over as many connections as it takes; ``status`` is the last one received."""
 
-    def __init__(self, revision: int, show: Callable[[RevisionStatus], None], only: str | None = None) -> None:
+    def __init__(
+        self,
+        revision: int,
+        show: Callable[[RevisionStatus], None],
+        only: str | None = None,
+        deadline: datetime | None = None,
+        *,
+        until_received: bool = False,
+    ) -> None:
         """Follow all runtimes of the revision, or ``only`` the one of this name."""
         self._revision = revision
         self._show = show
         self._only = only
+        self._deadline = deadline
+        self._until_received = until_received
         self._retries = Retries(_RECONNECT, random.Random())  # noqa: S311 - jitter, not a secret
         self.status: RevisionStatus | None = None
 
@@ -96,7 +110,8 @@ class Follower:
             without_agent = frozenset(each.name for each in await client.runtimes() if _has_no_agent(each))
             async with aclosing(client.progress(self._revision)) as steps:
                 async for progress in steps:
-                    self._update(RevisionStatus(self._select(progress), without_agent))
+                    selected = self._select(progress)
+                    self._update(RevisionStatus(selected, without_agent, self._deadline, self._until_received))
                     if not self._is_pending():
                         return
         except GovernorError as error:

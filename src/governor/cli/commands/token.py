@@ -7,11 +7,11 @@ import click
 from governor.cli.commands.get import print_found
 from governor.cli.connection import call_server
 from governor.cli.options import connection_options
-from governor.cli.output.tables import timestamp, tokens_table
+from governor.cli.output.tables import tokens_table
 from governor.cli.param_types import Duration
 from governor.domain.roles import Role
 from governor.process.options import output_option
-from governor.values.printing import Format
+from governor.values.printing import Format, timestamp
 from governor.wire.rest import TokenRequest
 
 

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from governor.cli.output.tables import age, timestamp
 from governor.domain.conditions import Actor, Condition
 from governor.domain.reports import Evidence, Finding, Report
-from governor.values.printing import one_line
+from governor.domain.windows import Day, Opening, next_opening
+from governor.values.printing import age, one_line, timestamp
 from governor.wire.rest import RuntimeView
 
 
 def runtime_text(runtime: RuntimeView, now: datetime) -> str:
     """Return the full description of a runtime."""
-    parts = [_identity(runtime), _conditions(runtime, now), _delivery(runtime), _report(runtime.report, now)]
+    parts = [_identity(runtime, now), _conditions(runtime, now), _delivery(runtime), _report(runtime.report, now)]
     return "\n\n".join("\n".join(part) for part in parts)
 
 
-def _identity(runtime: RuntimeView) -> Iterator[str]:
+def _identity(runtime: RuntimeView, now: datetime) -> Iterator[str]:
     labels = ", ".join(f"{key}={value}" for key, value in sorted(runtime.labels.items()))
     yield f"Name:      {runtime.name}"
     yield f"Platform:  {runtime.platform}"
@@ -24,6 +24,19 @@ def _identity(runtime: RuntimeView) -> Iterator[str]:
     yield f"State:     {runtime.summary.state}: {one_line(runtime.summary.message)}"
     if runtime.summary.actor is not Actor.NOBODY:
         yield f"Action by: {runtime.summary.actor}"
+    for window in runtime.windows:
+        days = "every day" if set(window.days) == set(Day) else ", ".join(window.days)
+        yield f"Window:    {days} at {window.start} {window.time_zone} for {window.duration_minutes} minutes"
+    if runtime.windows:
+        yield f"           {_opening(next_opening(runtime.windows, now), now)}"
+
+
+def _opening(opening: Opening | None, now: datetime) -> str:
+    if opening is None:
+        return "this machine does not know the time zone"
+    if opening.begin > now:
+        return f"closed, next: {timestamp(opening.begin)}"
+    return f"open until {timestamp(opening.end)}" if opening.end else "open"
 
 
 def _conditions(runtime: RuntimeView, now: datetime) -> Iterator[str]:

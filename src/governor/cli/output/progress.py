@@ -5,11 +5,12 @@ An accepted change stays accepted even if waiting for it fails. The watch is ``c
 """
 
 import enum
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from governor.domain.conditions import STALLED_REASONS
+from governor.domain.conditions import PENDING, STALLED_REASONS, WAITING_REASONS
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
 from governor.values.printing import one_line
@@ -17,32 +18,51 @@ from governor.wire.rest import RevisionProgress, RuntimeProgress
 
 STILL_ACCEPTED: Final = "the change stays accepted and continues in the background; check `governor get runtimes`"
 
+_APPLIED_LATER: Final = (
+    "the change stays accepted and is applied when the maintenance window begins or the hold ends; "
+    "check `governor get runtimes`"
+)
+
 
 class Phase(enum.Enum):
-    """How far a runtime is with a revision; one without an agent cannot be waited for."""
+    """How far a runtime is with a revision; one without an agent cannot be waited for.
+
+    ``WAITING``: it waits itself, for a maintenance window or the end of a hold, and for longer than the command does.
+    """
 
     VERIFIED = enum.auto()
     STALLED = enum.auto()
+    WAITING = enum.auto()
     WITHOUT_AGENT = enum.auto()
     PENDING = enum.auto()
 
 
 class RevisionStatus(msgspec.Struct, frozen=True):
-    """Progress of one revision, and the runtimes that have no agent."""
+    """Progress of one revision, the runtimes that have no agent, and until when the command waits at most.
+
+    With ``until_received`` a runtime is done as soon as its agent has reported anything.
+    """
 
     progress: RevisionProgress
     without_agent: frozenset[str] = frozenset()
+    deadline: datetime | None = None
+    until_received: bool = False
 
     def in_phase(self, phase: Phase) -> list[RuntimeProgress]:
         """Return the runtimes in a phase."""
         return [each for each in self.progress.runtimes if self._phase(each) is phase]
 
     def _phase(self, runtime: RuntimeProgress) -> Phase:
-        if runtime.done:
+        if runtime.done or (self.until_received and runtime.summary.state != PENDING):
             return Phase.VERIFIED
         if runtime.summary.state in STALLED_REASONS:
             return Phase.STALLED
+        if runtime.summary.state in WAITING_REASONS and self._is_beyond(runtime.summary.until):
+            return Phase.WAITING
         return Phase.WITHOUT_AGENT if runtime.runtime in self.without_agent else Phase.PENDING
+
+    def _is_beyond(self, until: datetime | None) -> bool:
+        return until is None or self.deadline is None or until > self.deadline
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -73,6 +93,7 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
     if not status.progress.runtimes:
         return CommandResult(SUCCESS, f"revision {revision} accepted; it changes no runtime")
     verified, stalled, pending = (status.in_phase(each) for each in (Phase.VERIFIED, Phase.STALLED, Phase.PENDING))
+    waiting = status.in_phase(Phase.WAITING)
     summary = f"revision {revision} verified on {len(verified)}/{len(status.progress.runtimes)} runtimes"
     if stalled:
         name = stalled[0].runtime
@@ -80,7 +101,10 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
             f"the change stays accepted; see `governor describe runtime {name}`, then correct the change, "
             f"or retry it with `governor runtime retry {name}`"
         )
-        return CommandResult(NEGATIVE, summary, (*map(runtime_line, (*stalled, *pending)), advice))
+        return CommandResult(NEGATIVE, summary, (*map(runtime_line, (*stalled, *waiting, *pending)), advice))
+    if waiting:
+        notes = (*map(runtime_line, (*waiting, *pending)), _APPLIED_LATER)
+        return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary}, {len(waiting)} waiting", notes)
     if pending:
         notes = (*map(runtime_line, pending), STILL_ACCEPTED)
         return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary} after {timeout_s:g} s", notes)

@@ -2,28 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from governor.domain.changes import Revision
-from governor.values.printing import NONE, table
+from governor.values.printing import NONE, age, table, timestamp
 from governor.wire.rest import DocumentView, RuntimeView, TokenView
-
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
-
-
-def age(since: datetime | None, now: datetime) -> str:
-    """Return the time since then in the largest unit of which it has at least two; a time in the future is ``0s``."""
-    if since is None:
-        return NONE
-    seconds = max(0.0, (now - since).total_seconds())
-    return next((f"{seconds / size:.0f}{unit}" for size, unit in _UNITS if seconds >= 2 * size), f"{seconds:.0f}s")
-
-
-def timestamp(time: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else NONE
 
 
 def runtimes_table(runtimes: Iterable[RuntimeView], now: datetime) -> str:

@@ -65,6 +65,11 @@ def test_a_healthy_installation_has_no_problem() -> None:
             "token join r1",
         ),
         ((verified("Verified"), DISCONNECTED), "NotWatching", "governor agent"),
+        (
+            (verified("Pending"), connected(enrolled=True, watching=False, since=NOON, refusal="upgrade")),
+            "AgentOutdated",
+            "upgrade its agent",
+        ),
         ((verified("Failed"), CONNECTED), "Failed", "governor runtime retry r1"),
         ((verified("Unproven"), CONNECTED), "Unproven", "governor describe runtime r1"),
         ((verified("Pending", minutes=6), CONNECTED), "Pending", "governor describe runtime r1"),
@@ -131,3 +136,28 @@ def test_the_text_lists_problems_with_next_steps_and_their_count() -> None:
     assert any(line.startswith("PROBLEM  runtime r1") for line in lines)
     assert any(line.startswith("next: runtime r1: ") for line in lines)
     assert lines[-1] == "1 problem found"
+
+
+HELD = Condition("Changeable", Status.FALSE, "Held", "held until then")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "messages"),
+    [
+        ((verified("WaitingForWindow", minutes=600), CONNECTED), ["it is WaitingForWindow (for 10h)"]),
+        ((verified("Held", minutes=600), CONNECTED, HELD), ["it is Held (for 10h)"]),
+        ((verified("WaitingForWindow"), CONNECTED, HELD), ["it is WaitingForWindow (for 0s)", "held until then"]),
+        ((verified("Verified"), CONNECTED, HELD), ["held until then"]),
+    ],
+)
+def test_a_runtime_that_waits_is_shown_and_is_no_problem(
+    conditions: tuple[Condition, ...], messages: list[str]
+) -> None:
+    found = list(check_server(SERVER, reply(runtime("r1", *conditions))))
+    assert problems(found) == {}
+    assert [(each.condition.message, each.next) for each in found if each.is_waiting] == [
+        (message, "") for message in messages
+    ]
+    text = diagnosis_text(diagnose(found)).splitlines()
+    assert sum(line.startswith("waiting ") for line in text) == len(messages)
+    assert text[-1] == "no problems found"

@@ -1,9 +1,12 @@
 """The result of waiting for a revision, and the displays of its progress."""
 
+from datetime import UTC, datetime, timedelta
+
+import msgspec
 import pytest
 
 from governor.cli.output.display import LineDisplay, open_display, progress_table
-from governor.cli.output.progress import CommandResult, RevisionStatus, follow_result, step_lines
+from governor.cli.output.progress import CommandResult, Phase, RevisionStatus, follow_result, step_lines
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
 from governor.wire.rest import RuntimeProgress
@@ -46,6 +49,50 @@ def test_a_failed_runtime_is_named_with_the_next_command() -> None:
     assert result.notes[0] == "r2: Failed: it is Failed"
     assert "stays accepted" in result.notes[-1]
     assert "governor describe runtime r2" in result.notes[-1]
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def waiting(name: str, until: datetime | None) -> RuntimeProgress:
+    held = runtime(name, "Held")
+    return msgspec.structs.replace(held, summary=msgspec.structs.replace(held.summary, until=until))
+
+
+@pytest.mark.parametrize(
+    ("until", "phase"),
+    [
+        (NOON - timedelta(seconds=1), Phase.PENDING),
+        (NOON, Phase.PENDING),
+        (NOON + timedelta(seconds=1), Phase.WAITING),
+        (None, Phase.WAITING),
+    ],
+)
+def test_a_runtime_that_waits_for_longer_than_the_command_is_not_waited_for(
+    until: datetime | None, phase: Phase
+) -> None:
+    given = waiting("r1", until)
+    assert RevisionStatus(revision(given), deadline=NOON).in_phase(phase) == [given]
+
+
+def test_what_waits_is_named_with_the_rest_and_is_no_failure() -> None:
+    status = RevisionStatus(
+        revision(runtime("r1", "Verified", done=True), waiting("r2", None), runtime("r3", "Pending"))
+    )
+    result = follow_result(7, status, 60)
+    assert (result.exit_code, result.summary) == (
+        EXIT_CODE[Kind.DEADLINE],
+        "revision 7 verified on 1/3 runtimes, 1 waiting",
+    )
+    assert result.notes[:2] == ("r2: Held: it is Held", "r3: Pending: it is Pending")
+    failed = RevisionStatus(revision(waiting("r2", None), runtime("r1", "Failed")))
+    assert follow_result(7, failed, 60).exit_code == NEGATIVE
+
+
+def test_a_command_may_wait_only_until_the_agent_has_reported() -> None:
+    states = [runtime("r1", "Failed"), waiting("r2", None), runtime("r3", "Received"), runtime("r4", "Pending")]
+    status = RevisionStatus(revision(*states), until_received=True)
+    assert (len(status.in_phase(Phase.VERIFIED)), status.in_phase(Phase.PENDING)) == (3, states[3:])
 
 
 def test_a_timeout_names_the_pending_runtimes_and_that_the_change_stays_accepted() -> None:

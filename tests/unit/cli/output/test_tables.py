@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from governor import yamltext
 from governor.cli.output.description import runtime_text
-from governor.cli.output.tables import age, profiles_table, revisions_table, runtimes_table, tokens_table
+from governor.cli.output.tables import profiles_table, revisions_table, runtimes_table, tokens_table
 from governor.domain.changes import Revision
 from governor.domain.conditions import Actor, Condition, Status, summarise
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Cause, Evidence, Report, ResourceReport, State, WorkloadRef, WorkloadReport
 from governor.domain.roles import Role
-from governor.values.printing import json_line, machine_text, one_line, table
+from governor.values.printing import age, json_line, machine_text, one_line, table
 from governor.wire.rest import DocumentView, RuntimeView, TokenView
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
