@@ -3,6 +3,7 @@
 ``GOVERNOR_WRITE_MODULES=1 pytest tests/integration/test_modules.py`` rewrites the lists after an intended change.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -24,8 +25,13 @@ def write(file):
 atexit.register(write, os.environ["MODULES_FILE"])
 """
 
-RUNNING = {"server": b"Started server process", "agent": b"cannot reach", "runtime-proxy": b'"serving"'}
-"""What a program logs once it runs; the agent has no server and the proxy no runtime."""
+RUNNING = {
+    "server": b"Started server process",
+    "agent": b"cannot reach",
+    "reconciler": b"cannot prepare the hub yet",
+    "runtime-proxy": b'"serving"',
+}
+"""What a program logs once it runs; the agent has no server, the reconciler no cluster and the proxy no runtime."""
 
 PROGRAMS = {
     "cli": ["--help"],
@@ -37,6 +43,7 @@ PROGRAMS = {
         "--join-token-file={tmp}/join.token",
         "--daprd={daprd}",
     ],
+    "reconciler": ["reconciler", "--kubeconfig={tmp}/kubeconfig"],
     "runtime-proxy": [
         "runtime-proxy",
         "--koord-runtimeproxy-endpoint={tmp}/proxy.sock",
@@ -84,6 +91,7 @@ def modules_of(program: str, tmp_path: Path, daprd: Path) -> set[str]:
 def test_a_program_imports_exactly_what_its_list_names(program: str, tmp_path: Path, daprd_binary: Path) -> None:
     (tmp_path / "agent.yaml").write_text("sidecars: []\n")
     (tmp_path / "join.token").write_text(_join_token())
+    (tmp_path / "kubeconfig").write_text(_kubeconfig())
     found = modules_of(program, tmp_path, daprd_binary)
     listed = LISTS / f"{program}.txt"
     if os.environ.get("GOVERNOR_WRITE_MODULES") == "1":
@@ -98,8 +106,11 @@ def test_no_program_imports_another() -> None:
     lists = {path.stem: path.read_text().split() for path in LISTS.glob("*.txt")}
 
     assert [name for name in lists["agent"] if name.startswith("governor.server")] == []
+    others = ("governor.agent", "governor.client", "governor.server", "governor.runtimeproxy")
+    assert [name for name in lists["reconciler"] if name.startswith(others)] == []
+    assert {"sqlalchemy", "starlette", "uvicorn", "rich"} & set(lists["reconciler"]) == set()
     assert [name for name in lists["server"] if name.startswith(("governor.agent", "governor.client"))] == []
-    assert {"sqlalchemy", "starlette", "uvicorn", "jsonschema_rs"} & set(lists["agent"]) == set()
+    assert {"sqlalchemy", "starlette", "uvicorn", "jsonschema_rs", "governor.kube"} & set(lists["agent"]) == set()
     assert {"aiohttp", "sqlalchemy", "rich"} & set(lists["cli"]) == set()
     assert {"aiohttp", "click", "cryptography", "grpc", "sqlalchemy", "yaml"} & set(lists["runtime-proxy"]) == set()
 
@@ -108,3 +119,14 @@ def _join_token() -> str:
     from governor.wire.credentials import JoinToken
 
     return JoinToken("http://127.0.0.1:9", "nowhere", "a-secret").encode().reveal()
+
+
+def _kubeconfig() -> str:
+    """Return the kubeconfig of a cluster that does not exist."""
+    whole = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    return json.dumps(whole)

@@ -1,0 +1,114 @@
+"""The commands ``governor reconciler``, ``governor module`` and ``governor cluster``; import their work only on use."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from governor.process.options import options, output_option
+from governor.process.settings import prefix
+from governor.reconciler.settings import NAMESPACE, PROGRAM, Settings
+from governor.values.printing import Format
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Hub(NamedTuple):
+    """The hub that a command is about."""
+
+    namespace: str
+    context: str
+    kubeconfig: Path | None
+
+
+def hub_options(command: F) -> F:
+    """Add the options that select the hub; the command is called with the selected ``hub``."""
+    variable = f"{prefix(PROGRAM)}NAMESPACE"
+
+    @functools.wraps(command)
+    def with_hub(namespace: str, context: str, kubeconfig: Path | None, **arguments: Any) -> Any:
+        return command(hub=Hub(namespace, context, kubeconfig), **arguments)
+
+    wrapped: Any = with_hub
+    text = f"The hub namespace.  [env: {variable}; default: {NAMESPACE}]"
+    wrapped = click.option("-n", "--namespace", default=NAMESPACE, envvar=variable, metavar="NAME", help=text)(wrapped)
+    text = "Context of the kubeconfig; default: its current one."
+    wrapped = click.option("--context", default="", metavar="NAME", help=text)(wrapped)
+    text = "Kubeconfig of the hub's cluster; default: KUBECONFIG, then ~/.kube/config."
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--kubeconfig", type=path, metavar="FILE", help=text)(wrapped)  # type: ignore[no-any-return]
+
+
+@click.group("reconciler", invoke_without_command=True)
+@options(Settings, PROGRAM)
+def reconciler(settings: Settings) -> int | None:
+    """Run the reconciler: keep modules (Helm charts) installed and healthy in clusters.
+
+    `governor reconciler install` prepares a cluster for it.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return None
+    from governor.reconciler.main import main  # noqa: PLC0415 - keeps completion and help fast
+
+    return main(settings)
+
+
+@reconciler.command("install", short_help="Install or upgrade the kinds, and create the Cluster `local`.")
+@click.option("--create-namespace", is_flag=True, help="Create the hub namespace if it does not exist.")
+@hub_options
+def install(hub: Hub, create_namespace: bool) -> None:
+    """Install or upgrade the kinds of the reconciler, and create the Cluster `local`.
+
+    Run it again for each new version: stored objects are kept, also if versions were skipped. A Cluster `local` that
+    exists is not changed. The reconciler itself is installed by its chart, or runs wherever a kubeconfig works.
+    """
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    click.echo("\n".join(queries.install(hub, create_namespace=create_namespace)))
+
+
+@click.group("module")
+def module() -> None:
+    """Show the modules of clusters."""
+
+
+@module.command("list")
+@click.option("--cluster", default="", metavar="NAME", help="Only the modules of this cluster.")
+@hub_options
+@output_option
+def list_modules(hub: Hub, cluster: str, output: Format) -> None:
+    """List the modules on clusters with their states; `kubectl get moduleinstances` shows the same objects."""
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    text = queries.list_modules(hub, cluster, output)
+    click.echo(text or "No modules found.", err=not text)
+
+
+@module.command("describe")
+@click.argument("name")
+@click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
+@hub_options
+@output_option
+def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> None:
+    """Show the conditions and the history of a module on a cluster."""
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    click.echo(queries.describe_module(hub, name, cluster, output))
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Show the clusters that modules are installed in."""
+
+
+@cluster.command("describe")
+@click.argument("name", default="local")
+@hub_options
+@output_option
+def describe_cluster(hub: Hub, name: str, output: Format) -> None:
+    """Show the state and the conditions of a cluster, and one line for each of its modules."""
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    click.echo(queries.describe_cluster(hub, name, output))

@@ -1,0 +1,99 @@
+"""Writes the status of each Cluster: the seed of every overview, and what other programs watch."""
+
+from typing import Final
+
+from governor.kube.controller import Context, Controller, EventType, NamespacedName
+from governor.kube.reflector import Store
+from governor.process.clock import Clock
+from governor.process.reconcile.reconciler import Outcome, Requeue
+from governor.reconciler.controllers.clusters import all_clusters, cluster_of, clusters_of
+from governor.reconciler.controllers.watched import (
+    SETTINGS,
+    Pace,
+    SecretSource,
+    catalogue_of,
+    is_edited,
+    nothing_to_finalize,
+    secret_version,
+)
+from governor.reconciler.core_kinds import SECRETS
+from governor.reconciler.kinds.channel import CHANNEL, Channel
+from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.installation import INSTALLATION, Installation
+from governor.reconciler.kinds.module import MODULE, Module
+from governor.reconciler.kinds.module_instance import MODULE_INSTANCE, ModuleInstance
+from governor.reconciler.kinds.state import State
+from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES
+from governor.reconciler.resolution.resolution import resolve
+from governor.reconciler.states.cluster_state import Observed, Reach, cluster_status
+from governor.reconciler.targets import Reachability, due_after_s
+
+NAME: Final = "cluster-states"
+INTERVAL_S: Final = 1.0
+"""The shortest time between two runs for one Cluster: while many modules change, only their newest state is written."""
+_PROBING_S: Final = 0.1
+"""Interval at which the result of a probe is looked for."""
+_ALARMING: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
+
+
+def cluster_states_controller(clock: Clock, reachability: Reachability, unknown_after_s: float) -> Controller[Cluster]:
+    """Return the controller."""
+    pace = Pace(clock, INTERVAL_S)
+
+    async def reconcile(context: Context[Cluster]) -> Outcome:
+        cluster = context.object
+        reach = reachability.observe(cluster, _access_version(context))
+        if reach is None:
+            return Requeue(_PROBING_S)
+        if wait_s := pace.wait_s(context.key.name):
+            return Requeue(wait_s)
+        await _write(context, reach, clock, unknown_after_s)
+        return Requeue(_PROBING_S if reachability.is_probing(context.key.name) else due_after_s(reach))
+
+    async def finalize(context: Context[Cluster | None]) -> Outcome:
+        pace.forget(context.key.name)
+        reachability.forget(context.key.name)
+        return await nothing_to_finalize(context)
+
+    controller = Controller(NAME, CLUSTER.resource, Cluster, reconcile, settings=SETTINGS, finalize=finalize)
+    controller.watches(
+        INSTALLATION.resource, Installation, clusters_of, predicate=is_edited, indexes=INSTALLATION_INDEXES
+    )
+    controller.watches(CHANNEL.resource, Channel, all_clusters, predicate=is_edited)
+    controller.watches(MODULE.resource, Module, all_clusters)
+    controller.watches(SECRETS, SecretSource, clusters_with_secret)
+    return controller.watches(MODULE_INSTANCE.resource, ModuleInstance, cluster_of, indexes=INSTANCE_INDEXES)
+
+
+def clusters_with_secret(secret: SecretSource, clusters: Store[Cluster]) -> list[NamespacedName]:
+    """Return the Clusters whose kubeconfig is in a Secret."""
+    return [
+        NamespacedName(ref.namespace, ref.name)
+        for ref, entry in clusters.items()
+        if isinstance(entry, Cluster) and _secret_name(entry) == secret.metadata.name
+    ]
+
+
+def _secret_name(cluster: Cluster) -> str:
+    secret = cluster.spec.access.kubeconfig_secret
+    return secret.name if secret else ""
+
+
+def _access_version(context: Context[Cluster]) -> str:
+    name = _secret_name(context.object)
+    return secret_version(context, name) if name else ""
+
+
+async def _write(context: Context[Cluster], reach: Reach, clock: Clock, unknown_after_s: float) -> None:
+    cluster, catalogue = context.object, catalogue_of(context)
+    placements = resolve(catalogue, cluster).placements
+    instances = catalogue.instances_on(cluster.metadata.name)
+    observed = Observed(
+        {each.module: each for each in placements},
+        {each.metadata.name.partition(".")[0]: each for each in instances},
+    )
+    status = cluster_status(cluster, observed, reach, clock.now(), unknown_after_s)
+    is_written = await context.write_status(status)
+    if is_written and status.state is not None and status.state is not cluster.status.state:
+        event_type = EventType.WARNING if status.state in _ALARMING else EventType.NORMAL
+        context.event(status.state, status.message, event_type)

@@ -1,0 +1,178 @@
+"""ModuleInstance: one module on one cluster, the unit of work, retry, ordering and history."""
+
+import enum
+from typing import Annotated, Final
+
+import msgspec
+
+from governor.domain.conditions import Actor
+from governor.kube.controller.views import Resource, Status
+from governor.reconciler.kinds.definition import (
+    AGE,
+    GROUP,
+    MAX_ENTRIES,
+    Column,
+    Definition,
+    Digest,
+    LabelledMetadata,
+    LabelledName,
+    ModuleName,
+    ModuleVersion,
+    NamespaceName,
+    ObjectName,
+    Part,
+    ReleaseName,
+    Rule,
+    Time,
+    Values,
+    exactly_one,
+)
+from governor.reconciler.kinds.installation import DeletionPolicy, ValuesSource
+from governor.reconciler.kinds.module import CustomResources, DriftPolicy
+from governor.reconciler.kinds.state import Problem, State
+
+LABEL_PREFIX: Final = f"reconciler.{GROUP}"
+"""Prefix of the labels of what the reconciler writes in the hub namespace."""
+OWNER_LABEL: Final = f"{LABEL_PREFIX}/owner"
+"""Label of a ModuleInstance that the reconciler has created."""
+MODULE_LABEL: Final = f"{GROUP}/module"
+CLUSTER_LABEL: Final = f"{GROUP}/cluster"
+INSTALLATION_LABEL: Final = f"{GROUP}/installation"
+
+
+class ModuleInstanceSpec(Part, frozen=True):
+    """What one module must be on one cluster, resolved from an Installation, its Channel, Module and Cluster."""
+
+    module: ModuleName
+    """Name of the module."""
+    cluster: LabelledName
+    """Name of the Cluster."""
+    installation: LabelledName
+    """Name of the Installation that enables the module on this cluster."""
+    installation_created: Time
+    """When that Installation was created. The module is not removed if the definition of Installations is younger: then
+    the Installation was not deleted for itself."""
+    version: ModuleVersion
+    """The version, which determines the Module."""
+    chart_digest: Digest
+    """Digest of the Module's chart."""
+    namespace: NamespaceName
+    """Namespace of the module's objects."""
+    release_name: ReleaseName
+    """Name of the release that the chart is rendered for."""
+    values: Values = msgspec.field(default_factory=dict)
+    """Values of the Installation with those from labels of the Cluster."""
+    values_from: Annotated[
+        tuple[Annotated[ValuesSource, exactly_one("secretRef", "configMapRef")], ...],
+        msgspec.Meta(max_length=MAX_ENTRIES),
+    ] = ()
+    """Values from Secrets and ConfigMaps, which values override."""
+    depends_on: Annotated[tuple[ModuleName, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    """Modules that must be ready on this cluster first."""
+    service_account_name: ObjectName = ""
+    """Service account whose permissions limit what the chart may contain; empty for those of the reconciler."""
+    drift: DriftPolicy = DriftPolicy()
+    """What happens when another client changes the module's objects."""
+    custom_resources: CustomResources = CustomResources.BLOCK
+    """What happens to custom resources of others when the module is removed."""
+    deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
+    """What happens to the module's objects when this ModuleInstance is deleted."""
+    hold: Problem | None = None
+    """If set, nothing is applied, repaired or removed: what is wanted cannot be resolved any more."""
+
+
+class Applied(Part, frozen=True):
+    """One state that was applied."""
+
+    version: str
+    """Version of the module."""
+    chart_digest: Digest
+    """Digest of the chart."""
+    values_digest: str
+    """Keyed digest of the values; those from Secrets cannot be guessed from it."""
+    time: Time
+    """When it was applied."""
+
+
+class HookState(enum.StrEnum):
+    """How far a hook is."""
+
+    STARTED = "Started"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class HookRecord(Part, frozen=True):
+    """A Helm hook that was run; recorded before it starts."""
+
+    hook: str
+    """Kind, namespace and name of the hook's object."""
+    event: str
+    """The event that it ran for, such as post-install."""
+    chart_digest: Digest
+    """Digest of the chart that it ran for."""
+    state: HookState
+    """How far it is."""
+    time: Time
+    """When it reached this state."""
+
+
+class ModuleInstanceStatus(Status, frozen=True, gc=False):
+    """The state of one module on one cluster."""
+
+    state: State | None = None
+    """The state of the module."""
+    reason: str = ""
+    """Why it has this state, as one word in CamelCase."""
+    message: str = ""
+    """The same for people, with what to do next."""
+    actor: Actor = Actor.NOBODY
+    """Who must act next."""
+    inventory_digest: str = ""
+    """Digest of the inventory of applied objects, which is stored in the cluster itself."""
+    last_applied: Applied | None = None
+    """What was applied last."""
+    hooks: tuple[HookRecord, ...] = ()
+    """The hooks of the present version."""
+    history: tuple[Applied, ...] = ()
+    """What was applied before, newest first; the oldest entries are dropped."""
+
+
+class ModuleInstance(Resource, frozen=True, kw_only=True):
+    """One module on one cluster. The reconciler writes it; change the Installation instead.
+
+    Its name is that of the module, a dot and the name of the Cluster.
+    """
+
+    metadata: LabelledMetadata
+    spec: ModuleInstanceSpec
+    """What the module must be on this cluster. Only the reconciler writes it."""
+    status: ModuleInstanceStatus = ModuleInstanceStatus()
+    """The state of the module on this cluster, as last observed."""
+
+
+MODULE_INSTANCE: Final = Definition(
+    ModuleInstance,
+    plural="moduleinstances",
+    short_name="gmi",
+    columns=(
+        Column("Version", ".spec.version"),
+        Column("State", ".status.state"),
+        Column("Reason", ".status.reason"),
+        Column("Applied", ".status.lastApplied.version"),
+        AGE,
+        Column("Actor", ".status.actor", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    rules=(
+        Rule(
+            "self.metadata.name == self.spec.module + '.' + self.spec.cluster",
+            "the name must be that of the module, a dot and the name of the Cluster",
+        ),
+    ),
+)
+
+
+def instance_name(module: str, cluster: str) -> str:
+    """Return the name of the ModuleInstance of a module on a cluster; a module's name has no dot."""
+    return f"{module}.{cluster}"

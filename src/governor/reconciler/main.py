@@ -1,0 +1,133 @@
+"""The reconciler program: assembles the parts and runs them. The only module that imports every part."""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+import governor
+from governor.errors import GovernorError
+from governor.kube.client import Client, Limits, Transport
+from governor.kube.config.access import Access
+from governor.kube.config.kubeconfig import load_or_in_cluster
+from governor.kube.controller import Controller, Operator, OperatorSettings
+from governor.kube.lease import Timing
+from governor.process import supervise
+from governor.process.address import listen
+from governor.process.clock import Clock, SystemClock
+from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.process.flowcontrol.limiter import Rate
+from governor.process.supervise import Component, Lifecycle
+from governor.process.telemetry import logging
+from governor.process.telemetry.health import Checks, HealthServer
+from governor.process.telemetry.instruments import Registry
+from governor.process.telemetry.metrics import LoopLag, program_registry
+from governor.reconciler.controllers.channels import channels_controller
+from governor.reconciler.controllers.cluster_states import cluster_states_controller
+from governor.reconciler.controllers.clusters import clusters_controller
+from governor.reconciler.controllers.installations import installations_controller
+from governor.reconciler.controllers.module_instances import module_instances_controller
+from governor.reconciler.settings import PROGRAM, Settings
+from governor.reconciler.setup.definitions import DefinitionInstaller
+from governor.reconciler.setup.installation import ensure_local_cluster
+from governor.reconciler.targets import Reachability, Targets
+
+NAME: Final = "governor-reconciler"
+"""Name of the Lease, and of the source of Events."""
+_STOP_S: Final = 5.0
+"""Time to write the last Events and to release the Lease, after the reconciliations."""
+_BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
+
+_log = logging.get_logger(__name__)
+
+
+class Reconciler:
+    """The assembled parts of a reconciler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        access: Access,
+        *,
+        registry: Registry,
+        clock: Clock,
+        lease: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        limits = Limits(rate=Rate(per_s=settings.requests_per_second, burst=int(2 * settings.requests_per_second) + 1))
+        self._settings = settings
+        self._clock = clock
+        self._hub = Client(transport, access, limits)
+        self.reachability = Reachability(Targets(transport, self._hub, access, limits), clock)
+        self.operator = Operator(
+            NAME,
+            self._controllers(),
+            transport,
+            access,
+            registry=registry,
+            clock=clock,
+            settings=OperatorSettings(
+                namespace=settings.namespace,
+                watch_namespace=settings.namespace,
+                resync_interval=settings.resync_interval,
+                shutdown_timeout=settings.shutdown_timeout,
+                lease=lease,
+            ),
+            limits=limits,
+        )
+        self._not_prepared = "the definitions of the kinds are not checked yet"
+
+    def _controllers(self) -> Sequence[Controller[Any]]:
+        return (
+            clusters_controller(self._clock),
+            cluster_states_controller(self._clock, self.reachability, self._settings.unknown_after),
+            installations_controller(),
+            channels_controller(),
+            module_instances_controller(),
+        )
+
+    def not_ready(self) -> str:
+        """Return why the reconciler is not ready, or ``""``."""
+        return self._not_prepared or self.operator.not_ready()
+
+    async def run(self) -> None:
+        """Prepare the hub, then run the controllers until cancelled."""
+        retries = Retries(_BACKOFF, random.Random())  # noqa: S311 - jitter
+        while self._not_prepared:
+            try:
+                await self._prepare()
+            except GovernorError as error:
+                self._not_prepared = str(error)
+                _log.warning("cannot prepare the hub yet; retrying", error=str(error), code=error.code)
+                await self._clock.sleep(retries.next_delay_s())
+        await self.operator.run()
+
+    async def _prepare(self) -> None:
+        for each in await DefinitionInstaller(self._hub, self._clock).install():
+            _log.info("definition checked", definition=each.name, action=each.action, migrated=each.migrated)
+        if self._settings.local_cluster:
+            await ensure_local_cluster(self._hub, self._settings.namespace)
+        self._not_prepared = ""
+
+
+def main(settings: Settings) -> int:
+    """Run the reconciler until it stops and return the exit code."""
+    logging.configure(PROGRAM, level=settings.log_level)
+    return supervise.main(lambda: run(settings, load_or_in_cluster(settings.kubeconfig)))
+
+
+async def run(settings: Settings, access: Access) -> int:
+    """Run the reconciler's components until a signal arrives and return the exit code."""
+    clock, lifecycle, checks = SystemClock(), Lifecycle(), Checks()
+    registry = program_registry(PROGRAM, governor.__version__)
+    async with Transport(registry=registry) as transport:
+        reconciler = Reconciler(settings, transport, access, registry=registry, clock=clock)
+        checks.ready("lifecycle", lifecycle.not_ready)
+        checks.ready("reconciler", reconciler.not_ready)
+        components = [
+            Component("health", HealthServer(listen(settings.health_listen), checks, registry).run),
+            Component("loop-lag", LoopLag(registry, clock).run),
+            Component("reachability", reconciler.reachability.run),
+            Component("reconciler", reconciler.run),
+        ]
+        grace_s = settings.shutdown_timeout + _STOP_S
+        return await supervise.run_program(components, grace_s=grace_s, lifecycle=lifecycle)

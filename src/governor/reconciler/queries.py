@@ -1,0 +1,88 @@
+"""What the commands ask of a hub: the objects of one namespace, as text."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client import Client, Transport
+from governor.kube.config.kubeconfig import load_or_in_cluster
+from governor.kube.objects import ApiResource, Object
+from governor.process.clock import SystemClock
+from governor.reconciler.commands import Hub
+from governor.reconciler.descriptions import cluster_text, module_text, modules_table
+from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.module_instance import CLUSTER_LABEL, MODULE_INSTANCE, ModuleInstance, instance_name
+from governor.reconciler.setup import installation
+from governor.values.printing import Format, machine_text
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def install(hub: Hub, *, create_namespace: bool) -> list[str]:
+    """Prepare the hub and return what was done."""
+    return _call(
+        hub,
+        lambda client: installation.install(client, hub.namespace, SystemClock(), create_namespace=create_namespace),
+    )
+
+
+def list_modules(hub: Hub, cluster: str, output: Format) -> str:
+    """Return the ModuleInstances of a cluster, or of all; an empty table is an empty text."""
+    labels = f"{CLUSTER_LABEL}={cluster}" if cluster else ""
+
+    async def fetch(client: Client) -> list[Object]:
+        return [each async for each in client.list(MODULE_INSTANCE.resource, hub.namespace, labels=labels)]
+
+    found = _call(hub, fetch)
+    if output != "table":
+        return machine_text(found, output)
+    return modules_table([_read(each, ModuleInstance) for each in found], _now()) if found else ""
+
+
+def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> str:
+    """Return the description of a module on a cluster."""
+    found = _get(hub, MODULE_INSTANCE.resource, instance_name(name, cluster))
+    if output != "table":
+        return machine_text(found, output)
+    return module_text(_read(found, ModuleInstance), _now())
+
+
+def describe_cluster(hub: Hub, name: str, output: Format) -> str:
+    """Return the description of a cluster."""
+    found = _get(hub, CLUSTER.resource, name)
+    if output != "table":
+        return machine_text(found, output)
+    return cluster_text(_read(found, Cluster), _now())
+
+
+def _call(hub: Hub, function: Callable[[Client], Awaitable[T]]) -> T:
+    """Run one function with a client of the hub's cluster and return its result."""
+    access = load_or_in_cluster(hub.kubeconfig, hub.context)
+
+    async def call() -> T:
+        async with Transport() as transport:
+            return await function(Client(transport, access))
+
+    return asyncio.run(call())
+
+
+def _get(hub: Hub, resource: ApiResource, name: str) -> Object:
+    return _call(hub, lambda client: client.get(resource, name, hub.namespace))
+
+
+def _read(found: Object, view: type[S]) -> S:
+    try:
+        return msgspec.convert(found, view)
+    except msgspec.ValidationError as error:
+        name = found["metadata"]["name"]
+        message = f"{found['kind']} {name} cannot be read: {error}; it may be of a newer version: use -o yaml"
+        raise GovernorError(Kind.UNIMPLEMENTED, "unreadable-object", message) from error
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,48 @@
+"""Settings of the reconciler."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from governor.process.address import Address
+from governor.process.telemetry.logging import Level
+
+PROGRAM: Final = "reconciler"
+NAMESPACE: Final = "runtime-governor"
+"""Default of the hub namespace."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of ``governor reconciler``."""
+
+    namespace: Annotated[
+        str, msgspec.Meta(description="The hub namespace: that of all objects of the reconciler.", min_length=1)
+    ] = NAMESPACE
+    kubeconfig: Annotated[
+        Path | None,
+        msgspec.Meta(
+            description="Kubeconfig of the hub's cluster; default: the service account of the pod, or KUBECONFIG."
+        ),
+    ] = None
+    local_cluster: Annotated[
+        bool,
+        msgspec.Meta(description="Create the Cluster `local` for the hub's own cluster at the start if it is missing."),
+    ] = False
+    unknown_after: Annotated[
+        float,
+        msgspec.Meta(description="Seconds without an answer after which the state of a cluster is Unknown.", gt=0),
+    ] = 300.0
+    requests_per_second: Annotated[
+        float, msgspec.Meta(description="Maximum rate of requests to the hub, and to each cluster.", gt=0)
+    ] = 500.0
+    resync_interval: Annotated[
+        float, msgspec.Meta(description="Mean time between two reconciliations of every object, in seconds.", gt=0)
+    ] = 3600.0
+    shutdown_timeout: Annotated[
+        float, msgspec.Meta(description="Time for running reconciliations to finish, in seconds.", ge=0)
+    ] = 10.0
+    health_listen: Annotated[
+        Address, msgspec.Meta(description="Address of /healthz, /readyz and /metrics; port 0 chooses a free port.")
+    ] = Address("127.0.0.1", 0)
+    log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"

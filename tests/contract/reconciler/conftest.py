@@ -1,0 +1,64 @@
+"""Fixtures for tests of the reconciler: the kinds are installed once, and each test has a hub namespace of its own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from governor.kube.client import Client, Limits, Transport
+from governor.process.flowcontrol.limiter import Rate
+from governor.reconciler.controllers import cluster_states, clusters
+from governor.reconciler.kinds.channel import CHANNEL
+from testbed.kube.control_plane import ControlPlane
+from tests.contract.kube.bed import FaultyApi, admin_of
+from tests.contract.kube.conftest import NAMESPACES
+from tests.contract.reconciler.bed import HubBed
+from tests.contract.reconciler.definition_bed import installer, remove
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    async with Transport() as transport:
+        yield transport
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane, transport: Transport) -> Client:
+    """An administrator's client of the shared server, with the kinds of the reconciler."""
+    client = Client(transport, admin_of(control_plane), Limits(rate=Rate(per_s=10_000.0, burst=10_000)))
+    await installer(client).install()
+    return client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> str:
+    """The name of a new hub namespace; it is not deleted, because no controller runs that would finish the deletion."""
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "hub-", "name": ""}}
+    created = await client.create(NAMESPACES, manifest, manager="tests")
+    return str(created["metadata"]["name"])
+
+
+@pytest.fixture
+def hub(
+    control_plane: ControlPlane, client: Client, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> HubBed:
+    """A hub, used as a user does; its reconciler writes without waiting for more changes."""
+    monkeypatch.setattr(clusters, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
+    monkeypatch.setattr(cluster_states, "INTERVAL_S", 0.01)
+    return HubBed(control_plane, client, transport, namespace)
+
+
+@pytest.fixture
+async def faults(control_plane: ControlPlane, transport: Transport) -> AsyncIterator[FaultyApi]:
+    """Fault-injecting proxy in front of the shared server."""
+    async with FaultyApi(control_plane, transport) as faults:
+        yield faults
+
+
+@pytest.fixture
+async def bare(client: Client) -> AsyncIterator[Client]:
+    """A client of a server without the definition of Channels; it is installed again after the test."""
+    await remove(client, CHANNEL.name)
+    yield client
+    await remove(client, CHANNEL.name)
+    await installer(client).install()
