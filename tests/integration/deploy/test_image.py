@@ -44,6 +44,7 @@ print(json.dumps([len(product), len(extensions), len(standard), failures]))
 RESTRICTIONS = """
 import json, os, pwd, socket, ssl, sys
 import governor.cli.main as program
+from governor.domain.windows import is_time_zone
 try:
     open("/opt/venv/written", "w")
 except OSError as error:
@@ -56,6 +57,7 @@ print(json.dumps({
     "compiled as": program.main.__code__.co_filename == program.__file__,
     "localhost": socket.gethostbyname("localhost"),
     "directory": os.getcwd(),
+    "time zones": [is_time_zone("Europe/Berlin"), is_time_zone("Mars/Olympus")],
 }))
 """
 
@@ -108,6 +110,7 @@ async def test_the_process_is_unprivileged_and_has_what_it_needs(containers: Pri
         "compiled as": True,
         "localhost": "127.0.0.1",
         "directory": "/var/lib/governor",
+        "time zones": [True, False],
     }
 
 

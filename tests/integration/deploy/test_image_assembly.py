@@ -121,6 +121,7 @@ def test_the_product_is_a_small_last_layer(archive: Archive) -> None:
 
     assert {PurePosixPath(member.name).parts[0] for member in product} == {"opt", "var"}
     assert any(member.name.endswith("/governor/cli/main.py") for member in product)
+    assert any(member.name.endswith("/governor/charts/governor-agent/Chart.yaml") for member in product)
     assert not any("/site-packages/governor" in member.name for member in python)
     assert [member.name for member in helm if member.isfile()] == ["usr/bin/helm"]
     assert sum(member.size for member in product) * 10 < sum(member.size for member in python)
