@@ -13,9 +13,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # not on the pa
 from governor.errors import GovernorError
 from toolchain.errors import TestbedError
 from toolchain.repository import REPOSITORY
-from tools import generate_cli, generate_dapr, generate_openapi, generate_protos
+from tools import (
+    generate_charts,
+    generate_cli,
+    generate_crds,
+    generate_dapr,
+    generate_kinds,
+    generate_openapi,
+    generate_permissions,
+    generate_protos,
+)
 
-GENERATORS = (generate_cli, generate_dapr, generate_openapi, generate_protos)
+GENERATORS = (
+    generate_charts,
+    generate_cli,
+    generate_crds,
+    generate_dapr,
+    generate_kinds,
+    generate_openapi,
+    generate_permissions,
+    generate_protos,
+)
 
 
 def main() -> int:

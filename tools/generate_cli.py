@@ -21,7 +21,7 @@ _MEANING: Final = {
     Kind.DENIED: "The token is valid but its role does not allow this.",
     Kind.EXHAUSTED: "A limit is exceeded, or a disk is full.",
     Kind.UNAVAILABLE: "The server cannot be reached or is not ready. Retry later.",
-    Kind.DEADLINE: "A timeout. A change that was accepted stays accepted.",
+    Kind.DEADLINE: "A timeout, or a change that waits for a window or a hold. An accepted change stays accepted.",
     Kind.UNIMPLEMENTED: "This version does not support the operation.",
     Kind.INTERNAL: "A bug, or a response that is not from a Runtime Governor server.",
 }
