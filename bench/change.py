@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.percentiles import p99
 from demo import documents
 from demo.prober import Prober
 from demo.scenario import expect
@@ -122,7 +123,7 @@ async def measure(directory: Path, changes: int) -> dict[str, list[Sample]]:
         await world.new_order(runtime, "", "foo")
         await world.verified(await world.point(NAME, stores[1], "to the other store"))
         await world.new_order(runtime, "", "bar")
-        async with Prober(world, runtime, PROBE_EVERY_S) as prober:
+        async with Prober(lambda: world.order(runtime, ""), PROBE_EVERY_S) as prober:
             for number, (method, limit) in enumerate(_rounds(changes)):
                 store, order = (stores[0], "foo") if number % 2 == 0 else (stores[1], "bar")
                 samples[method].append(await change(world, prober, store, order, limit))
@@ -147,14 +148,10 @@ def show(samples: dict[str, list[Sample]]) -> None:
     print(f"| method | changes | | {' | '.join(PARTS)} | failed requests | gap |")
     print(f"|---|---|---|{'---|' * (len(PARTS) + 2)}")
     for method, each in samples.items():
-        for title, pick in (("median", statistics.median), ("p99", _p99)):
+        for title, pick in (("median", statistics.median), ("p99", p99)):
             parts = " | ".join(f"{pick([getattr(one, part) for one in each]) * 1000:.1f}" for part in PARTS)
             failed, gap = pick([one.failed for one in each]), pick([one.gap for one in each]) * 1000
             print(f"| {method} | {len(each)} | {title} | {parts} | {failed:.0f} | {gap:.0f} |")
-
-
-def _p99(values: list[float]) -> float:
-    return sorted(values)[min(len(values) - 1, round(len(values) * 0.99))]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from importlib.metadata import distributions, version
 from pathlib import Path
@@ -23,10 +23,10 @@ from bench.kube.chart import chart
 from bench.kube.cluster import Cluster
 from bench.kube.plan import LONG, QUICK, Planned, Sizes, plan, remaining_s, steps
 from bench.kube.replay import Replay
-from bench.kube.report import Samples, details, headlines, tuned
+from bench.kube.report import Samples, details, headlines, shares, tuned
 from bench.kube.tasks import OURS, Task, Usage, variant_of
 from bench.kube.with_governor import UNLIMITED
-from bench.machine import load, machine
+from bench.machine import cpu_seconds, load, machine
 from governor.kube.client import Client, Transport
 from governor.kube.config.kubeconfig import load as load_kubeconfig
 from testbed.builds.kubernetes import CLIENT_GO_VERSION, CLIENT_GO_WORKER, VERSION
@@ -85,11 +85,14 @@ async def measure(sizes: Sizes, packages: Path, directory: Path) -> Samples:
         print(f"A cached object has {await cluster.cached_bytes()} bytes, an event {recording.event_bytes}.")
         async with Replay(recording, directory / "clusters", 1 + sizes.clusters) as replay:
             planned = plan(sizes, plane.kubeconfig, replay.kubeconfigs)
-            return await run_rounds(sizes.rounds, planned, cluster, Workers(programs[CLIENT_GO_WORKER], packages))
+            workers = Workers(programs[CLIENT_GO_WORKER], packages)
+            return await run_rounds(sizes.rounds, planned, cluster, workers, [each.pid for each in plane.servers])
 
 
-async def run_rounds(rounds: int, planned: Mapping[str, Planned], cluster: Cluster, workers: Workers) -> Samples:
-    """Run every task with every library in each round."""
+async def run_rounds(
+    rounds: int, planned: Mapping[str, Planned], cluster: Cluster, workers: Workers, servers: Sequence[int]
+) -> Samples:
+    """Run every task with every library in each round; ``servers`` are the process ids of the real ones."""
     samples: dict[str, dict[str, list[Usage]]] = {
         name: {library: [] for library in each.libraries} for name, each in planned.items()
     }
@@ -97,10 +100,13 @@ async def run_rounds(rounds: int, planned: Mapping[str, Planned], cluster: Clust
     for done, step in enumerate(all_steps):
         left_s = remaining_s(all_steps, done, time.monotonic() - began_s)
         report_progress(f"round {step.round + 1} of {rounds}: {step.title} (about {left_s:.0f} s left)")
+        began_cpu_s = sum(map(cpu_seconds, servers))
         async with cluster.changing() if step.is_live else nullcontext():
             usages = await asyncio.gather(*(workers.run(planned[name].task, library) for name, library in step.runs))
+        used_cpu_s = sum(map(cpu_seconds, servers)) - began_cpu_s
         for (name, library), usage in zip(step.runs, usages, strict=True):
-            samples[name][library].append(usage)
+            share = usage.count / (usage.count + planned[name].task.warm_up)
+            samples[name][library].append(msgspec.structs.replace(usage, server_cpu_seconds=used_cpu_s * share))
     return samples
 
 
@@ -132,7 +138,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="governor-bench-") as directory:
         samples = uvloop.run(measure(sizes, packages, Path(directory)))
     print(f"Took {time.monotonic() - began_s:.0f} s, load {load():.1f} at the end.")
-    for table in (headlines, details, tuned):
+    for table in (headlines, details, shares, tuned):
         print("", *table(samples), sep="\n")
     if not options.quick:
         CHART.write_text(chart(samples, f"{sizes.rounds} rounds of make bench-kube. {where}"), encoding="utf-8")

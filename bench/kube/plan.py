@@ -23,7 +23,7 @@ class Sizes(msgspec.Struct, frozen=True):
     """Number of rounds, and the amount of work in each; a measurement also ends after ``limit_s``, unless it is 0."""
 
     rounds: int = 3
-    requests: int = 500
+    requests: int = 5000
     live_events: int = 500
     replayed_events: int = 5000
     objects: int = 5000
@@ -32,7 +32,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 QUICK: Final = Sizes(rounds=1, requests=100, live_events=100, replayed_events=500, objects=500, clusters=20)
-LONG: Final = Sizes(5, 1000, live_events=1500, replayed_events=10_000, objects=10_000, clusters=1000, limit_s=0.0)
+LONG: Final = Sizes(5, 5000, live_events=1500, replayed_events=10_000, objects=10_000, clusters=1000, limit_s=0.0)
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -33,6 +33,10 @@ def _cpu_us(usage: Usage) -> float:
     return usage.cpu_seconds / usage.count * 1e6
 
 
+def _server_cpu_us(usage: Usage) -> float:
+    return usage.server_cpu_seconds / usage.count * 1e6
+
+
 def _resident_kib(usage: Usage) -> float:
     return usage.resident_bytes / usage.count / 1024
 
@@ -59,6 +63,12 @@ ROWS: Final = (
     Row("gets/s, 16 at once", "get-16", _per_second, more_is_better=True, is_headline=True),
     Row("gets/s, one at a time", "get", _per_second, more_is_better=True),
 )
+REQUESTS: Final = {
+    "apply-16": "apply, 16 at once",
+    "apply": "apply, one at a time",
+    "get-16": "get, 16 at once",
+    "get": "get, one at a time",
+}
 TUNED: Final = (
     (HELD, "client-go stripped", "typed informer, a transform removes managedFields"),
     (HELD, "client-go projected", "dynamic informer, a transform keeps the fields that ours keeps"),
@@ -140,6 +150,16 @@ def _limit(row: Row, samples: Samples) -> str:
         return ""
     is_kept = median(row, samples, OURS) <= row.limit
     return f" (limit {row.limit:g}{'' if is_kept else ', missed'})"
+
+
+def shares(samples: Samples) -> Iterator[str]:
+    """Yield the Markdown table of where the CPU time of a request is spent: in the client, and in the servers."""
+    yield f"| CPU µs: client + servers | {' | '.join(LIBRARIES)} |"
+    yield f"|---|{'---|' * len(LIBRARIES)}"
+    for task, title in REQUESTS.items():
+        client, servers = Row(title, task, _cpu_us), Row(title, task, _server_cpu_us)
+        pairs = [(median(client, samples, each), median(servers, samples, each)) for each in LIBRARIES]
+        yield f"| {' | '.join([title, *(f'{_format(own)} + {_format(other)}' for own, other in pairs)])} |"
 
 
 def tuned(samples: Samples) -> Iterator[str]:

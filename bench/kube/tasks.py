@@ -16,6 +16,8 @@ LIBRARIES: Final = (OURS, *CLIENT_GO, *PYTHON_PEERS)
 PROTOBUF: Final = "client-go protobuf"
 TUNED_CACHES: Final = ("client-go stripped", "client-go projected", "client-go struct")
 """Informers with a transform: without managedFields, maps with our fields only, a hand-written struct of them."""
+WARM_UP_FRACTION: Final = 10
+"""One tenth of the operations runs before measuring."""
 Operation: TypeAlias = Literal["apply", "get", "watch", "cache", "connect"]
 
 
@@ -48,6 +50,11 @@ class Task(msgspec.Struct, frozen=True):
     is_replayed: bool = False
     """Whether the server replays a list and a watch, so that client-go must not ask for both in one."""
 
+    @property
+    def warm_up(self) -> int:
+        """How many requests come before those that are measured, for connections, code and caches."""
+        return max(self.concurrency, self.count // WARM_UP_FRACTION)
+
 
 class Usage(msgspec.Struct, frozen=True):
     """Resources used by ``count`` operations, without preparation and warm-up."""
@@ -59,5 +66,7 @@ class Usage(msgspec.Struct, frozen=True):
     """Resident memory after garbage collection."""
     trimmed_bytes: int = 0
     """Resident memory after the allocator has returned free memory too."""
+    server_cpu_seconds: float = 0.0
+    """What the API server and etcd used meanwhile; set by the program that starts them."""
     open_sockets: int = 0
     """Connections that the library has not closed."""

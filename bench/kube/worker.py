@@ -19,15 +19,13 @@ import msgspec
 import uvloop
 
 from bench.concurrency import run_bounded
-from bench.kube.tasks import Task, Usage
+from bench.kube.tasks import WARM_UP_FRACTION, Task, Usage
 
 MODULES: Final = {
     "governor": "bench.kube.with_governor",
     "kubernetes_asyncio": "bench.kube.with_kubernetes_asyncio",
     "lightkube": "bench.kube.with_lightkube",
 }
-WARM_UP_FRACTION: Final = 10
-"""One tenth of the operations runs before measuring, to warm up connections, code and caches."""
 
 
 class Session(Protocol):
@@ -154,7 +152,7 @@ async def measure_requests(session: Session, task: Task) -> Usage:
         await (apply if task.operation == "apply" else get)(number)
         done += 1
 
-    limit, warm_up = TimeLimit(task.limit_s), max(task.concurrency, task.count // WARM_UP_FRACTION)
+    limit, warm_up = TimeLimit(task.limit_s), task.warm_up
     await run_bounded(call, limit.numbers(0, warm_up), task.concurrency)
     started, done = Snapshot.now(), 0
     await run_bounded(call, limit.numbers(warm_up, warm_up + task.count), task.concurrency)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.kube.report import HELD, ROWS, TUNED, Advantage, Row, advantage, details, headlines, median, tuned
+from bench.kube.report import HELD, ROWS, TUNED, Advantage, Row, advantage, details, headlines, median, shares, tuned
 from bench.kube.tasks import CLIENT_GO, LIBRARIES, OURS, PYTHON_PEERS, Usage
 
 SPEED = next(row for row in ROWS if row.title == "applies/s, one at a time")
@@ -68,3 +68,10 @@ def test_client_go_and_the_python_libraries_are_compared_apart() -> None:
     given = {SPEED.task: {OURS: seconds(2), **dict.fromkeys(CLIENT_GO, seconds(1))}}
 
     assert str(advantage(SPEED, given, CLIENT_GO)) == "0.50 (0.50 to 0.50), missed"
+
+
+def test_the_cpu_time_of_a_request_is_shown_in_two_parts() -> None:
+    lines = list(shares(everything(Usage(1000, 1.0, cpu_seconds=0.1, server_cpu_seconds=0.5))))
+
+    assert lines[2] == "| apply, 16 at once |" + " 100 + 500 |" * len(LIBRARIES)
+    assert len(lines) == 6

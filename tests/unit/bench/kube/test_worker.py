@@ -3,8 +3,8 @@
 import asyncio
 
 from bench.concurrency import run_bounded
-from bench.kube.tasks import Task
-from bench.kube.worker import WARM_UP_FRACTION, EventCounter, Snapshot, TimeLimit, changed
+from bench.kube.tasks import WARM_UP_FRACTION, Task
+from bench.kube.worker import EventCounter, Snapshot, TimeLimit, changed
 
 
 def test_the_counter_ends_after_warm_up_and_measured_events() -> None:

@@ -1,0 +1,92 @@
+"""The agent of a benchmark: the real program, joined to a real server for one namespace of a cluster."""
+
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from demo.world import World
+from governor import yamltext
+from governor.domain.documents import API_VERSION
+from governor.wire.rest import ChangeRequest, TokenRequest
+from testbed.server import Server
+
+STATE: Final = "runtime-governor"
+"""The namespace of the agent's own state."""
+RUNTIME: Final = "cluster-1"
+
+
+class Agent(Server):
+    """``governor agent --platform kubernetes``."""
+
+    def __init__(self, directory: Path, settings: dict[str, Any], token: str) -> None:
+        super().__init__("governor-agent", directory, ["health"])
+        self._settings = settings
+        self._token = token
+
+    def command(self) -> list[str]:
+        """Return the command line; the settings are in a file."""
+        token = self.directory / "join.token"
+        token.write_text(self._token, encoding="ascii")
+        settings = {
+            **self._settings,
+            "join-token-file": str(token),
+            "health-listen": f"127.0.0.1:{self.ports['health']}",
+        }
+        file = self.directory / "agent.yaml"
+        file.write_text(yamltext.dump(settings), encoding="utf-8")
+        return [sys.executable, "-m", "governor.cli.main", "agent", f"--config={file}"]
+
+    async def is_ready(self) -> bool:
+        """Return whether it is ready."""
+        try:
+            return "governor_" in await self.metrics()
+        except aiohttp.ClientError:
+            return False
+
+    async def metrics(self) -> str:
+        """Return its metrics."""
+        url = f"http://127.0.0.1:{self.ports['health']}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return await answer.text()
+
+    async def api_requests(self) -> float:
+        """Return how many requests it has sent to the API server."""
+        found = re.findall(r"^rest_client_requests_total\{[^}]*\} (\S+)", await self.metrics(), re.MULTILINE)
+        return sum(map(float, found))
+
+    @property
+    def resident_mib(self) -> float:
+        """Its resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * 4096 / 2**20
+
+
+@asynccontextmanager
+async def joined(
+    directory: Path, world: World, kubeconfig: Path, namespace: str, settings: Mapping[str, Any]
+) -> AsyncIterator[Agent]:
+    """Start the server, join an agent that governs one namespace, and yield the agent; the settings are added."""
+    await world.start_server()
+    spec = {"platform": "kubernetes", "namespaces": [namespace]}
+    runtime = {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": RUNTIME}, "spec": spec}
+    await world.api.change(ChangeRequest((runtime,)))
+    own = {
+        "platform": "kubernetes",
+        "kubeconfig": str(kubeconfig),
+        "state-namespace": STATE,
+        "namespaces": [namespace],
+    }
+    token = await world.api.create_token(TokenRequest(runtime=RUNTIME))
+    async with Agent(directory, {**own, **settings}, token.text) as agent:
+        yield agent
+
+
+def profile(*resources: dict[str, Any]) -> dict[str, Any]:
+    """Return the document that delivers some resources."""
+    spec = {"selector": {}, "apply": {"preflight": "off"}, "resources": list(resources)}
+    return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": "orders"}, "spec": spec}
