@@ -10,8 +10,8 @@ DEMO_SERVERS := daprd redis
 SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-generated soak bench-change bench-kube bench-proxy \
-	bench-image image testbed-up testbed-down generate lock clean environment servers demo-servers kube-bench-servers proxy-servers node-servers
+.PHONY: help demo test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
+	bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ soak: servers ## Run the long tests, and all properties with many random example
 bench-change: demo-servers ## Measure the time from an accepted change to its proof
 	$(PYTHON_VENV) -m bench.change
 
+bench-kubernetes: kubernetes-bench-servers ## Measure the Kubernetes agent in a real cluster and with a thousand sidecars; needs root
+	$(PYTHON_VENV) -m bench.kubernetes
+
 bench-kube: kube-bench-servers ## Compare our Kubernetes client and reflector with client-go and others
 	$(PYTHON_VENV) -m bench.kube
 
@@ -48,6 +51,10 @@ bench-image: environment ## Measure the size and the start of the container imag
 
 image: environment ## Make the container image as an OCI archive (OUTPUT=build/governor.tar)
 	@$(PYTHON_VENV) -m deploy.image.assemble --output=$(or $(OUTPUT),build/governor.tar)
+
+manifests: environment ## Render a chart for kubectl apply (CHART=governor-agent NAMESPACE=runtime-governor VALUES=values.yaml)
+	@$(PYTHON_VENV) -m tools.manifests $(or $(CHART),governor-agent) $(if $(NAMESPACE),--namespace=$(NAMESPACE)) \
+		$(if $(VALUES),--values=$(VALUES)) --output=$(or $(OUTPUT),build/$(or $(CHART),governor-agent).yaml)
 
 testbed-up: node-servers ## Start a real cluster on this machine (DAPR=1.18.3 installs Dapr too); needs root
 	@$(PYTHON_VENV) -m testbed.cluster up $(if $(DAPR),--dapr=$(DAPR))
@@ -76,6 +83,9 @@ servers:
 
 demo-servers:
 	@tools/bootstrap $(DEMO_SERVERS)
+
+kubernetes-bench-servers:
+	@tools/bootstrap $(NODE_SERVERS) daprd dapr-services redis
 
 kube-bench-servers:
 	@tools/bootstrap $(KUBE_BENCH_SERVERS)

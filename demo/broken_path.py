@@ -137,7 +137,7 @@ def _expect_no_failure(runtime: Runtime, prober: Prober) -> None:
 
 
 def _prober(scenario: Scenario, runtime: Runtime) -> Prober:
-    return Prober(scenario.world, runtime, PROBE_EVERY_S)
+    return Prober(lambda: scenario.world.order(runtime, ""), PROBE_EVERY_S)
 
 
 async def _change(scenario: Scenario, document: dict[str, Any], message: str) -> RuntimeProgress:

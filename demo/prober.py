@@ -1,24 +1,23 @@
 """A client that sends requests to an application at a fixed rate and records the answers."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from demo.world import Runtime, World
+import aiohttp
 
 
 class Prober:
-    """Requests one application's order at a fixed rate while the context is open.
+    """Requests one application's order at a fixed rate while the context is open; ``read`` returns its answer as text.
 
     Requests do not wait for each other: one may hang while Dapr replaces a store.
     """
 
-    def __init__(self, world: "World", runtime: "Runtime", every_s: float) -> None:
+    def __init__(self, read: Callable[[], Awaitable[str]], every_s: float) -> None:
         self.answers: list[tuple[float, str]] = []
-        self._world = world
-        self._runtime = runtime
+        self._read = read
         self._every_s = every_s
         self._pending: set[asyncio.Task[None]] = set()
         self._running: asyncio.Task[None] | None = None
@@ -63,7 +62,7 @@ class Prober:
 
     async def _request(self) -> None:
         try:
-            text = await self._world.order(self._runtime, "")
-        except (OSError, TimeoutError) as error:
-            text = f"error {error}"
+            text = await self._read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            text = f"error {type(error).__name__}: {error}"
         self.answers.append((datetime.now(UTC).timestamp(), text))

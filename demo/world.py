@@ -112,8 +112,7 @@ class World:
 
     async def order(self, runtime: Runtime, route: str) -> str:
         """Read the order from a runtime's application."""
-        async with self.http.get(f"{runtime.app.url}{route}/order") as answer:
-            return await _order_id(answer)
+        return await read_order(self.http, f"{runtime.app.url}{route}")
 
     async def new_order(self, runtime: Runtime, route: str, order_id: str) -> str:
         """Post an order to a runtime's application."""
@@ -124,6 +123,12 @@ class World:
     async def _start(self, server: Server) -> None:
         self._stack.push_async_callback(server.stop)
         await server.start()
+
+
+async def read_order(http: aiohttp.ClientSession, application: str) -> str:
+    """Read the order from the application at a URL; an error is returned as its status and text."""
+    async with http.get(f"{application}/order") as answer:
+        return await _order_id(answer)
 
 
 async def _order_id(answer: aiohttp.ClientResponse) -> str:

@@ -119,12 +119,18 @@ async def test_a_plugin_with_an_open_circuit_is_tried_on_a_new_connection(
     assert misbehaving.connections == 2
 
 
-async def test_a_response_of_64_mib_is_cut_off(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
+@pytest.mark.parametrize(
+    ("announced", "least", "most"),
+    [pytest.param(64 * MIB, 0, 4 * MIB, id="announced"), pytest.param(MIB, 16 * MIB, 20 * MIB, id="not announced")],
+)
+async def test_a_response_of_64_mib_is_cut_off(
+    bed: Bed, misbehaving: MisbehavingPlugin, announced: int, least: int, most: int
+) -> None:
     sent = 0
 
     async def answer_without_end(call: HookCall) -> None:
         nonlocal sent
-        await call.write(call.head(), *call.data(b"\0\x04\0\0\0"))
+        await call.write(call.head(), *call.data(b"\0", announced.to_bytes(4)))
         while sent < 64 * MIB and not call.reset.is_set():
             await call.write_within_windows(bytes(FRAME_BYTES))
             sent += FRAME_BYTES
@@ -136,7 +142,7 @@ async def test_a_response_of_64_mib_is_cut_off(bed: Bed, misbehaving: Misbehavin
     reply = await bed.client.call("RunPodSandbox", {"config": POD})
 
     assert reply.code == "RESOURCE_EXHAUSTED"
-    assert 16 * MIB < sent < 20 * MIB
+    assert least <= sent < most
     assert bed.proxy.resident_bytes() - before < 64 * MIB
     assert await bed.runtime.received("RunPodSandbox") == []
 

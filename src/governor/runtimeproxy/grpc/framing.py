@@ -23,7 +23,7 @@ def unwrap(body: bytes, encoding: str = "") -> bytes:
     """Return the only message in ``body``; ``encoding`` is the grpc-encoding header."""
     if len(body) < _PREFIX_BYTES:
         raise invalid("grpc-frame", f"a body of {len(body)} bytes is too short for a gRPC message")
-    flag, length, message = body[0], int.from_bytes(body[1:_PREFIX_BYTES]), body[_PREFIX_BYTES:]
+    flag, length, message = body[0], announced_bytes(body), body[_PREFIX_BYTES:]
     if length != len(message):
         raise invalid("grpc-frame", f"expected one gRPC message of {length} bytes, got {len(message)} bytes")
     match flag:
@@ -33,6 +33,11 @@ def unwrap(body: bytes, encoding: str = "") -> bytes:
             return _decompress(message, encoding)
         case _:
             raise invalid("grpc-frame", f"the compression flag of a gRPC message is {flag}, expected 0 or 1")
+
+
+def announced_bytes(body: bytes | bytearray) -> int:
+    """Return the length that the message in ``body`` announces, or 0 while its prefix is incomplete."""
+    return int.from_bytes(body[1:_PREFIX_BYTES]) if len(body) >= _PREFIX_BYTES else 0
 
 
 def wrap(message: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final, cast
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import timeout_header
-from governor.runtimeproxy.grpc.framing import MESSAGE_LIMIT_BYTES, unwrap, wrap
+from governor.runtimeproxy.grpc.framing import MESSAGE_LIMIT_BYTES, announced_bytes, unwrap, wrap
 from governor.runtimeproxy.http2.connection import Connection, Limits
 from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
 from governor.runtimeproxy.http2.events import (
@@ -25,7 +25,7 @@ from governor.runtimeproxy.http2.events import (
     StreamReset,
     WindowUpdated,
 )
-from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame
+from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame, Payload
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
 from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
@@ -137,6 +137,11 @@ class _Call:
         else:
             self.stream.headers_received = not fields.get(b":status", b"").startswith(b"1")
             self.fields = fields
+
+    def add_data(self, payload: Payload) -> None:
+        """Add to the body; ignore what arrives after the call has failed, until its stream is reset."""
+        if not self.done.done():
+            self.body += payload
 
     def succeed(self) -> None:
         if not self.done.done():
@@ -293,9 +298,9 @@ class _ClientConnection(asyncio.Protocol):
     def _on_data(self, call: _Call, event: DataReceived) -> None:
         if not call.stream.headers_received:
             raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
-        call.body += event.payload
         self._http2.credit(event.stream, len(event.payload))
-        if len(call.body) > _BODY_LIMIT_BYTES:
+        call.add_data(event.payload)
+        if announced_bytes(call.body) > MESSAGE_LIMIT_BYTES or len(call.body) > _BODY_LIMIT_BYTES:
             message = f"{self._name} responded with more than {MESSAGE_LIMIT_BYTES} bytes"
             call.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
         self._received(event.stream, end_stream=event.end_stream)
