@@ -105,6 +105,20 @@ class TestKilledAgent:
             assert (await agent.converge(returned)).verified
             assert agent.client.writes == []
 
+    async def test_a_removal_restarts_workloads_that_were_restarted_for_the_write(
+        self, bed: Bed, blobs: FileBlobs
+    ) -> None:
+        await bed.deploy("orders")
+        async with bed.agent(blobs) as killed:
+            assert (await killed.converge(bed.delivery(resiliency(7)))).verified
+            kill_at(killed.client, "/deployments/", after=True)
+            with pytest.raises(KilledError):
+                await killed.converge(bed.delivery())
+        async with bed.agent(blobs) as agent:
+            found = await agent.converge(bed.delivery())
+            assert found.verified, texts(found)
+            assert await bed.restarts("orders") == 2
+
     async def test_sidecars_that_narrower_scopes_exclude_must_prove_it_all_the_same(
         self, bed: Bed, blobs: FileBlobs
     ) -> None:

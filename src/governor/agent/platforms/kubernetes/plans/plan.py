@@ -144,8 +144,15 @@ def restart_digest(changes: Iterable[Change], observed: Observed) -> str:
 
     It depends neither on the present pods nor on what their sidecars report, so it is the same while pods are replaced.
     It covers writes and not contents: content that returns is another restart, and nobody can guess a secret by it.
+    A removal is another restart than the write before it, whose version is the last one that is known.
     """
-    return digest([observed.attempt, {str(each.ref): observed.versions.get(each.ref, "") for each in changes}])
+    return digest([observed.attempt, {str(each.ref): _write_of(each, observed) for each in changes}])
+
+
+def _write_of(change: Change, observed: Observed) -> str:
+    """Return what identifies the write that a new sidecar loads, or must not load any more."""
+    version = observed.versions.get(change.ref, "")
+    return version if change.digest else f"{version} unloaded"
 
 
 def _workload_plan(workload: Workload, changes: Changes, observed: Observed, policy: ApplyPolicy) -> WorkloadPlan:
