@@ -172,9 +172,14 @@ class Loop:
             raise
         if self._is_superseded(delivery):
             return Done()
-        found = self._attributed(delivery, found)
+        found = self._attributed(delivery, self._with_earlier_tries(delivery, found))
         self._found = delivery, found
         return await self._conclude(delivery, found)
+
+    def _with_earlier_tries(self, delivery: Delivery, found: Findings) -> Findings:
+        """Return the findings as applied if an earlier try, which the runtime did not let finish, has written."""
+        was_applied = self._found is not None and self._found[0] is delivery and self._found[1].applied
+        return msgspec.structs.replace(found, applied=found.applied or was_applied)
 
     async def _wait(self, delivery: Delivery, found: Findings, restraint: Restraint, received: Evidence) -> Outcome:
         """Report what waits, beside the state of what is in use, and look again when the restraint ends."""
@@ -278,9 +283,12 @@ class Loop:
         if is_new:
             state = found.worst.state
             _log.warning("change not verified", sequence=delivery.sequence, state=state, reason=_reason(found))
-        if on_trial and not self._ledger.was_verified(delivery):
+        if found.failed or found.restarts_due:
+            # What the runtime or the agent did not let happen yet is still to be tried: it stays on trial.
+            return Waiting(_reason(found), _RECHECK_S)
+        if on_trial and found.applied and not self._ledger.was_verified(delivery):
             await self._ledger.record_unproven(delivery, found)
-        return Waiting(_reason(found), _RECHECK_S) if found.failed else Stalled(_reason(found))
+        return Stalled(_reason(found))
 
     def _preflight_retry(self, delivery: Delivery, found: Findings) -> Retries | None:
         """Return the retries of a preflight that failed because a dependency was not reachable, or None."""

@@ -1,9 +1,13 @@
-"""The loop: repairs of drift are limited, and reports follow what a platform finds."""
+"""The loop: repairs of drift are limited, reports follow what a platform finds, and what ends a trial."""
 
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import cast
+
+import msgspec
+import pytest
 
 from governor.agent import inbox as agent_inbox
 from governor.agent import ledger
@@ -11,13 +15,15 @@ from governor.agent.ledger import DeliveryPhase
 from governor.agent.loop import FIRST_DELIVERY_S, KEY, Loop, Repairs
 from governor.agent.outbox import Outbox
 from governor.agent.platform import Progress, Superseded
+from governor.agent.state.agent_state import AgentState
+from governor.agent.state.file_blobs import FileBlobs
 from governor.agent.verification.findings import DriftFindings, Findings, InstanceFindings, combine
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.reports import Cause, Evidence, Finding, Instances, Report, State, WorkloadRef, overall
 from governor.domain.windows import Hold
 from governor.process.clock import Clock, VirtualClock
-from governor.process.reconcile.reconciler import Done, Requeue
+from governor.process.reconcile.reconciler import Done, Requeue, Stalled, Waiting
 from governor.wire.deliveries import SignedDelivery
 
 
@@ -61,6 +67,9 @@ class Platform:
 
     def __init__(self, outbox: Outbox, *results: Findings) -> None:
         self.workloads: Mapping[WorkloadRef, int] = {ORDERS: 3, CARTS: 1}
+        self.results: Mapping[str, Findings] = {}
+        """Results by digest, in place of the others."""
+        self.converged: list[str] = []
         self.reported: list[Report | None] = []
         self.released: list[Report | None] = []
         self.starts = 0
@@ -77,8 +86,11 @@ class Platform:
         self.starts += 1
 
     async def converge(
-        self, _delivery: Delivery, _received: Evidence, progress: Progress, _superseded: Superseded
+        self, delivery: Delivery, _received: Evidence, progress: Progress, _superseded: Superseded
     ) -> Findings:
+        self.converged.append(delivery.digest)
+        if delivery.digest in self.results:
+            return self.results[delivery.digest]
         self.reported.append(self._outbox.newest)
         for each in self._results:
             progress(each)
@@ -164,3 +176,82 @@ async def test_what_only_the_delivery_before_needed_is_removed_after_the_report(
     verified = Platform(outbox, found(State.VERIFIED))
     await loop(Inbox(), outbox, verified, VirtualClock()).reconcile(KEY)
     assert [overall(report) for report in verified.released if report] == [State.VERIFIED]
+
+
+# -- trials --------------------------------------------------------------------------------------------------------
+
+PREVIOUS = msgspec.structs.replace(DELIVERY, sequence=2, digest="sha256:previous")
+
+
+class Trials:
+    """A loop with a real ledger, whose last verified delivery is settled."""
+
+    def __init__(self, directory: Path) -> None:
+        self.inbox, self.outbox, self.clock = Inbox(), Outbox(VirtualClock()), VirtualClock()
+        self.ledger = ledger.Ledger(AgentState(FileBlobs(directory)))
+        self.platform = Platform(self.outbox)
+        inbox = cast("agent_inbox.Inbox", self.inbox)
+        self._loop = Loop(inbox, self.outbox, self.platform, self.ledger, self.clock)
+
+    async def finds(self, found: Findings, *, fallback: Findings | None = None) -> object:
+        """Reconcile once; ``fallback`` is the result of the delivery that is returned to."""
+        self.platform.results = {DELIVERY.digest: found, PREVIOUS.digest: fallback or found}
+        return await self._loop.reconcile(KEY)
+
+    def phase(self) -> DeliveryPhase:
+        return self.ledger.phase(DELIVERY)
+
+    @property
+    def last_text(self) -> str:
+        assert self.outbox.newest is not None
+        return self.outbox.newest.workloads[0].evidence[-1].text
+
+
+@pytest.fixture
+async def trials(tmp_path: Path) -> Trials:
+    made = Trials(tmp_path)
+    await made.ledger.record_verified(PREVIOUS, Inbox.signed)
+    await made.ledger.record_settled(PREVIOUS)
+    return made
+
+
+def failed(cause: Cause, *, applied: bool) -> Findings:
+    every = found(State.FAILED)
+    return msgspec.structs.replace(every.attributed(cause), applied=applied)
+
+
+VERIFIED = found(State.VERIFIED)
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["nothing written", "written in part"])
+@pytest.mark.parametrize("cause", [Cause.RUNTIME, Cause.AGENT])
+async def test_a_change_is_on_trial_until_the_runtime_lets_it_be_tried(
+    trials: Trials, cause: Cause, applied: bool
+) -> None:
+    for _ in range(2):
+        assert isinstance(await trials.finds(failed(cause, applied=applied)), Waiting)
+        assert trials.phase() is DeliveryPhase.ON_TRIAL
+    # The runtime is repaired, and the change is wrong.
+    outcome = await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
+    assert (isinstance(outcome, Stalled), trials.phase()) == (True, DeliveryPhase.QUARANTINED)
+    assert trials.platform.converged[-1] == PREVIOUS.digest
+    assert "rolled back to bundle sha256:previous" in trials.last_text
+
+
+async def test_what_an_earlier_try_wrote_is_returned_from(trials: Trials) -> None:
+    await trials.finds(failed(Cause.RUNTIME, applied=True))
+    await trials.finds(failed(Cause.CHANGE, applied=False), fallback=VERIFIED)
+    assert "rolled back to bundle sha256:previous" in trials.last_text
+
+
+async def test_a_change_without_proof_at_the_end_of_its_window_is_not_on_trial_any_more(trials: Trials) -> None:
+    assert isinstance(await trials.finds(found(State.UNPROVEN)), Stalled)
+    assert trials.phase() is DeliveryPhase.SETTLED
+
+
+async def test_a_change_is_on_trial_as_long_as_restarts_for_it_are_due(trials: Trials) -> None:
+    waiting = msgspec.structs.replace(found(State.UNPROVEN), restarts_due=True)
+    assert isinstance(await trials.finds(waiting), Waiting)
+    assert trials.phase() is DeliveryPhase.ON_TRIAL
+    await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
+    assert trials.phase() is DeliveryPhase.QUARANTINED

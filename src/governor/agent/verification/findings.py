@@ -39,7 +39,8 @@ class Findings(msgspec.Struct, frozen=True):
     """The content of a report; ``applied`` if any of the delivery reached the sidecars.
 
     ``unreachable`` if the preflight failed only because a dependency was not reachable. ``restraint`` is what a part of
-    the delivery waits for, or the hold under which it was verified.
+    the delivery waits for, or the hold under which it was verified. ``restarts_due`` if the agent has still to restart
+    workloads for it, as soon as the runtime is fit for that.
     """
 
     resources: tuple[ResourceReport, ...]
@@ -47,6 +48,7 @@ class Findings(msgspec.Struct, frozen=True):
     applied: bool = False
     unreachable: bool = False
     restraint: Restraint | None = None
+    restarts_due: bool = False
 
     @property
     def waits_for(self) -> Restraint | None:

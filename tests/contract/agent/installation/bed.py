@@ -6,10 +6,10 @@ each kind, whose sidecars are replayed, and one without any.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from governor.agent.main import Agent, open_agent
 from governor.agent.platforms.kubernetes.permissions import Scope
@@ -23,6 +23,7 @@ from governor.wire.rest import TokenRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import kubeconfig, put
 from testbed.waiting import until
+from tests.contract.agent.platform.bed import Bed
 from tests.contract.charts.bed import AGENT, Helm, as_list, manifests
 from tests.contract.kube.reflector.bed import running
 from tests.integration.server.bed import API_VERSION, ServerBed, profile
@@ -217,11 +218,44 @@ class AgentBed:
         assert decided is not None
         return decided
 
+    async def until_verified(self) -> Report:
+        """Wait until the newest delivery is verified, and return the report."""
+
+        async def verified() -> Report | None:
+            report = await self._decided()
+            return report if report and overall(report) is State.VERIFIED else None
+
+        found = await until(verified)
+        assert found is not None
+        return found
+
     async def _decided(self) -> Report | None:
         async with self.server.client() as admin:
             report = (await admin.runtime(RUNTIME)).report
         is_newest = report is not None and report.sequence == self._sequence
         return report if report and is_newest and overall(report) in FINAL else None
+
+
+class World:
+    """A cluster with an agent: one of its namespaces has workloads, the other none."""
+
+    def __init__(self, agent: AgentBed, cluster: Bed, release: Release) -> None:
+        self.agent = agent
+        self.cluster = cluster
+        self.release = release
+        self.busy, self.quiet = release.managed
+
+    async def deliver(self, *resources: Mapping[str, Any], **policy: object) -> Report:
+        """Deliver resources for the namespace with workloads, and none for the other."""
+        return await self.agent.deliver(*(at(self.busy, each) for each in resources), **policy)
+
+
+NewWorld: TypeAlias = Callable[..., AbstractAsyncContextManager[World]]
+
+
+def at(namespace: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest in a namespace."""
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
 async def _run(agent: Agent) -> None:

@@ -1,6 +1,8 @@
 """A control plane with controllers that records the requests of ServiceAccounts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ from testbed.kube.control_plane import ControlPlane, Options
 from testbed.kube.webhooks import Webhook
 from testbed.sidecar_replay import SidecarReplay
 from tests.contract.agent.apply.bed import install_dapr
-from tests.contract.agent.installation.bed import audit_flags
+from tests.contract.agent.installation.bed import AgentBed, Need, NewWorld, Release, World, audit_flags
 from tests.contract.agent.platform.bed import (
     DAPR_NAMESPACE,
+    Bed,
     Injector,
     Kubelet,
     create_namespace,
@@ -26,6 +29,7 @@ from tests.contract.charts.bed import Helm
 from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.bed import admin_of
 from tests.contract.kube.reflector.bed import UNLIMITED, running
+from tests.integration.server.bed import running as running_server
 
 NODES = ApiResource("", "v1", "Node", "nodes", namespaced=False)
 
@@ -79,3 +83,30 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def admin(plane: ControlPlane, transport: Transport) -> RecordingClient:
     """An administrator's client."""
     return RecordingClient(transport, admin_of(plane), UNLIMITED)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def new_world(
+    plane: ControlPlane,
+    admin: RecordingClient,
+    helm: Helm,
+    replay: SidecarReplay,
+    recorded: Mapping[str, bytes],
+    injector: Injector,
+    tmp_path: Path,
+) -> NewWorld:
+    """Returns a world with new namespaces, without some of the agent's permissions."""
+    numbers = count()
+
+    @asynccontextmanager
+    async def world(*without: Need) -> AsyncIterator[World]:
+        state, *managed = [await create_namespace(admin) for _ in range(3)]
+        release = Release(plane, helm, state, tuple(managed))
+        await release.install(*without)
+        kubelet = Kubelet(admin, managed[0], replay, recorded)
+        cluster = Bed(lambda: admin, managed[0], kubelet, injector)
+        directory = tmp_path / str(next(numbers))
+        async with running(kubelet.run()), running_server(directory / "server") as server:
+            yield World(AgentBed(server, release, directory), cluster, release)
+
+    return world

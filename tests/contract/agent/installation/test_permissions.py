@@ -5,40 +5,25 @@ these needed, and they are compared with the rules in both directions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from functools import partial
-from itertools import count
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
-import pytest_asyncio
 
 from governor.agent.loop import KEY
 from governor.agent.platforms.kubernetes.permissions import GOVERNOR, PERMISSIONS, Scope
-from governor.domain.reports import Report, State, acknowledged, overall
+from governor.domain.reports import State, acknowledged, overall
 from governor.kube.objects import ApiResource
-from testbed.kube.control_plane import ControlPlane
 from testbed.server import free_ports
-from testbed.sidecar_replay import SidecarReplay
 from testbed.waiting import until
 from tests.contract.agent.apply.bed import COMPONENTS, EVERY_KIND, component, host_of
 from tests.contract.agent.bed import create
-from tests.contract.agent.installation.bed import AgentBed, Need, Release
+from tests.contract.agent.installation.bed import Need, NewWorld, World, at
 from tests.contract.agent.platform.bed import (
-    Bed,
-    Injector,
-    Kubelet,
-    create_namespace,
     resiliency,
     workload,
 )
-from tests.contract.charts.bed import Helm
-from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.controller.bed import events_of
-from tests.contract.kube.reflector.bed import running
-from tests.integration.server.bed import running as running_server
 from tests.unit.agent.platforms.kubernetes.manifests import args, daprd, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -55,105 +40,67 @@ NEEDS = [
     Need(each.scope, each.group, resource, verb, each.name) for each in PERMISSIONS for resource, verb in each.pairs()
 ]
 
-NewWorld: TypeAlias = Callable[..., AbstractAsyncContextManager["World"]]
 
+class Scenario:
+    """What makes an agent send every kind of request that it can send."""
 
-class World:
-    """A cluster with an agent: one of its namespaces has workloads of each kind, the other none."""
-
-    def __init__(self, agent: AgentBed, cluster: Bed, release: Release) -> None:
-        self.agent = agent
-        self.cluster = cluster
-        self.release = release
-        self.busy, self.quiet = release.managed
-
-    async def populate(self) -> None:
-        """Create workloads of each kind that the agent restarts."""
-        await self.cluster.deploy("orders")
-        await self.cluster.deploy("stateful", kind="StatefulSet", serviceName="stateful")
-        await self.cluster.deploy("replicas", kind="ReplicaSet")
-        manifest = workload("DaemonSet", "daemon", self.busy)
-        del manifest["spec"]["replicas"]
-        # A node without a kubelet becomes unreachable.
-        manifest["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
-        await self.cluster.client.create(DAEMON_SETS, manifest, manager="tests")
-        await self.cluster.until_pods("daemon", 1)
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._agent, self._cluster = world.agent, world.cluster
 
     async def run(self) -> None:
         """Make the agent send each kind of request; raise if a step does not end as it should."""
-        await self.populate()
-        async with self.agent.agent() as agent:
-            first = await self.agent.deliver(
-                *(at(self.busy, each) for each in (resiliency(1), component("store", password="one"))),
-                *(at(self.quiet, each) for each in EVERY_KIND),
+        world = self._world
+        await self._populate()
+        async with self._agent.agent() as agent:
+            first = await self._agent.deliver(
+                *(at(world.busy, each) for each in (resiliency(1), component("store", password="one"))),
+                *(at(world.quiet, each) for each in EVERY_KIND),
                 drift="enforce",
             )
             assert acknowledged(first), first
             # An Event that repeats is patched.
             await until(partial(self._has_drifted_twice, agent.reconciler.add), every_s=0.1)
-        async with self.agent.agent():  # from what the first one has stored
-            assert acknowledged(await self.deliver(resiliency(2)))
-            self.cluster.kubelet.exits["orders"] = "the sidecar cannot start"
-            assert overall(await self.deliver(resiliency(3))) is State.FAILED
-            self.cluster.kubelet.exits.clear()
-            await self.create_unreachable_pod()
-            assert overall(await self.deliver(resiliency(4), verifyWindowSeconds=2)) is State.UNPROVEN
+        async with self._agent.agent():  # from what the first one has stored
+            assert acknowledged(await world.deliver(resiliency(2)))
+            self._cluster.kubelet.exits["orders"] = "the sidecar cannot start"
+            assert overall(await world.deliver(resiliency(3))) is State.FAILED
+            self._cluster.kubelet.exits.clear()
+            await self._create_unreachable_pod()
+            assert overall(await world.deliver(resiliency(4), verifyWindowSeconds=2)) is State.UNPROVEN
 
-    async def deliver(self, *resources: Mapping[str, Any], **policy: object) -> Report:
-        """Deliver resources for the namespace with workloads, and none for the other."""
-        return await self.agent.deliver(*(at(self.busy, each) for each in resources), **policy)
+    async def _populate(self) -> None:
+        """Create workloads of each kind that the agent restarts."""
+        await self._cluster.deploy("orders")
+        await self._cluster.deploy("stateful", kind="StatefulSet", serviceName="stateful")
+        await self._cluster.deploy("replicas", kind="ReplicaSet")
+        manifest = workload("DaemonSet", "daemon", self._world.busy)
+        del manifest["spec"]["replicas"]
+        # A node without a kubelet becomes unreachable.
+        manifest["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+        await self._cluster.client.create(DAEMON_SETS, manifest, manager="tests")
+        await self._cluster.until_pods("daemon", 1)
 
-    async def create_unreachable_pod(self) -> None:
+    async def _create_unreachable_pod(self) -> None:
         """Create a pod whose ready sidecar refuses connections, so that the agent tries the API server's proxy."""
         (port,) = map(str, free_ports(1))
         arguments = args("lonely", "--dapr-public-port", port, "--metrics-port", port)
-        self.cluster.injector.skipped.add("")  # the app id of a pod that has its sidecar already
-        await create(self.cluster.client, self.busy, pod("lonely", sidecar=daprd(arguments)))
+        self._cluster.injector.skipped.add("")  # the app id of a pod that has its sidecar already
+        await create(self._cluster.client, self._world.busy, pod("lonely", sidecar=daprd(arguments)))
 
     async def _has_drifted_twice(self, wake: Callable[[str], object]) -> bool:
         """Change a resource whenever it is repaired; what a running check repairs is not announced."""
-        if host_of(await self.cluster.client.get(COMPONENTS, "store", self.quiet)) != ELSEWHERE:
-            await self.cluster.client.patch(COMPONENTS, "store", self.quiet, DRIFTED, manager="somebody")
+        client, quiet = self._cluster.client, self._world.quiet
+        if host_of(await client.get(COMPONENTS, "store", quiet)) != ELSEWHERE:
+            await client.patch(COMPONENTS, "store", quiet, DRIFTED, manager="somebody")
         wake(KEY)
-        found = await events_of(self.cluster.client, "store", self.quiet)
+        found = await events_of(client, "store", quiet)
         return any(each["reason"] == "DriftFound" and each["count"] > 1 for each in found)
-
-
-def at(namespace: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest in a namespace."""
-    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def new_world(
-    plane: ControlPlane,
-    admin: RecordingClient,
-    helm: Helm,
-    replay: SidecarReplay,
-    recorded: Mapping[str, bytes],
-    injector: Injector,
-    tmp_path: Path,
-) -> NewWorld:
-    """Returns a world with new namespaces, without some of the agent's permissions."""
-    numbers = count()
-
-    @asynccontextmanager
-    async def world(*without: Need) -> AsyncIterator[World]:
-        state, *managed = [await create_namespace(admin) for _ in range(3)]
-        release = Release(plane, helm, state, tuple(managed))
-        await release.install(*without)
-        kubelet = Kubelet(admin, managed[0], replay, recorded)
-        cluster = Bed(lambda: admin, managed[0], kubelet, injector)
-        directory = tmp_path / str(next(numbers))
-        async with running(kubelet.run()), running_server(directory / "server") as server:
-            yield World(AgentBed(server, release, directory), cluster, release)
-
-    return world
 
 
 async def test_the_rules_of_the_chart_are_exactly_what_the_agent_needs(new_world: NewWorld) -> None:
     async with new_world() as world:
-        await world.run()
+        await Scenario(world).run()
     had, lacked = world.release.requests()
     assert lacked - TOLERATED == set(), "not in the chart: add it to PERMISSIONS"
     granted = world.release.granted()
@@ -179,7 +126,7 @@ async def test_an_agent_without_a_rule_fails_and_names_it(new_world: NewWorld) -
 @pytest.mark.parametrize("need", NEEDS, ids=lambda need: "-".join(filter(None, need)).replace(" ", "-"))
 async def test_no_rule_is_superfluous(new_world: NewWorld, need: Need) -> None:
     async with new_world(need) as world:
-        scenario = asyncio.create_task(world.run())
+        scenario = asyncio.create_task(Scenario(world).run())
 
         # A rule for the cluster may be missed in a namespace first.
         expected = {need, need._replace(scope=Scope.MANAGED)} if need.scope is Scope.CLUSTER else {need}

@@ -388,10 +388,12 @@ class TestSickDapr:
             found = await agent.converge(delivery)
             assert counts(found) == {"orders": Instances(1, unproven=1)}
             assert "dapr-operator is not installed" in texts(found)
+            assert found.restarts_due
             assert await bed.restarts("orders") == 0
             await install_services(bed.client, bed.namespace)
             found = await agent.converge(delivery)
             assert found.verified, texts(found)
+            assert not found.restarts_due
             assert await bed.restarts("orders") == 1
 
     async def test_missing_sidecars_are_left_to_its_watchdog(self, bed: Bed, blobs: FileBlobs) -> None:

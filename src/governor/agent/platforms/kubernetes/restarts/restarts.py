@@ -90,6 +90,8 @@ class Restarts:
         """Why workloads are not restarted, or not yet."""
         self.restrained: dict[WorkloadRef, Restraint] = {}
         """Workloads that wait for a maintenance window or the end of a hold."""
+        self.is_due = False
+        """Whether workloads are still to be restarted."""
         self.notes: list[Evidence] = []
         """What restarts change beside the delivery: the version of daprd."""
 
@@ -126,6 +128,7 @@ class Restarts:
         self.restrained = {each.workload: restraint for each in due} if restraint is not None else {}
         if due and restraint is None:
             await self._start(due, workloads)
+        self.is_due = any(each.action in STARTS and each.workload not in self._rolls for each in planned.workloads)
 
     def _resume(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload]) -> None:
         """Observe restarts that an agent began before it was restarted itself: they can fail too."""
