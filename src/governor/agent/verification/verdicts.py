@@ -8,7 +8,7 @@ kind.
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,9 @@ from governor.domain.dapr.reload import known_issue, lists_kind
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Evidence, State
 from governor.values.trees import Manifest
+
+MAX_EXTERNAL_EXITS: Final = 3
+"""A sidecar killed more often than this may be killed because of what it loaded, for example out of memory."""
 
 
 class Instance(msgspec.Struct, frozen=True):

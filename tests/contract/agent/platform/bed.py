@@ -174,9 +174,9 @@ def container(name: str, **fields: Any) -> Object:
     return {"name": name, "ready": True, "restartCount": 0, "image": IMAGE, "imageID": "", **started, **fields}
 
 
-def crashing(message: str) -> Object:
+def crashing(message: str, code: int = 1, reason: str = "Error") -> Object:
     """Return the status of a sidecar that exits when it starts."""
-    ended = {"exitCode": 1, "reason": "Error", "message": message}
+    ended = {"exitCode": code, "reason": reason, "message": message}
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
     return container("daprd", ready=False, restartCount=2, state=waiting, lastState={"terminated": ended})
 

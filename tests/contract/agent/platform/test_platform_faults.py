@@ -31,9 +31,11 @@ from tests.contract.agent.platform.bed import (
     Agent,
     Bed,
     counts,
+    crashing,
     each_step,
     install_services,
     next_second,
+    pod_status,
     resiliency,
     texts,
 )
@@ -268,6 +270,26 @@ class TestFailingRestart:
             assert "exited: Error, exit code 1: cannot load limits" in texts(found)
             assert await bed.digest("orders") == ""
             assert old <= await bed.uids("orders")
+
+    async def test_a_new_sidecar_that_is_killed_may_prove_it_with_its_next_start(
+        self, bed: Bed, blobs: FileBlobs
+    ) -> None:
+        await bed.deploy("orders")
+        bed.kubelet.pending = True
+        reports: list[asyncio.Task[None]] = []
+        async with bed.agent(blobs) as agent:
+
+            def progress(_: Findings) -> None:
+                new = [pod for each in agent.observer.workloads() for pod in each.pods if pod.restart_digest]
+                if new and not reports:
+                    killed = pod_status([crashing("", 137, "OOMKilled")], ready=False)
+                    reports.append(asyncio.ensure_future(bed.report(new[0].name, killed)))
+                elif any(pod.sidecar and pod.sidecar.killed for pod in new):
+                    bed.kubelet.pending = False
+
+            found = await agent.converge(bed.delivery(resiliency(7)), progress)
+            assert found.verified, texts(found)
+            assert await bed.restarts("orders") == 1, "taken back"
 
     async def test_a_stateful_set_gets_its_old_pod_back(self, bed: Bed, blobs: FileBlobs) -> None:
         await bed.deploy("ledger", 1, "StatefulSet", serviceName="ledger")

@@ -185,6 +185,37 @@ def test_a_sidecar_that_exits_fails_the_resource_that_its_log_names() -> None:
     assert states(workload(new), given) == {STORE: State.FAILED, LIMITS: State.UNPROVEN}
 
 
+KILLED = Container("daprd", "c2", restarts=1, started=LATER, ready=True, last_exit="OOMKilled", killed=True)
+EXITED = "the sidecar of pod orders-1 exited: OOMKilled, exit code 137"
+
+
+def test_a_running_sidecar_that_is_killed_fails_nothing_and_its_next_start_proves_nothing() -> None:
+    new = pod(sidecar=KILLED)
+    given = situation(CHANGED_STORE, before=probed(pod(), status(1)), now=probed(new, status(2), EXITED))
+    (judged,) = judge_workload(workload(new), given)
+
+    assert judged.verdicts[STORE].state is State.UNPROVEN
+    assert f"{EXITED}, which is not held against the change" in judged.verdicts[STORE].text
+
+
+def test_the_next_start_of_a_new_pods_sidecar_that_was_killed_proves_the_change() -> None:
+    ended = pod(sidecar=msgspec.structs.replace(KILLED, restarts=0, ready=False, started=None), created=LATER)
+    started = pod(sidecar=KILLED, created=LATER)
+    during = situation(CHANGED_STORE, now=probed(ended, None, EXITED))
+    after = situation(CHANGED_STORE, now=probed(started, status(1)))
+
+    assert states(workload(ended), during) == {STORE: State.UNPROVEN}
+    assert states(workload(started), after) == {STORE: State.VERIFIED}
+
+
+@pytest.mark.parametrize(("restarts", "state"), [(3, State.UNPROVEN), (4, State.FAILED)])
+def test_a_sidecar_that_is_killed_for_the_fourth_time_fails_the_change(restarts: int, state: State) -> None:
+    new = pod(sidecar=msgspec.structs.replace(KILLED, restarts=restarts))
+    given = situation(CHANGED_STORE, before=probed(pod(), status(1)), now=probed(new, status(1), EXITED))
+
+    assert states(workload(new), given) == {STORE: state}
+
+
 def test_the_sidecar_of_another_application_is_no_evidence() -> None:
     one = pod()
     given = situation(CHANGED_STORE, before=probed(one, status(1)), now=probed(one, status(2, app_id="other")))

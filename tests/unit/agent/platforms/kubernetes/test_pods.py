@@ -102,6 +102,27 @@ def test_a_crash_loop_shows_the_last_exit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("terminated", "killed"),
+    [
+        ({"exitCode": 0, "reason": "Completed"}, False),
+        ({"exitCode": 1, "reason": "Error"}, False),
+        ({"exitCode": 255, "reason": "Error"}, False),
+        ({"exitCode": 137, "reason": "Error"}, True),
+        ({"exitCode": 143, "reason": "Error"}, True),
+        ({"exitCode": 0, "signal": 9}, True),
+        ({"exitCode": 1, "reason": "OOMKilled"}, True),
+    ],
+)
+def test_an_exit_by_a_signal_is_known(terminated: Object, killed: bool) -> None:
+    now = sidecar(pod("a") | {"status": status(ready=False, state={"terminated": terminated})})
+    running = {"running": {"startedAt": "2026-08-01T10:00:05Z"}}
+    again = status(restartCount=1, state=running, lastState={"terminated": terminated})
+    assert (now.killed, now.exits) == (killed, 1)
+    recovered = sidecar(pod("a") | {"status": again})
+    assert (recovered.killed, recovered.exits) == (killed, 1)
+
+
+@pytest.mark.parametrize(
     ("terminated", "waiting", "last_exit"),
     [
         ({"exitCode": 0, "reason": "Completed"}, "Completed", "Completed, exit code 0"),

@@ -118,6 +118,18 @@ class TestFailure:
         assert (roll.state, roll.cause, roll.healthy) == (RollState.FAILED, Cause.CHANGE, 1)
         assert roll.reason == f"the sidecar of pod b exited: {text}"
 
+    def test_a_sidecar_that_is_killed_has_three_more_tries(self) -> None:
+        killed = Container("daprd:1", restarts=2, waiting="CrashLoopBackOff", last_exit="OOMKilled", killed=True)
+        observed = workload(pod("a"), pod("b", ready=False, sidecar=killed))
+        roll = observe(BEGUN, observed, 1.0, window_s=10.0)
+        assert roll.state is RollState.ROLLING
+        overdue = observe(roll, observed, 11.1, window_s=10.0)
+        assert (overdue.state, overdue.cause) == (RollState.FAILED, Cause.RUNTIME)
+        assert overdue.reason == "pod b did not become ready in time: its sidecar was killed: OOMKilled"
+        again = msgspec.structs.replace(killed, restarts=3)
+        roll = observe(roll, workload(pod("a"), pod("b", ready=False, sidecar=again)), 2.0, window_s=10.0)
+        assert (roll.state, roll.cause) == (RollState.FAILED, Cause.CHANGE)
+
     @pytest.mark.parametrize(
         "other",
         [

@@ -13,7 +13,7 @@ import msgspec
 from governor.agent.platforms.kubernetes.plans.hot_reload import SidecarFacts
 from governor.agent.platforms.kubernetes.workloads.workload import Pod
 from governor.agent.verification.sidecar_api import SidecarStatus
-from governor.agent.verification.verdicts import Instance, Reading, SidecarExit
+from governor.agent.verification.verdicts import MAX_EXTERNAL_EXITS, Instance, Reading, SidecarExit
 from governor.domain.dapr.reload import why_not_reloading
 
 _HOT_RELOAD: Final = "HotReload"
@@ -98,9 +98,15 @@ def _last_exit(now: Probed, before: Probed | None, *, started_after_write: bool)
     if now.pod.sidecar is None or not has_exited(now.pod, earlier):
         return None
     ended = earlier.instance if earlier is not None and earlier.instance else now.pod.instance
+    exits = now.pod.sidecar.exits - (earlier.sidecar.exits if earlier is not None and earlier.sidecar else 0)
     # The prober puts the exit itself there if the log says nothing; both are redacted.
     text = now.errors[-1] if now.errors else f"the sidecar of pod {now.pod.name} exited"
-    return SidecarExit(ended, text, started_after_write=started_after_write)
+    return SidecarExit(
+        ended,
+        text,
+        started_after_write=started_after_write,
+        external_cause=now.pod.sidecar.killed and exits <= MAX_EXTERNAL_EXITS,
+    )
 
 
 def _reload_obstacle(status: SidecarStatus | None) -> str:

@@ -16,6 +16,7 @@ from governor.agent.verification.verdicts import (
     Expected,
     Proof,
     Reading,
+    SidecarExit,
     Verdict,
     Verdicts,
     judge_fresh,
@@ -131,6 +132,8 @@ def _judge_probed(
     written = max((situation.written[each.ref] for each in seen if each.ref in situation.written), default=None)
     digest = situation.digests.get(workload, "")
     now = reading(probed, before, written, digest)
+    if now.last_exit is not None and now.last_exit.external_cause:
+        return _judge_killed(pod, seen, now, now.last_exit)
     proofs = situation.proofs.get(pod.instance, {})
     rest = [each for each in seen if not _is_proven(each, proofs)]
     if not rest:
@@ -142,6 +145,20 @@ def _judge_probed(
     verdicts = _judge_running(expected, [each.expected for each in rest], kept, then, now, doubts)
     counted = (each.ref for each in rest if each.digest and each.expected.component_type)
     return Judged(pod, seen, verdicts, frozenset(ref for ref in counted if verdicts[ref].state is State.VERIFIED))
+
+
+def _judge_killed(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: SidecarExit) -> Judged:
+    """Judge a sidecar that was killed: only its next start in a pod that is newer than the write proves anything."""
+    verdicts = judge_fresh([each.expected for each in seen], msgspec.structs.replace(now, last_exit=None))
+    note = f"{ended.text}, which is not held against the change: the next start must prove it"
+    return Judged(
+        pod,
+        seen,
+        {
+            ref: Verdict(each.state, f"{each.text}; {note}", final=each.final) if each.state is State.UNPROVEN else each
+            for ref, each in verdicts.items()
+        },
+    )
 
 
 def _judge_running(

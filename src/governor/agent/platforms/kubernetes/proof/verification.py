@@ -75,6 +75,9 @@ class Probes:
         """Return an answer with the errors in the sidecar's log, if it has exited or could not initialise something."""
         pod = now.pod
         if has_exited(pod, before.pod if before else None):
+            if pod.sidecar is not None and pod.sidecar.killed:
+                # Its log does not say who ended it.
+                return msgspec.structs.replace(now, errors=(self._last_exit(pod),))
             is_running = pod.sidecar is not None and pod.sidecar.started is not None
             found = await self._errors(pod, previous=is_running)
             return msgspec.structs.replace(now, errors=found or (self._last_exit(pod),))

@@ -135,7 +135,8 @@ def _failure(pod: Pod, workload: Workload) -> tuple[Cause, str] | None:
     if sidecar is None:
         no_sidecar = f"pod {pod.name} has no sidecar: Dapr's injector did not add it; check dapr-sidecar-injector"
         return (Cause.RUNTIME, no_sidecar) if workload.enabled else None
-    if sidecar.ready or not (sidecar.last_exit or sidecar.waiting == _CRASH_LOOP):
+    has_exited = sidecar.last_exit or sidecar.waiting == _CRASH_LOOP
+    if sidecar.ready or sidecar.is_excused or not has_exited:
         return None
     return Cause.CHANGE, f"the sidecar of pod {pod.name} exited: {sidecar.last_exit or sidecar.waiting}"
 
@@ -167,6 +168,8 @@ def _overdue(roll: Roll, workload: Workload, new: list[Pod]) -> Roll:
 
 def _why_unhealthy(pod: Pod) -> tuple[Cause, str]:
     late = f"pod {pod.name} did not become ready in time"
+    if pod.sidecar is not None and pod.sidecar.is_excused:
+        return Cause.RUNTIME, f"{late}: its sidecar was killed: {pod.sidecar.last_exit}"
     if pod.sidecar is None or not pod.sidecar.started:
         waiting = (pod.sidecar.waiting if pod.sidecar else "") or pod.phase or "it has not started"
         return Cause.RUNTIME, f"{late}: {waiting}"

@@ -9,6 +9,8 @@ from governor.domain.reports import WorkloadRef
 
 _METRICS_PORT: Final = "9090"
 _MAX_PORT: Final = 65535
+_MAX_SIGNAL: Final = 64
+_OUT_OF_MEMORY: Final = "OOMKilled"
 _FALSE: Final = frozenset({"0", "f", "false"})
 
 
@@ -85,6 +87,7 @@ def _container(
         ready=status.ready,
         waiting=_why_not_running(status),
         last_exit=_describe(ended) if ended else "",
+        killed=ended is not None and _is_killed(ended),
         public_port=public,
         metrics_port=metrics,
         native=native,
@@ -101,6 +104,11 @@ def _why_not_running(status: ContainerStatus) -> str:
 def _describe(ended: Terminated) -> str:
     text = f"{ended.reason}, exit code {ended.exit_code}" if ended.reason else f"exit code {ended.exit_code}"
     return f"{text}: {ended.message.strip()}" if ended.message.strip() else text
+
+
+def _is_killed(ended: Terminated) -> bool:
+    """Return whether a container was ended by a signal; container runtimes add its number to 128."""
+    return bool(ended.signal) or 0 < ended.exit_code - 128 <= _MAX_SIGNAL or ended.reason == _OUT_OF_MEMORY
 
 
 def _port(text: str) -> int:

@@ -131,6 +131,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     reason: str = ""
     exit_code: int = 0
+    signal: int = 0
     message: str = ""
 
 

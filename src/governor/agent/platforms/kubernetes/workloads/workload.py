@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from governor.agent.verification.verdicts import MAX_EXTERNAL_EXITS
 from governor.domain.reports import WorkloadRef
 
 
@@ -28,9 +29,21 @@ class Container(msgspec.Struct, frozen=True):
     """Why it is not running, such as CrashLoopBackOff."""
     last_exit: str = ""
     """How it ended the last time: reason, exit code and message."""
+    killed: bool = False
+    """Whether that was by a signal: of a user, the kubelet, or the kernel because memory ran out."""
     public_port: int = 3501
     metrics_port: int = 9090
     native: bool = False
+
+    @property
+    def exits(self) -> int:
+        """How often it has ended in this pod."""
+        return self.restarts + bool(self.last_exit and self.started is None)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether its exits in this pod are not held against what it loaded."""
+        return self.killed and self.exits <= MAX_EXTERNAL_EXITS
 
 
 class Pod(msgspec.Struct, frozen=True):

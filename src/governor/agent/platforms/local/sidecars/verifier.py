@@ -14,6 +14,7 @@ from governor.agent.platforms.local.sidecars.external import ExternalSidecar
 from governor.agent.platforms.local.sidecars.sidecar import Sidecar
 from governor.agent.redaction import Redactor
 from governor.agent.verification.verdicts import (
+    MAX_EXTERNAL_EXITS,
     Expected,
     Proof,
     Reading,
@@ -36,9 +37,6 @@ _PAUSE_GROWTH: Final = 1.05
 
 _CHECK_S: Final = 2.0
 """How long an unchanged sidecar that responds may take to be healthy and to list everything."""
-
-_MAX_EXTERNAL_EXITS: Final = 3
-"""A process killed more often than this may be killed because of what it loaded, for example out of memory."""
 
 AnySidecar: TypeAlias = Sidecar | ExternalSidecar
 SidecarFindings: TypeAlias = Mapping[ResourceRef, Finding]
@@ -65,7 +63,7 @@ class SidecarVerifier:
     async def verify(self, planned: SidecarPlan, redactor: Redactor) -> SidecarFindings:
         """Return the finding of each resource in scope."""
         judged = await self._verify(planned)
-        for _ in range(_MAX_EXTERNAL_EXITS):
+        for _ in range(MAX_EXTERNAL_EXITS):
             last_exit = judged.reading.last_exit
             if last_exit is None or not last_exit.external_cause or not _failed_by(judged, last_exit):
                 break
