@@ -202,11 +202,16 @@ def combine(
     by_workload: Mapping[WorkloadRef, Sequence[InstanceFindings]],
     when: datetime,
     *history: Evidence,
+    notes: Mapping[WorkloadRef, str] | None = None,
 ) -> Findings:
-    """Combine what the instances of each workload found for the resources in their scope."""
+    """Combine what the instances of each workload found for the resources in their scope.
+
+    ``notes`` are on workloads as such, whatever their instances found.
+    """
+    reports = (_workload_report(workload, found, when) for workload, found in by_workload.items())
     return Findings(
         tuple(_resource_report(ref, by_workload, when, history) for ref in refs),
-        tuple(_workload_report(workload, found, when) for workload, found in by_workload.items()),
+        tuple(_noted(each, (notes or {}).get(each.workload, ""), when) for each in reports),
         applied=True,
     )
 
@@ -241,6 +246,11 @@ def _workload_report(workload: WorkloadRef, instances: Sequence[InstanceFindings
     one = _summarise(found, when) if any(each.resources for each in instances) else default
     counts = Instances.count(each.state for _, each in found)
     return WorkloadReport(workload=workload, state=one.state, evidence=one.evidence, cause=one.cause, instances=counts)
+
+
+def _noted(report: WorkloadReport, note: str, when: datetime) -> WorkloadReport:
+    evidence = (*report.evidence, Evidence(AGENT, when, note)) if note else report.evidence
+    return msgspec.structs.replace(report, evidence=evidence)
 
 
 def drifted(found: Findings, drift: DriftFindings, when: datetime, note: str = "") -> Findings:

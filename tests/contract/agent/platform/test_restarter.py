@@ -24,7 +24,7 @@ from governor.agent.platforms.kubernetes.restarts.control_plane import (
 from governor.agent.platforms.kubernetes.restarts.control_plane import ControlPlane as DaprControlPlane
 from governor.agent.platforms.kubernetes.restarts.decision import budget_obstacle
 from governor.agent.platforms.kubernetes.restarts.records import RECORD, Record, Template
-from governor.agent.platforms.kubernetes.restarts.restarter import MANAGER, Restarted, Restarter
+from governor.agent.platforms.kubernetes.restarts.restarter import MANAGER, Restarted, Restarter, template_of
 from governor.agent.platforms.kubernetes.restarts.roll import left_behind
 from governor.agent.platforms.kubernetes.workloads.views import RESTART
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
@@ -111,6 +111,10 @@ def annotation(manifest: Object) -> str:
     return str(metadata.get("annotations", {}).get(RESTART, ""))
 
 
+async def template(client: Client, ref: WorkloadRef) -> Template:
+    return template_of(await client.get(DEPLOYMENTS, ref.name, ref.namespace))
+
+
 async def replicas(client: Client, namespace: str) -> dict[str, int]:
     """Return the desired replicas of each ReplicaSet, by the annotation of its template."""
     found = [each async for each in client.list(REPLICA_SETS, namespace)]
@@ -191,7 +195,7 @@ class TestAnnotation:
         assert record is not None
         await make_ready(client, namespace, 2)
         await reach(client, namespace, {"": 1, "sha256:1": 0})
-        assert (await restarter.template(ref)).record == record
+        assert (await template(client, ref)).record == record
         assert await restarter.take_back(ref, "sha256:1", "no sidecar") is None, "a second time"
 
         again = await Restarter(client, CLOCK, permitted).restart(ref, "sha256:1", "dapr-1")
@@ -205,10 +209,10 @@ class TestAnnotation:
         await restarter.restart(ref, "sha256:1")
         await restarter.restart(ref, "sha256:2")
         restarted = Restarter(client, CLOCK, permitted)
-        assert (await restarted.template(ref)).record == Record("sha256:2", "sha256:1")
+        assert (await template(client, ref)).record == Record("sha256:2", "sha256:1")
         assert await restarted.take_back(ref, "sha256:1", "late") is None, "another restart's annotation"
         assert await restarted.take_back(ref, "sha256:2", "late")
-        assert (await restarted.template(ref)).digest == "sha256:1"
+        assert (await template(client, ref)).digest == "sha256:1"
 
     async def test_without_its_record_the_annotation_is_removed(
         self, client: Client, namespace: str, restarter: Restarter
@@ -218,7 +222,7 @@ class TestAnnotation:
         await client.patch(DEPLOYMENTS, "web", namespace, {"metadata": {"annotations": {RECORD: "{"}}}, manager="tests")
         record = await restarter.take_back(ref, "sha256:1", "late")
         assert record is not None
-        assert await restarter.template(ref) == Template("", record, LABELS, ("tests",))
+        assert await template(client, ref) == Template("", record, ("tests",))
         assert (record.previous, record.failures) == ("", 1)
 
     async def test_a_workload_that_is_gone_has_nothing_to_take_back(self, namespace: str, restarter: Restarter) -> None:
@@ -328,7 +332,7 @@ class TestReverts:
         await restarter.restart(ref, "sha256:1")
         change = {"spec": {"template": {"metadata": {"annotations": {RESTART: "mine"}}}}}
         await client.patch(DEPLOYMENTS, "web", namespace, change, manager="gitops")
-        assert (await restarter.template(ref)).managers == ("gitops",)
+        assert (await template(client, ref)).managers == ("gitops",)
 
 
 async def test_a_replica_set_is_restarted_by_evictions_within_its_budget(
@@ -338,11 +342,11 @@ async def test_a_replica_set_is_restarted_by_evictions_within_its_budget(
     selector = {"matchLabels": LABELS}
     await create(client, BUDGETS, namespace, {"spec": {"minAvailable": 2, "selector": selector}})
     pods = [pod_of(each, ref) for each in await make_ready(client, namespace, 2)]
-    observed = Workload(ref, "apps/v1", Update.NONE, pods=tuple(pods), desired=2)
+    observed = Workload(ref, "apps/v1", Update.NONE, pods=tuple(pods), desired=2, labels=LABELS)
     await restarter.restart(ref, "sha256:1")
 
     async def obstacle() -> str:
-        return budget_obstacle(observed, await restarter.template(ref), await restarter.budgets(namespace))
+        return budget_obstacle(observed, await restarter.budgets(namespace))
 
     async def is_computed() -> bool:
         return "2 healthy pods, 2 required" in await obstacle()
@@ -398,7 +402,7 @@ class TestPermissions:
 
         async def may_get() -> bool:
             try:
-                return bool(await restarter.template(ref))
+                return bool(await template(client, ref))
             except GovernorError:
                 return False
 

@@ -17,7 +17,6 @@ from governor.agent.platforms.kubernetes.restarts.decision import (
     budget_violation,
     restart_hindrance,
 )
-from governor.agent.platforms.kubernetes.restarts.records import Template
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
 from governor.domain.reports import WorkloadRef
 from governor.values.selectors import Expression, Operator
@@ -81,7 +80,7 @@ class TestHindrances:
 class TestBudgets:
     @staticmethod
     def obstacle(budget: Budget, **fields: Any) -> str:
-        return budget_obstacle(workload(**fields), Template(labels=LABELS), [budget])
+        return budget_obstacle(workload(labels=LABELS, **fields), [budget])
 
     @pytest.mark.parametrize(
         "selector",
@@ -105,9 +104,9 @@ class TestBudgets:
 
     def test_evictions_do_not_support_two_budgets(self) -> None:
         budgets = [Budget(name, Selector(LABELS), allowed=1) for name in ("one", "two")]
-        evicted = workload("ReplicaSet", Update.NONE)
-        assert "one, two select the same pods" in budget_obstacle(evicted, Template(labels=LABELS), budgets)
-        assert budget_obstacle(workload(), Template(labels=LABELS), budgets) == ""
+        evicted = workload("ReplicaSet", Update.NONE, labels=LABELS)
+        assert "one, two select the same pods" in budget_obstacle(evicted, budgets)
+        assert budget_obstacle(workload(labels=LABELS), budgets) == ""
 
     def test_a_budget_that_is_not_computed_yet_makes_it_wait(self) -> None:
         assert "not computed yet" in self.obstacle(Budget("web", Selector(LABELS), allowed=1, current=False))
@@ -117,9 +116,9 @@ class TestBudgets:
 
     def test_a_running_restart_that_violates_a_budget_is_found(self) -> None:
         budgets = [Budget("ok", Selector(), healthy=1, needed=1), Budget("web", Selector(LABELS), healthy=1, needed=2)]
-        violated = budget_violation(workload(), Template(labels=LABELS), budgets)
+        violated = budget_violation(workload(labels=LABELS), budgets)
         assert violated == "PodDisruptionBudget web is violated (1 healthy pods, 2 required)"
-        assert budget_violation(workload(), Template(labels=LABELS), budgets[:1]) == ""
+        assert budget_violation(workload(labels=LABELS), budgets[:1]) == ""
 
 
 class TestAdmission:

@@ -203,6 +203,31 @@ class TestWindow:
         assert (roll.state, roll.reason) == (RollState.STARTED, "PodDisruptionBudget web")
 
 
+class TestViolation:
+    VIOLATED = "PodDisruptionBudget web is violated"
+
+    def test_it_is_reported_and_ends(self) -> None:
+        observed = workload(pod("a", ready=False), message="1 of 2 available")
+        roll = observe(BEGUN, observed, 1.0, window_s=10.0, violation=self.VIOLATED)
+        assert (roll.state, roll.reason, roll.violated_s) == (RollState.ROLLING, self.VIOLATED, 1.0)
+        roll = observe(roll, observed, 2.0, window_s=10.0)
+        assert (roll.reason, roll.violated_s) == ("1 of 2 available", None)
+
+    def test_a_restart_is_taken_back_that_violates_a_budget_for_a_whole_window(self) -> None:
+        roll = BEGUN
+        for n in range(1, 5):
+            # It does progress.
+            pods = [pod(f"p{number}") for number in range(n)]
+            roll = observe(roll, workload(*pods, desired=9), 4.0 * n, window_s=10.0, violation=self.VIOLATED)
+        assert (roll.state, roll.cause) == (RollState.FAILED, Cause.RUNTIME)
+        assert roll.reason.startswith(f"{self.VIOLATED} for more than 10 s: ")
+
+    def test_a_restart_that_is_complete_is_done_all_the_same(self) -> None:
+        complete = workload(pod("a"), pod("b"), rolled_out=True)
+        begun = msgspec.structs.replace(BEGUN, violated_s=0.0)
+        assert observe(begun, complete, 99.0, window_s=10.0, violation=self.VIOLATED).state is RollState.DONE
+
+
 class TestEvictions:
     def test_old_pods_go_one_by_one_and_the_unready_first(self) -> None:
         pods = (pod("a", "old"), pod("b", "old", ready=False))

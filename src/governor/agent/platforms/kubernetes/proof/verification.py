@@ -226,7 +226,8 @@ class Verification:
             is_over=self.is_over,
         )
         found = {each.ref: self._restrained(findings_of(each, judged[each.ref], situation), each) for each in workloads}
-        combined = findings.combine(self._refs, found, self._clock.now(), *self._change.history, *self.notes)
+        history = (*self._change.history, *self.notes)
+        combined = findings.combine(self._refs, found, self._clock.now(), *history, notes=self._restarts.violations)
         return msgspec.structs.replace(combined, restarts_due=self._restarts.is_due)
 
     def _restrained(self, found: tuple[InstanceFindings, ...], workload: Workload) -> tuple[InstanceFindings, ...]:

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.platforms.kubernetes.restarts.records import Template
 from governor.agent.platforms.kubernetes.workloads.views import ALLOW_RESTART
 from governor.agent.platforms.kubernetes.workloads.workload import Update, Workload
 from governor.domain.reports import WorkloadRef
@@ -119,14 +118,14 @@ def budget_of(manifest: Object) -> Budget:
     )
 
 
-def budget_obstacle(workload: Workload, template: Template, budgets: Iterable[Budget]) -> str:
+def budget_obstacle(workload: Workload, budgets: Iterable[Budget]) -> str:
     """Return why a disruption budget does not allow a restart now, or ``""``.
 
     Budgets count ready pods: a workload without any cannot spend one, and a restart may be its cure.
     """
     if not any(pod.ready for pod in workload.pods):
         return ""
-    selecting = _selecting(workload, template, budgets)
+    selecting = _selecting(workload, budgets)
     if len(selecting) > 1 and workload.update in _BY_EVICTION:
         names = ", ".join(budget.name for budget in selecting)
         return f"PodDisruptionBudgets {names} select the same pods, which evictions do not support; leave one of them"
@@ -138,15 +137,15 @@ def budget_obstacle(workload: Workload, template: Template, budgets: Iterable[Bu
     return ""
 
 
-def budget_violation(workload: Workload, template: Template, budgets: Iterable[Budget]) -> str:
+def budget_violation(workload: Workload, budgets: Iterable[Budget]) -> str:
     """Return which disruption budget a running restart violates, or ``""``: a rollout does not respect budgets."""
-    selecting = _selecting(workload, template, budgets)
+    selecting = _selecting(workload, budgets)
     violated = (each for each in selecting if each.current and each.healthy < each.needed)
     return next((f"PodDisruptionBudget {each.name} is violated ({_numbers(each)})" for each in violated), "")
 
 
-def _selecting(workload: Workload, template: Template, budgets: Iterable[Budget]) -> Sequence[Budget]:
-    labels = {**_INJECTED_LABELS, _APP_ID: workload.app_id, **template.labels}
+def _selecting(workload: Workload, budgets: Iterable[Budget]) -> Sequence[Budget]:
+    labels = {**_INJECTED_LABELS, _APP_ID: workload.app_id, **workload.labels}
     return [budget for budget in budgets if budget.selector and budget.selector.selects(labels)]
 
 

@@ -3,7 +3,6 @@
 It outlives the agent, so that neither a revert nor a failed try is forgotten by a new process.
 """
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -50,14 +49,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What the agent reads of a workload before it writes: annotation, record and labels of its pods.
+    """What the agent reads of a workload before it writes: annotation and record.
 
     ``managers`` are other field managers of the annotation, or of the template if the annotation is gone, latest first.
     """
 
     digest: str = ""
     record: Record | None = None
-    labels: Mapping[str, str] = {}
     managers: tuple[str, ...] = ()
 
 

@@ -98,10 +98,6 @@ class Restarter:
         self._dapr_namespace = dapr_namespace
         self._answers = answers
 
-    async def template(self, workload: WorkloadRef) -> Template:
-        """Return the workload's annotation, record and labels; NOT_FOUND if it does not exist."""
-        return template_of(await self._get(workload))
-
     async def restart(self, workload: WorkloadRef, digest: str, control_plane: str = "") -> Restarted:
         """Annotate the template with the digest, unless it already is, or that failed lately, or others revert it.
 
@@ -238,7 +234,6 @@ def template_of(manifest: Object) -> Template:
     return Template(
         digest=(metadata.get("annotations") or {}).get(RESTART, ""),
         record=_record_of(manifest),
-        labels=metadata.get("labels") or {},
         managers=other_managers(manifest, annotation, MANAGER) or other_managers(manifest, _TEMPLATE, MANAGER),
     )
 

@@ -52,7 +52,6 @@ class _Surroundings(NamedTuple):
 
     components: tuple[Component, ...]
     secrets: Mapping[str, frozenset[str]]
-    budgets: tuple[Budget, ...]
 
 
 class Restarts:
@@ -80,6 +79,8 @@ class Restarts:
         self._hosts_actors: dict[WorkloadRef, bool] = {}
         self._control_plane = ControlPlane()
         self._surroundings: dict[str, _Surroundings] = {}
+        self._budgets: dict[str, tuple[Budget, ...]] = {}
+        """Disruption budgets by namespace, listed once in each step."""
         self._clean_ups: dict[WorkloadRef, float] = {}
         """Until when pods that restarts left behind are evicted."""
         self.failures: dict[WorkloadRef, Failure] = {}
@@ -88,6 +89,8 @@ class Restarts:
         """Those of an earlier try, which is not repeated yet: they do not keep others from restarting."""
         self.waiting: dict[WorkloadRef, str] = {}
         """Why workloads are not restarted, or not yet."""
+        self.violations: dict[WorkloadRef, str] = {}
+        """Which disruption budgets are violated while workloads are restarted."""
         self.restrained: dict[WorkloadRef, Restraint] = {}
         """Workloads that wait for a maintenance window or the end of a hold."""
         self.is_due = False
@@ -111,7 +114,8 @@ class Restarts:
 
     async def step(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload], control_plane: ControlPlane) -> None:
         """Observe the running restarts, take back those that fail, and start the next ones."""
-        self._control_plane, self._surroundings = control_plane, {}
+        self._control_plane = control_plane
+        self._surroundings, self._budgets, self.violations = {}, {}, {}
         self.failures = {ref: each for ref, each in self.failures.items() if ref not in self._deferred}
         self._deferred.clear()
         self._resume(planned, workloads)
@@ -145,9 +149,14 @@ class Restarts:
         return [each for each in planned.workloads if each.workload in wave and each.action in STARTS]
 
     async def _start(self, due: Sequence[WorkloadPlan], workloads: Mapping[WorkloadRef, Workload]) -> None:
-        candidates = [await self._candidate(each, workloads[each.workload]) for each in due]
+        candidates = [
+            Candidate(each.workload, each.hosts_actors, await self._obstacle(each, workloads[each.workload]))
+            for each in due
+        ]
         running = [
-            await self._running(ref, workloads[ref]) for ref, roll in self._rolls.items() if roll.state not in FINAL
+            Candidate(ref, self._hosts_actors.get(ref, False), self.violations.get(ref, ""))
+            for ref, roll in self._rolls.items()
+            if roll.state not in FINAL
         ]
         admitted = admit(candidates, running, self._at_once)
         plans = {each.workload: each for each in due}
@@ -182,14 +191,6 @@ class Restarts:
             self._deferred.add(ref)
         return done is not None and not (done.warning or done.deferral)
 
-    async def _candidate(self, each: WorkloadPlan, workload: Workload) -> Candidate:
-        obstacle = await _unless_deleted(self._obstacle(each, workload), "it was deleted meanwhile")
-        return Candidate(each.workload, each.hosts_actors, obstacle)
-
-    async def _running(self, ref: WorkloadRef, workload: Workload) -> Candidate:
-        violation = await _unless_deleted(self._violation(workload), "")
-        return Candidate(ref, self._hosts_actors.get(ref, False), violation)
-
     async def _obstacle(self, each: WorkloadPlan, workload: Workload) -> str:
         """Return why a workload must not be restarted now, or ``""``."""
         if remains := earlier_try(workload, each.digest):
@@ -202,22 +203,19 @@ class Restarts:
             app_id=workload.app_id,
             hosts_actors=each.hosts_actors,
         )
-        if sick or not found.budgets:
-            return sick
-        return budget_obstacle(workload, await self._restarter.template(each.workload), found.budgets)
-
-    async def _violation(self, workload: Workload) -> str:
-        """Return which disruption budget a running restart violates, or ``""``."""
-        budgets = (await self._surroundings_of(workload.ref.namespace)).budgets
-        return budget_violation(workload, await self._restarter.template(workload.ref), budgets) if budgets else ""
+        return sick or budget_obstacle(workload, await self._budgets_of(each.workload.namespace))
 
     async def _surroundings_of(self, namespace: str) -> _Surroundings:
         if namespace not in self._surroundings:
             components = await self._restarter.components(namespace)
             secrets = await self._restarter.secret_keys(namespace, components)
-            budgets = await self._restarter.budgets(namespace)
-            self._surroundings[namespace] = _Surroundings(components, secrets, budgets)
+            self._surroundings[namespace] = _Surroundings(components, secrets)
         return self._surroundings[namespace]
+
+    async def _budgets_of(self, namespace: str) -> tuple[Budget, ...]:
+        if namespace not in self._budgets:
+            self._budgets[namespace] = await self._restarter.budgets(namespace)
+        return self._budgets[namespace]
 
     async def _observe(self, workloads: Mapping[WorkloadRef, Workload]) -> None:
         # The restart of a workload that was deleted meanwhile never ends.
@@ -228,18 +226,29 @@ class Restarts:
 
     async def _observe_one(self, ref: WorkloadRef, roll: Roll, workload: Workload) -> None:
         waiting = await self._evict_next(roll, workload)
-        now = observe(roll, workload, self._clock.monotonic(), window_s=self._window_s, waiting=waiting)
-        self._rolls[ref] = now
+        violation = budget_violation(workload, await self._budgets_of(ref.namespace))
+        if violation:
+            self.violations[ref] = violation
+        self._rolls[ref] = now = observe(
+            roll,
+            workload,
+            self._clock.monotonic(),
+            window_s=self._window_s,
+            waiting=waiting,
+            # The agent's own evictions respect budgets.
+            violation=violation if _is_rolled_by_controller(workload) else "",
+        )
         if now.state is RollState.FAILED:
             await self._take_back(ref, now)
+        elif now.violated_s is not None and roll.violated_s is None:
+            _log.warning("restart violates a disruption budget", workload=str(ref), reason=violation)
         elif now.state is RollState.REVERTED and not await self._annotate(ref, roll.digest):
             del self._rolls[ref]
 
     async def _evict_next(self, roll: Roll, workload: Workload) -> str:
         """Evict the next old pod, if the agent must; return why a disruption budget does not allow it, or ``""``."""
-        is_rolled_by_controller = workload.update in (Update.ROLLING, Update.RECREATE)
         # Without the annotation in the template, each new pod would be an old one again.
-        if is_rolled_by_controller or workload.restart_digest != roll.digest:
+        if _is_rolled_by_controller(workload) or workload.restart_digest != roll.digest:
             return ""
         pod = next_eviction(workload, roll.digest)
         return await self._restarter.evict(pod) if pod is not None else ""
@@ -273,6 +282,10 @@ async def _unless_deleted(call: Awaitable[T], default: T) -> T:
         if error.kind is not Kind.NOT_FOUND:
             raise
         return default
+
+
+def _is_rolled_by_controller(workload: Workload) -> bool:
+    return workload.update in (Update.ROLLING, Update.RECREATE)
 
 
 def _is_rolling(workload: Workload, digest: str) -> bool:

@@ -38,7 +38,8 @@ FINAL: Final = frozenset({RollState.DONE, RollState.FAILED, RollState.HELD})
 class Roll(msgspec.Struct, frozen=True):
     """The state of one restart: ``healthy`` of ``total`` pods are new with a healthy sidecar.
 
-    ``progressed_s`` is when ``reached``, the most new and healthy pods seen so far, last rose.
+    ``progressed_s`` is when ``reached``, the most new and healthy pods seen so far, last rose. ``violated_s`` is since
+    when a disruption budget is violated.
     """
 
     digest: str
@@ -47,20 +48,29 @@ class Roll(msgspec.Struct, frozen=True):
     healthy: int = 0
     total: int = 0
     reached: int = 0
+    violated_s: float | None = None
     reason: str = ""
     cause: Cause | None = None
 
 
-def observe(roll: Roll, workload: Workload, now_s: float, *, window_s: float = WINDOW_S, waiting: str = "") -> Roll:
+def observe(
+    roll: Roll,
+    workload: Workload,
+    now_s: float,
+    *,
+    window_s: float = WINDOW_S,
+    waiting: str = "",
+    violation: str = "",
+) -> Roll:
     """Return the restart's next state.
 
     ``waiting`` is why the agent does not evict the next pod yet, such as a disruption budget; the window does not run
-    meanwhile.
+    meanwhile. ``violation`` says which budget is violated while a controller, which respects none, replaces the pods.
     """
     if roll.state in FINAL:
         return roll
     new = _new_pods(workload, roll.digest)
-    roll = _counted(roll, workload, new, now_s, waiting)
+    roll = _violated(_counted(roll, workload, new, now_s, waiting), now_s, violation)
     for pod in new:
         if failure := _failure(pod, workload):
             return _failed(roll, *failure)
@@ -69,6 +79,9 @@ def observe(roll: Roll, workload: Workload, now_s: float, *, window_s: float = W
         return _reverted(roll, is_overdue=is_overdue)
     if _is_complete(roll, workload):
         return msgspec.structs.replace(roll, state=RollState.DONE, reason="")
+    if roll.violated_s is not None and now_s - roll.violated_s > window_s:
+        advice = "let its update strategy replace fewer pods at a time than the budget allows"
+        return _failed(roll, Cause.RUNTIME, f"{violation} for more than {window_s:g} s: {advice}")
     return _overdue(roll, workload, new) if is_overdue else roll
 
 
@@ -127,6 +140,14 @@ def _counted(roll: Roll, workload: Workload, new: list[Pod], now_s: float, waiti
         progressed_s=now_s if waiting or reached > roll.reached else roll.progressed_s,
         reason=waiting or workload.message,
     )
+
+
+def _violated(roll: Roll, now_s: float, violation: str) -> Roll:
+    """Return a restart with since when it violates a budget; it goes on, because the next pod may end the violation."""
+    if not violation:
+        return msgspec.structs.replace(roll, violated_s=None)
+    since_s = now_s if roll.violated_s is None else roll.violated_s
+    return msgspec.structs.replace(roll, violated_s=since_s, reason=violation)
 
 
 def _failure(pod: Pod, workload: Workload) -> tuple[Cause, str] | None:

@@ -149,6 +149,7 @@ def _with_replicas(workload: Workload, ref: ObjectRef, owner: Replicated) -> Wor
         update=_update(ref.kind, owner),
         desired=_desired_on_nodes(owner) if is_daemon_set else owner.spec.replicas,
         paused=owner.spec.paused,
+        labels=owner.spec.template.metadata.labels,
         rolled_out=is_ready,
         message="" if is_ready else readiness.message or readiness.reason,
     )

@@ -197,6 +197,7 @@ def has_dapr(pod: PodView) -> bool:
 
 class _TemplateMetadata(msgspec.Struct, frozen=True, gc=False):
     annotations: Annotations = Annotations()
+    labels: dict[str, str] = {}
 
 
 class Template(msgspec.Struct, frozen=True, gc=False):

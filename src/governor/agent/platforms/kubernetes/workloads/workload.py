@@ -5,6 +5,7 @@ own.
 """
 
 import enum
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -116,6 +117,8 @@ class Workload(msgspec.Struct, frozen=True):
     configuration: str = ""
     sidecar_image: str = ""
     """The image of daprd that its template asks for; empty if it leaves that to Dapr's injector."""
+    labels: Mapping[str, str] = {}
+    """The labels of its template, by which disruption budgets select its pods."""
     restart_digest: str = ""
     """The agent's annotation in its template now."""
     rolled_out: bool = True
