@@ -4,7 +4,7 @@ The tests share the control plane with controllers of this directory; each has a
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from governor.agent.platforms.kubernetes.workloads.views import RESTART
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
 from governor.domain.reports import WorkloadRef
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Transport
+from governor.kube.client import Client, Request, Transport
+from governor.kube.errors import ApiError, Status
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import SystemClock
 from testbed.builds.dapr import VERSION, services
@@ -38,6 +39,7 @@ from testbed.cluster.cluster import run
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.agent.bed import permitted
+from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.bed import account_of, admin_of
 from toolchain import cache
 from toolchain.helm import HELM
@@ -365,6 +367,21 @@ async def test_a_replica_set_is_restarted_by_evictions_within_its_budget(
     new = [each for each in await make_ready(client, namespace, 2) if each["metadata"]["name"] != pods[1].name]
     assert [annotation(each) for each in new] == ["sha256:1"]
     assert await restarter.evict(pods[0]) == "", "a pod that is gone"
+
+
+async def test_a_busy_api_server_is_no_disruption_budget(
+    namespace: str, transport: Transport, plane: ControlPlane
+) -> None:
+    busy = RecordingClient(transport, admin_of(plane))
+
+    async def intercept(request: Request, _send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+        status = Status(message="too many requests, please try again later", reason="TooManyRequests", code=429)
+        raise ApiError(str(request), 429, status, 1.0)
+
+    busy.intercept = intercept
+    pod = Pod(namespace, "web-0", "1", datetime.now(UTC), "web", WorkloadRef(namespace, "ReplicaSet", "web"))
+    with pytest.raises(ApiError, match="please try again later; retry after 1 s"):
+        await Restarter(busy, CLOCK, permitted).evict(pod)
 
 
 async def test_a_pod_that_a_stateful_set_leaves_behind_returns_to_the_old_template(

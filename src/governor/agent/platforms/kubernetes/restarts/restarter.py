@@ -55,6 +55,7 @@ _KINDS: Final = {each.kind: each for each in (DEPLOYMENTS, STATEFUL_SETS, DAEMON
 _BUDGETS: Final = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
 _COMPONENTS: Final = ApiResource("dapr.io", "v1alpha1", "Component", "components", namespaced=True)
 _SECRETS: Final = ApiResource("", "v1", "Secret", "secrets", namespaced=True)
+_BUDGET_CAUSE: Final = "DisruptionBudget"
 _EVICTIONS: Final = ApiResource("", "v1", "Pod", "pods/eviction", namespaced=True)
 
 T = TypeVar("T")
@@ -147,9 +148,11 @@ class Restarter:
         except ApiError as error:
             if error.kind in (Kind.NOT_FOUND, Kind.CONFLICT):
                 return ""
-            if error.kind is Kind.EXHAUSTED:
-                return "; ".join([each.message for each in error.causes if each.message]) or error.message
-            raise
+            budgets = [each for each in error.causes if each.reason == _BUDGET_CAUSE]
+            # A server that is busy rejects with the same status, and without such a cause.
+            if not budgets:
+                raise
+            return "; ".join([each.message for each in budgets if each.message]) or error.message
         return ""
 
     async def budgets(self, namespace: str) -> tuple[Budget, ...]:
