@@ -443,9 +443,11 @@ async def until_usable(client: Client, namespace: str) -> None:
     await until(has_account)
 
 
-async def install_services(client: Client, namespace: str, *, image: str = IMAGE, watch_interval: str = "0") -> None:
+async def install_services(
+    client: Client, namespace: str, *, image: str = IMAGE, watch_interval: str = "0", placement: bool = True
+) -> None:
     """Create workloads like the services of Dapr's control plane, and wait until they are available."""
-    for name in (*SERVICES, PLACEMENT):
+    for name in (*SERVICES, *((PLACEMENT,) if placement else ())):
         resource = STATEFUL_SETS if name == PLACEMENT else DEPLOYMENTS
         manifest = workload(resource.kind, name, namespace)
         manifest["spec"]["template"]["spec"]["containers"][0] |= {

@@ -41,7 +41,7 @@ from tests.contract.agent.platform.bed import (
 )
 from tests.contract.kube.applyset.bed import RecordingClient, error_of
 from tests.contract.kube.bed import account_of
-from tests.contract.kube.reflector.bed import UNLIMITED, running
+from tests.contract.kube.reflector.bed import UNLIMITED, running, until_true
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -428,6 +428,22 @@ class TestSickDapr:
             assert counts(found) == {"missed": Instances(1, unproven=1)}
             assert "left to Dapr's watchdog, which replaces them every 2m" in texts(found)
             assert await bed.restarts("missed") == 0
+
+    async def test_a_pod_without_a_sidecar_is_restarted_once_also_without_placement(
+        self, bed: Bed, blobs: FileBlobs
+    ) -> None:
+        await install_services(bed.client, bed.namespace, placement=False)
+        bed.injector.skipped.add("late")
+        await bed.create("late")
+        [old] = await bed.until_created("late", 1)
+        bed.injector.skipped.remove("late")
+        async with bed.agent(blobs, dapr_namespace=bed.namespace) as agent:
+            await until_true(lambda: bool(agent.pods(old)))
+            delivery = bed.delivery(component("store", scopes=["late"]))
+            for _ in range(2):
+                found = await agent.converge(delivery)
+                assert found.verified, texts(found)
+                assert await bed.restarts("late") == 1
 
     async def test_a_restart_that_changes_the_version_of_daprd_says_so(self, bed: Bed, blobs: FileBlobs) -> None:
         await install_services(bed.client, bed.namespace, image="daprd:1.18.4")

@@ -119,6 +119,12 @@ class TestDapr:
         assert (dapr_obstacle(services, [], {}, app_id="web", hosts_actors=True) == "") is fit
         assert dapr_obstacle(services, [], {}, app_id="web") == ""
 
+    def test_placement_is_needed_for_sidecars_that_may_host_actors_only_where_it_is_installed(self) -> None:
+        assert "dapr-placement-server is not installed" in self.FIT.obstacle(hosts_actors=True)
+        assert self.FIT.obstacle(hosts_actors=None) == ""
+        down = ControlPlane((*self.FIT.services, Service(PLACEMENT, "dapr-system", 0, 1)))
+        assert "dapr-placement-server is not available" in down.obstacle(hosts_actors=None)
+
     @pytest.mark.parametrize(
         ("keys", "reason"),
         [({}, "which does not exist"), ({"redis": frozenset({"user"})}, "which has no such key")],

@@ -558,6 +558,7 @@ class TestWaves:
     def test_a_workload_whose_sidecars_are_unknown_may_host_actors(self) -> None:
         made = planned([STORE], observed(workload("a"), workload("b"), sidecars={}))
         assert [len(wave) for wave in made.waves] == [1, 1]
+        assert [each.hosts_actors for each in made.workloads] == [None, None]
 
 
 class TestRestraint:

@@ -270,7 +270,7 @@ def test_each_restart_is_in_one_wave_and_actors_of_a_namespace_are_not_together(
         return
     restarted = [ref for wave in made.waves for ref in wave]
     assert sorted(restarted) == sorted(each.workload for each in made.workloads if each.action in RESTARTS)
-    actors = {each.workload for each in made.workloads if each.hosts_actors}
+    actors = {each.workload for each in made.workloads if each.may_host_actors}
     for wave in made.waves:
         namespaces = [ref.namespace for ref in wave if ref in actors]
         assert len(namespaces) == len(set(namespaces))

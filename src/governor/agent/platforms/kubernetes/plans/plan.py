@@ -78,6 +78,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     ``expected``: what its sidecars must prove. ``pods``: uids of those that do not prove all of it yet.
     ``obstacles``: resources that running sidecars cannot load or prove, so that a restart is needed, and why.
     ``digest``: what a restart would be for. ``image_change``: how it would change the version of daprd, or empty.
+    ``hosts_actors``: None if a sidecar did not say.
     """
 
     workload: WorkloadRef
@@ -88,7 +89,12 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     obstacles: Mapping[ResourceRef, str] = {}
     digest: str = ""
     image_change: str = ""
-    hosts_actors: bool = False
+    hosts_actors: bool | None = False
+
+    @property
+    def may_host_actors(self) -> bool:
+        """Whether it hosts actors as far as is known."""
+        return self.hosts_actors is not False
 
     @property
     def text(self) -> str:
@@ -166,7 +172,7 @@ def _workload_plan(workload: Workload, changes: Changes, observed: Observed, pol
         tuple(each.expected for each in seen),
         tuple(each.pod.uid for each in stale),
         digest=restart_digest(changes.seen_by(template) if template else seen, observed),
-        hosts_actors=any(_may_host_actors(pod, observed) for pod in pods),
+        hosts_actors=_hosts_actors(pods, observed),
     )
     if not pods and seen:
         return _without_pods(draft, workload, seen)
@@ -199,9 +205,11 @@ def _restart_needed(draft: WorkloadPlan, reason: str) -> WorkloadPlan:
     return _decided(draft, Action.RESTART_NEEDED, f"restart needed: {reason}")
 
 
-def _may_host_actors(pod: Pod, observed: Observed) -> bool:
-    facts = observed.sidecars.get(pod.uid)
-    return facts is None or facts.hosts_actors
+def _hosts_actors(pods: Iterable[Pod], observed: Observed) -> bool | None:
+    known = [observed.sidecars.get(pod.uid) for pod in pods]
+    if any(facts is not None and facts.hosts_actors for facts in known):
+        return True
+    return None if None in known else False
 
 
 def _without_pods(draft: WorkloadPlan, workload: Workload, seen: Sequence[Change]) -> WorkloadPlan:
@@ -339,8 +347,8 @@ def _waves(plans: Iterable[WorkloadPlan], *, rolling: bool) -> tuple[tuple[Workl
     waves: list[list[WorkloadRef]] = []
     with_actors: dict[str, int] = {}
     for each in queue:
-        position = with_actors.get(each.workload.namespace, 0) if each.hosts_actors else 0
-        if each.hosts_actors:
+        position = with_actors.get(each.workload.namespace, 0) if each.may_host_actors else 0
+        if each.may_host_actors:
             with_actors[each.workload.namespace] = position + 1
         if position == len(waves):
             waves.append([])

@@ -71,9 +71,14 @@ class ControlPlane(msgspec.Struct, frozen=True):
         intervals = (each.watch_interval for each in self.services if each.watch_namespace in ("", namespace))
         return next(filter(None, intervals), "")
 
-    def obstacle(self, *, hosts_actors: bool = False) -> str:
-        """Return why a sidecar that starts now would not work, or ``""``."""
-        for name in (*SERVICES, *((PLACEMENT,) if hosts_actors else ())):
+    def obstacle(self, *, hosts_actors: bool | None = False) -> str:
+        """Return why a sidecar that starts now would not work, or ``""``.
+
+        If it is not known whether it hosts actors, placement must work if it is installed: without it there are none.
+        """
+        has_placement = any(each.name == PLACEMENT for each in self.services)
+        needs_placement = hosts_actors or (hosts_actors is None and has_placement)
+        for name in (*SERVICES, *((PLACEMENT,) if needs_placement else ())):
             found = [each for each in self.services if each.name == name]
             if not found:
                 return f"{name} is not installed: install Dapr's control plane; no workload is restarted before"
@@ -220,7 +225,7 @@ def dapr_obstacle(
     secrets: Mapping[str, frozenset[str]],
     *,
     app_id: str,
-    hosts_actors: bool = False,
+    hosts_actors: bool | None = False,
 ) -> str:
     """Return why a sidecar of ``app_id`` that starts now would fail, or ``""``.
 

@@ -156,7 +156,8 @@ def _numbers(budget: Budget) -> str:
 class Candidate(msgspec.Struct, frozen=True):
     """A workload that is to be restarted, or is restarting.
 
-    ``obstacle`` is why it cannot be restarted now, or what the running restart violates.
+    ``hosts_actors`` if it does or may. ``obstacle`` is why it cannot be restarted now, or what the running restart
+    violates.
     """
 
     ref: WorkloadRef

@@ -150,7 +150,7 @@ class Restarts:
 
     async def _start(self, due: Sequence[WorkloadPlan], workloads: Mapping[WorkloadRef, Workload]) -> None:
         candidates = [
-            Candidate(each.workload, each.hosts_actors, await self._obstacle(each, workloads[each.workload]))
+            Candidate(each.workload, each.may_host_actors, await self._obstacle(each, workloads[each.workload]))
             for each in due
         ]
         running = [
@@ -167,7 +167,7 @@ class Restarts:
 
     def _add(self, each: WorkloadPlan) -> None:
         self._rolls[each.workload] = Roll(each.digest, self._clock.monotonic())
-        self._hosts_actors[each.workload] = each.hosts_actors
+        self._hosts_actors[each.workload] = each.may_host_actors
 
     async def _restart(self, each: WorkloadPlan) -> None:
         if not await self._annotate(each.workload, each.digest):
