@@ -55,6 +55,7 @@ from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.reflector.bed import running
 
 ACCOUNTS = ApiResource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+BUDGETS = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
 RESILIENCIES = ApiResource("dapr.io", "v1alpha1", "Resiliency", "resiliencies", namespaced=True)
 DAPR_NAMESPACE = "dapr-system"
 IMAGE = "daprd:1.18.3"
@@ -370,6 +371,21 @@ def workload(kind: str, name: str, namespace: str, replicas: int = 1, **spec: An
     described = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template, **spec}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": described}
+
+
+async def create_budget(bed: Bed, name: str, available: int, *, healthy: int | None = None) -> None:
+    """Create a budget for the pods of a workload, and wait until its controller has counted the healthy ones."""
+    spec = {"minAvailable": available, "selector": {"matchLabels": {"app": name}}}
+    metadata = {"name": name, "namespace": bed.namespace}
+    manifest = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    await bed.client.create(BUDGETS, manifest, manager="tests")
+
+    async def is_computed() -> bool:
+        status = (await bed.client.get(BUDGETS, name, bed.namespace))["status"]
+        is_counted = bool(status.get("observedGeneration")) and status["desiredHealthy"] == available
+        return is_counted and bool(status["currentHealthy"] >= (available if healthy is None else healthy))
+
+    await until(is_computed)
 
 
 def annotation(manifest: Object) -> str:

@@ -9,28 +9,11 @@ import pytest
 from governor.agent.state.file_blobs import FileBlobs
 from governor.agent.verification.findings import Findings
 from governor.domain.reports import Cause, State
-from governor.kube.objects import ApiResource
-from testbed.waiting import until
-from tests.contract.agent.platform.bed import Bed, counts, resiliency, texts
+from tests.contract.agent.platform.bed import BUDGETS, Bed, counts, create_budget, resiliency, texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-BUDGETS = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
 ALL_AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}}
-
-
-async def create_budget(bed: Bed, name: str, available: int) -> None:
-    """Create a budget for the pods of a workload, and wait until its controller has computed it."""
-    spec = {"minAvailable": available, "selector": {"matchLabels": {"app": name}}}
-    metadata = {"name": name, "namespace": bed.namespace}
-    manifest = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
-    await bed.client.create(BUDGETS, manifest, manager="tests")
-
-    async def is_computed() -> bool:
-        status = (await bed.client.get(BUDGETS, name, bed.namespace))["status"]
-        return bool(status.get("currentHealthy", 0) >= available)
-
-    await until(is_computed)
 
 
 class Once:

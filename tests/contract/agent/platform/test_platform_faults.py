@@ -27,11 +27,13 @@ from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.agent.apply.bed import COMPONENTS, SECRETS, component, host_of
 from tests.contract.agent.platform.bed import (
+    BUDGETS,
     IMAGE,
     Agent,
     Bed,
     counts,
     crashing,
+    create_budget,
     each_step,
     install_services,
     next_second,
@@ -153,6 +155,34 @@ class TestKilledAgent:
             assert causes(found) == {(State.FAILED, Cause.CHANGE)}
             assert await bed.digest("orders") == ""
             assert old <= await bed.uids("orders")
+
+    async def test_the_next_one_replaces_the_pod_that_a_failed_restart_left_behind(
+        self, bed: Bed, blobs: FileBlobs
+    ) -> None:
+        await bed.deploy("ledger", 1, "StatefulSet", serviceName="ledger")
+        bed.kubelet.exits["ledger"] = "cannot load limits"
+        delivery = bed.delivery(resiliency(7), verifyWindowSeconds=3)
+        async with bed.agent(blobs) as killed:
+
+            async def intercept(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+                if request.path.endswith("/eviction"):
+                    raise KilledError
+                return await send(request)
+
+            killed.client.intercept = intercept
+            with pytest.raises(KilledError):
+                await killed.converge(delivery)
+        await create_budget(bed, "ledger", 1, healthy=0)
+        async with bed.agent(blobs) as agent:
+            found = await agent.converge(delivery)
+            assert (
+                "pod ledger-0, which a failed restart left behind, cannot be evicted: The disruption budget ledger"
+            ) in texts(found)
+            await bed.client.delete(BUDGETS, "ledger", bed.namespace)
+            bed.kubelet.exits.clear()
+            found = await agent.converge(delivery)
+            assert "which a failed restart left behind" not in texts(found)
+            await bed.until_pods("ledger", 1, digest="")
 
     async def test_proofs_from_before_a_repair_do_not_outlive_it(self, bed: Bed, blobs: FileBlobs) -> None:
         await bed.deploy("orders")

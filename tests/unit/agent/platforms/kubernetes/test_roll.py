@@ -13,6 +13,7 @@ from governor.agent.platforms.kubernetes.restarts.roll import (
     left_behind,
     next_eviction,
     observe,
+    stranded,
 )
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Pod, Update, Workload
 from governor.domain.reports import Cause, WorkloadRef
@@ -201,6 +202,35 @@ class TestWindow:
         observed = workload(pod("a", "old"), pod("b", "old"), rolled_out=True)
         roll = observe(BEGUN, observed, 99.0, window_s=10.0, waiting="PodDisruptionBudget web")
         assert (roll.state, roll.reason) == (RollState.STARTED, "PodDisruptionBudget web")
+
+
+class TestStranded:
+    REF = msgspec.structs.replace(REF, kind="StatefulSet")
+
+    @pytest.mark.parametrize(
+        ("digest", "template", "fields", "is_stranded"),
+        [
+            ("new", "", {"ready": False}, True),
+            ("new", "newer", {"ready": False}, True),
+            ("new", "new", {"ready": False}, False),
+            ("", "new", {"ready": False}, False),
+            ("new", "", {}, False),
+            ("new", "", {"ready": False, "deleting": True}, False),
+        ],
+    )
+    def test_an_unhealthy_pod_of_a_restart_that_the_template_no_longer_has(
+        self, digest: str, template: str, fields: dict[str, Any], is_stranded: bool
+    ) -> None:
+        one = pod("web-1", digest, **fields)
+        observed = workload(pod("web-0", ""), one, ref=self.REF, restart_digest=template)
+        assert stranded(observed) == (one if is_stranded else None)
+
+    def test_what_its_controller_replaces_is_not_stranded(self) -> None:
+        assert stranded(workload(pod("a", ready=False), restart_digest="")) is None
+
+    def test_workloads_that_are_not_to_be_restarted_are_left_alone(self) -> None:
+        one = workload(pod("a", ready=False), ref=self.REF, restart_digest="", opted_out=True)
+        assert stranded(one) is None
 
 
 class TestViolation:

@@ -227,7 +227,7 @@ class Verification:
         )
         found = {each.ref: self._restrained(findings_of(each, judged[each.ref], situation), each) for each in workloads}
         history = (*self._change.history, *self.notes)
-        combined = findings.combine(self._refs, found, self._clock.now(), *history, notes=self._restarts.violations)
+        combined = findings.combine(self._refs, found, self._clock.now(), *history, notes=self._restarts.notes_on)
         return msgspec.structs.replace(combined, restarts_due=self._restarts.is_due)
 
     def _restrained(self, found: tuple[InstanceFindings, ...], workload: Workload) -> tuple[InstanceFindings, ...]:

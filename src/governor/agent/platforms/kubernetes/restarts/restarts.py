@@ -27,9 +27,10 @@ from governor.agent.platforms.kubernetes.restarts.roll import (
     left_behind,
     next_eviction,
     observe,
+    stranded,
 )
 from governor.agent.platforms.kubernetes.visibility.announcer import Announcer
-from governor.agent.platforms.kubernetes.workloads.workload import Update, Workload
+from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
 from governor.agent.redaction import Redactor
 from governor.agent.verification.findings import AGENT
 from governor.domain.reports import Cause, Evidence, WorkloadRef
@@ -81,16 +82,18 @@ class Restarts:
         self._surroundings: dict[str, _Surroundings] = {}
         self._budgets: dict[str, tuple[Budget, ...]] = {}
         """Disruption budgets by namespace, listed once in each step."""
+        self._violations: dict[WorkloadRef, str] = {}
+        """Which disruption budgets are violated while workloads are restarted."""
         self._clean_ups: dict[WorkloadRef, float] = {}
-        """Until when pods that restarts left behind are evicted."""
+        """Until when the eviction of pods that restarts left behind is waited for."""
         self.failures: dict[WorkloadRef, Failure] = {}
         """Restarts that failed and were taken back, now or in an earlier try."""
         self._deferred: set[WorkloadRef] = set()
         """Those of an earlier try, which is not repeated yet: they do not keep others from restarting."""
         self.waiting: dict[WorkloadRef, str] = {}
         """Why workloads are not restarted, or not yet."""
-        self.violations: dict[WorkloadRef, str] = {}
-        """Which disruption budgets are violated while workloads are restarted."""
+        self.notes_on: dict[WorkloadRef, str] = {}
+        """What else is to be reported on workloads: a violated disruption budget, or a pod that was left behind."""
         self.restrained: dict[WorkloadRef, Restraint] = {}
         """Workloads that wait for a maintenance window or the end of a hold."""
         self.is_due = False
@@ -105,8 +108,8 @@ class Restarts:
 
     @property
     def is_cleaning_up(self) -> bool:
-        """Whether pods that a failed restart left behind are not gone."""
-        return bool(self._clean_ups)
+        """Whether pods that a failed restart left behind may still go."""
+        return any(until_s >= self._clock.monotonic() for until_s in self._clean_ups.values())
 
     async def read_control_plane(self) -> ControlPlane:
         """Return Dapr's control plane as it is now."""
@@ -115,12 +118,13 @@ class Restarts:
     async def step(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload], control_plane: ControlPlane) -> None:
         """Observe the running restarts, take back those that fail, and start the next ones."""
         self._control_plane = control_plane
-        self._surroundings, self._budgets, self.violations = {}, {}, {}
+        self._surroundings, self._budgets = {}, {}
+        self._violations, self.notes_on = {}, {}
         self.failures = {ref: each for ref, each in self.failures.items() if ref not in self._deferred}
         self._deferred.clear()
         self._resume(planned, workloads)
         await self._observe(workloads)
-        await self._clean_up(workloads)
+        await self._clean_up(planned, workloads)
         self.waiting = {
             **{each.workload: each.text for each in planned.workloads if each.action in _LEFT_TO_OTHERS},
             **{ref: roll.reason for ref, roll in self._rolls.items() if roll.reason},
@@ -154,7 +158,7 @@ class Restarts:
             for each in due
         ]
         running = [
-            Candidate(ref, self._hosts_actors.get(ref, False), self.violations.get(ref, ""))
+            Candidate(ref, self._hosts_actors.get(ref, False), self._violations.get(ref, ""))
             for ref, roll in self._rolls.items()
             if roll.state not in FINAL
         ]
@@ -228,7 +232,7 @@ class Restarts:
         waiting = await self._evict_next(roll, workload)
         violation = budget_violation(workload, await self._budgets_of(ref.namespace))
         if violation:
-            self.violations[ref] = violation
+            self._violations[ref] = self.notes_on[ref] = violation
         self._rolls[ref] = now = observe(
             roll,
             workload,
@@ -253,21 +257,30 @@ class Restarts:
         pod = next_eviction(workload, roll.digest)
         return await self._restarter.evict(pod) if pod is not None else ""
 
-    async def _clean_up(self, workloads: Mapping[WorkloadRef, Workload]) -> None:
-        """Evict the pods that restarts left behind after they were taken back, as long as the window allows."""
-        for ref, until_s in tuple(self._clean_ups.items()):
-            pod = left_behind(workloads[ref], self._rolls[ref].digest) if ref in workloads else None
-            if pod is None or self._clock.monotonic() > until_s:
-                del self._clean_ups[ref]
-            else:
-                await self._restarter.evict(pod)
+    async def _clean_up(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload]) -> None:
+        """Evict the pods that restarts left behind after they were taken back, also by an earlier process."""
+        left = {
+            each.workload: pod
+            for each in planned.workloads
+            if each.expected and (pod := self._left_behind(each.workload, workloads[each.workload]))
+        }
+        self._clean_ups = {ref: until_s for ref, until_s in self._clean_ups.items() if ref in left}
+        for ref, pod in left.items():
+            self._clean_ups.setdefault(ref, self._clock.monotonic() + self._window_s)
+            if refused := await self._restarter.evict(pod):
+                text = f"pod {pod.name}, which a failed restart left behind, cannot be evicted: {refused}"
+                self.notes_on[ref] = text
+
+    def _left_behind(self, ref: WorkloadRef, workload: Workload) -> Pod | None:
+        roll = self._rolls.get(ref)
+        has_failed = roll is not None and roll.state is RollState.FAILED
+        return left_behind(workload, roll.digest) if roll is not None and has_failed else stranded(workload)
 
     async def _take_back(self, ref: WorkloadRef, roll: Roll) -> None:
         """Return a workload to its old template: the pods that still run keep running."""
         reason, cause = self._redactor.redact(roll.reason), roll.cause or Cause.CHANGE
         control_plane = await self.read_control_plane()
         record = await self._restarter.take_back(ref, roll.digest, reason, control_plane.revision)
-        self._clean_ups[ref] = self._clock.monotonic() + self._window_s
         # A change that failed is rolled back, not tried again.
         again = record.text if record is not None and cause is Cause.RUNTIME else ""
         self.failures[ref] = Failure(again or f"the restart was taken back: {reason}", cause)

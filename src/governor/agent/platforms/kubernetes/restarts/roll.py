@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from governor.agent.platforms.kubernetes.plans.affected import live_pods
+from governor.agent.platforms.kubernetes.restarts.decision import restart_hindrance
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
 from governor.domain.reports import Cause
 
@@ -111,6 +112,18 @@ def left_behind(workload: Workload, digest: str) -> Pod | None:
         _is_healthy(pod, workload) for pod in live_pods(workload)
     )
     return next((pod for pod in new if by_eviction or not _is_healthy(pod, workload)), None)
+
+
+def stranded(workload: Workload) -> Pod | None:
+    """Return an unhealthy pod of a restart that the template no longer has and that only an eviction replaces, or None.
+
+    Such a pod outlives the process that took its restart back, and keeps every later one from beginning.
+    """
+    others = {pod.restart_digest for pod in live_pods(workload)} - {"", workload.restart_digest}
+    if restart_hindrance(workload):
+        return None
+    found = (left_behind(workload, digest) for digest in sorted(others))
+    return next((pod for pod in found if pod is not None and not _is_healthy(pod, workload)), None)
 
 
 def earlier_try(workload: Workload, digest: str) -> str:
