@@ -185,6 +185,33 @@ def test_a_sidecar_that_exits_fails_the_resource_that_its_log_names() -> None:
     assert states(workload(new), given) == {STORE: State.FAILED, LIMITS: State.UNPROVEN}
 
 
+@pytest.mark.parametrize("created", [EARLIER, LATER], ids=["live proof", "fresh proof"])
+def test_nothing_is_proven_while_kubernetes_says_that_the_sidecar_is_not_ready(created: datetime) -> None:
+    one = pod(sidecar=Container("daprd", "c1", started=EARLIER), created=created)
+    before = probed(one, status(1)) if created is EARLIER else None
+    given = situation(CHANGED_STORE, before=before, now=probed(one, status(2)))
+    (judged,) = judge_workload(workload(one), given)
+
+    assert judged.verdicts[STORE].state is State.UNPROVEN
+    assert judged.verdicts[STORE].text.endswith("; but Kubernetes reports its container daprd as not ready")
+    assert not dict(judged.proofs(LATER, {}))
+    assert not judged.counted
+
+
+def test_an_application_that_is_not_ready_does_not_matter() -> None:
+    one = pod(ready=False)
+    given = situation(CHANGED_STORE, before=probed(one, status(1)), now=probed(one, status(2)))
+
+    assert states(workload(one), given) == {STORE: State.VERIFIED}
+
+
+def test_a_sidecar_that_is_not_ready_and_failed_has_failed() -> None:
+    one = pod(sidecar=Container("daprd", "c1", started=EARLIER))
+    given = situation(CHANGED_STORE, before=probed(one, status(1)), now=probed(one, status(1, failed=1)))
+
+    assert states(workload(one), given) == {STORE: State.FAILED}
+
+
 KILLED = Container("daprd", "c2", restarts=1, started=LATER, ready=True, last_exit="OOMKilled", killed=True)
 EXITED = "the sidecar of pod orders-1 exited: OOMKilled, exit code 137"
 

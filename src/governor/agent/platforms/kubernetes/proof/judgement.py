@@ -113,7 +113,19 @@ def _judge(pod: Pod, workload: WorkloadRef, situation: Situation) -> Judged:
     reason = _why_not_judged(pod, probed)
     if probed is None or reason:
         return Judged(pod, seen, {each.ref: Verdict(State.UNPROVEN, reason) for each in seen})
-    return _judge_probed(pod, seen, probed, workload, situation)
+    return _unless_unready(_judge_probed(pod, seen, probed, workload, situation))
+
+
+def _unless_unready(judged: Judged) -> Judged:
+    """Return what a sidecar proves: nothing while its own container is not ready, whatever it answers."""
+    if judged.pod.sidecar is None or judged.pod.sidecar.ready:
+        return judged
+    note = "but Kubernetes reports its container daprd as not ready"
+    verdicts = {
+        ref: Verdict(State.UNPROVEN, f"{each.text}; {note}") if each.state is State.VERIFIED else each
+        for ref, each in judged.verdicts.items()
+    }
+    return Judged(judged.pod, judged.changes, verdicts)
 
 
 def _why_not_judged(pod: Pod, probed: Probed | None) -> str:
