@@ -31,10 +31,12 @@ _log = logging.get_logger(__name__)
 
 
 class Watcher(NamedTuple):
-    """What the agent says about itself when it opens a watch: its process and its platform."""
+    """What the agent says about itself when it opens a watch: its process, its platform and its epoch."""
 
     boot: str
     platform: Platform
+    epoch: Callable[[], int] = lambda: 0
+    """Returns a number that increases with each process that takes over the agent's state."""
 
 
 class Inbox:
@@ -123,6 +125,7 @@ async def watch(
                 held,
                 boot=watcher.boot,
                 host=socket.gethostname(),
+                epoch=watcher.epoch(),
                 platform=watcher.platform,
                 on_open=inbox.watch_opened,
             )

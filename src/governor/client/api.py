@@ -21,7 +21,7 @@ from governor.values.secret import Secret
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS, Event, Parser
-from governor.wire.formats import DELIVERY_FORMATS, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, SESSION, announce
+from governor.wire.formats import DELIVERY_FORMATS, EPOCH, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, SESSION, announce
 from governor.wire.reports import Report1
 from governor.wire.rest import (
     ChangeRequest,
@@ -162,15 +162,19 @@ class Client:
         *,
         boot: str = "",
         host: str = "",
+        epoch: int = 0,
         platform: Platform = Platform.LOCAL,
         on_open: Callable[[WatchSession], None] = lambda _: None,
     ) -> AsyncGenerator[SignedDelivery, None]:
         """Yield the deliveries of a runtime that replace ``held`` on one connection, until it fails.
 
-        While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``.
+        While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``. If
+        that has a lower ``epoch``, it is an earlier process of the same agent, whose watch the server closes instead.
         """
         path = f"/runtimes/{_segment(runtime)}/watch"
-        headers = {**_FORMATS, PLATFORM: platform.value, **({"Last-Event-ID": str(held)} if held.sequence else {})}
+        headers = {**_FORMATS, PLATFORM: platform.value, EPOCH: str(epoch)}
+        if held.sequence:
+            headers["Last-Event-ID"] = str(held)
 
         def opened(response: Mapping[str, str]) -> None:
             on_open(_watch_session(path, response))

@@ -1,4 +1,4 @@
-"""One agent per runtime: a second agent is rejected, the same agent replaces its old watch."""
+"""One agent per runtime: a second agent is rejected, the same agent or a later process of it replaces its old watch."""
 
 import asyncio
 import ctypes
@@ -8,6 +8,7 @@ import struct
 from contextlib import aclosing, suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from governor.agent.inbox import Inbox, Watcher, watch
@@ -69,6 +70,34 @@ async def test_the_same_agent_replaces_its_own_old_watch(tmp_path: Path) -> None
                     await anext(old)
                 assert bed.services.hub.presence("r1").watching
     assert closed.value.code == "stream-ended"
+
+
+async def test_a_later_process_replaces_the_watch_of_an_earlier_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), LAYER)
+        agent = await bed.enrol("r1")
+        async with agent.client() as client, aclosing(client.watch("r1", boot="one", epoch=1)) as first:
+            await anext(first)
+            async with agent.client() as successor, aclosing(successor.watch("r1", boot="two", epoch=2)) as second:
+                await anext(second)
+                with pytest.raises(GovernorError) as closed:
+                    await anext(first)
+                assert (await rejection(agent, "one")).code == "runtime-in-use", "without an epoch, as older agents"
+                assert bed.services.hub.presence("r1").watching
+    assert closed.value.code == "stream-ended"
+
+
+async def test_an_epoch_that_is_no_number_is_rejected(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"))
+        agent = await bed.enrol("r1")
+        headers = {"Authorization": f"Bearer {agent.credential().reveal()}", "Governor-Agent-Epoch": "high"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{bed.url}{PREFIX}/runtimes/r1/watch", headers=headers) as response,
+        ):
+            assert response.status == 400
+            assert "header Governor-Agent-Epoch must be an integer" in await response.text()
 
 
 async def test_an_unprintable_or_long_host_is_rejected(tmp_path: Path) -> None:

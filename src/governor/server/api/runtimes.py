@@ -28,7 +28,7 @@ from governor.values.trees import Tree, leaf_at, masked
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import format_for, read_position, required_format, unsupported
 from governor.wire.events import DELIVERY, NOTICE, Event, encode
-from governor.wire.formats import DELIVERY_FORMATS, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, negotiate
+from governor.wire.formats import DELIVERY_FORMATS, EPOCH, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, negotiate
 from governor.wire.reports import Report1, from_format_1
 from governor.wire.rest import DeliveryNotice, FieldExplanation, ResourceExplanation, RuntimeExplanation
 
@@ -125,7 +125,8 @@ async def watch(call: Call) -> Events:
     # What this store did not issue does not count as held, whatever its sequence is. A sequence alone does not show
     # which delivery it is: a replaced database may have issued the same one.
     is_shown = is_known and (bool(held.id) or call.services.hub.is_confirmed(runtime, boot, held.sequence))
-    watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0)
+    epoch = parse_integer(call.headers.get(EPOCH, "0"), f"header {EPOCH}")
+    watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0, epoch)
     feed = _DeliveryFeed(call.services, runtime, platform, held, delivery_format, is_known=is_known)
     headers = ((REPORT_FORMAT, str(report_format)),)
     return Events(runtime, feed.produce, watcher=watcher, headers=headers)

@@ -43,12 +43,14 @@ class Presence(msgspec.Struct, frozen=True):
 class Watcher(msgspec.Struct, frozen=True):
     """The agent process behind a watch: ``boot`` identifies the process, ``host`` is shown to users.
 
-    ``held_sequence`` is that of the delivery that it holds, 0 if none or if it cannot show which one.
+    ``held_sequence`` is that of the delivery that it holds, 0 if none or if it cannot show which one. ``epoch``
+    increases with each process that takes over the state of the same agent; it is 0 where that cannot happen.
     """
 
     boot: str
     host: str = ""
     held_sequence: int = 0
+    epoch: int = 0
 
 
 class Stream:
@@ -61,6 +63,13 @@ class Stream:
         self.session = session
         self.closed = False
         self._woken = asyncio.Event()
+
+    def is_replaced_by(self, credential: str, watcher: Watcher) -> bool:
+        """Return whether a watch is of the same agent process, or of a later process of the same agent."""
+        present = self.watcher
+        if present is None:
+            return False
+        return present.boot == watcher.boot or (self.credential == credential and present.epoch < watcher.epoch)
 
     def wake(self) -> None:
         """Signal that the topic changed."""
@@ -105,13 +114,15 @@ class Hub:
         """Open a stream; raise if its credential was blocked after authentication.
 
         A runtime has one watching agent: another agent is rejected, and older streams of the same agent are closed.
+        Those of an earlier process of the agent, one with the same credential and a lower epoch, are closed too: a
+        process that is suspended, or whose node is down, does not close them itself.
         """
         if credential in self._blocked:
             raise GovernorError(Kind.UNAUTHENTICATED, "credential-ended", "the credential was revoked or replaced")
         if self._closed:
             raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; reconnect")
         if watcher is not None:
-            self._supersede(topic, watcher)
+            self._supersede(topic, credential, watcher)
         self._session += 1
         stream = Stream(credential, watcher, self._clock.now(), self._session)
         self._add(topic, stream)
@@ -200,14 +211,14 @@ class Hub:
         """Return the number of open watches."""
         return sum(len(streams) for topic, streams in self._streams.items() if topic != PROGRESS)
 
-    def _supersede(self, topic: str, watcher: Watcher) -> None:
-        """Close older streams of the same agent process; raise if another one is watching."""
+    def _supersede(self, topic: str, credential: str, watcher: Watcher) -> None:
+        """Close the streams that a watch replaces; raise if another agent is watching."""
         others = [stream for stream in self._streams.get(topic, ()) if stream.watcher and not stream.closed]
         for other in others:
-            if other.watcher is not None and other.watcher.boot != watcher.boot:
+            if other.watcher is not None and not other.is_replaced_by(credential, watcher):
                 raise _in_use(topic, other.watcher, other.since)
-        for own in others:
-            own.close()
+        for replaced in others:
+            replaced.close()
 
     def _add(self, topic: str, stream: Stream) -> None:
         if topic not in self._streams:

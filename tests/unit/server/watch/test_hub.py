@@ -119,3 +119,37 @@ async def test_a_refusal_is_remembered_until_a_watch_is_accepted(hub: Hub) -> No
     with hub.open("r1", "a", Watcher("b1")):
         assert hub.presence("r1").refusal == ""
     assert hub.presence("r1").refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("credential", "epoch", "replaces"),
+    [
+        ("a", 8, True),
+        ("a", 7, False),
+        ("a", 6, False),
+        ("a", 0, False),
+        ("b", 8, False),
+    ],
+    ids=["later", "equal", "earlier", "without an epoch", "other credential"],
+)
+async def test_only_a_later_process_of_the_same_agent_replaces_a_watch(
+    hub: Hub, credential: str, epoch: int, *, replaces: bool
+) -> None:
+    with hub.open("r1", "a", Watcher("one", "node-1", epoch=7)) as present:
+        if replaces:
+            with hub.open("r1", credential, Watcher("two", epoch=epoch)) as later:
+                assert hub.session_of("r1", "two") == later.session
+        else:
+            with pytest.raises(GovernorError) as caught, hub.open("r1", credential, Watcher("two", epoch=epoch)):
+                pass
+            assert caught.value.code == "runtime-in-use"
+            assert "on host 'node-1'" in caught.value.message
+        assert present.closed is replaces
+
+
+async def test_a_replaced_process_is_rejected_while_its_successor_watches(hub: Hub) -> None:
+    with hub.open("r1", "a", Watcher("one", epoch=1)), hub.open("r1", "a", Watcher("two", epoch=2)) as successor:
+        with pytest.raises(GovernorError) as caught, hub.open("r1", "a", Watcher("one", epoch=1)):
+            pass
+        assert caught.value.code == "runtime-in-use"
+        assert not successor.closed
