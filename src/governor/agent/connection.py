@@ -8,6 +8,7 @@ The server may be unreachable for any length of time; the sidecars do not depend
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Final
 
 from governor.agent.enrolment import credential, discard, join, load_or_create_key
@@ -30,7 +31,10 @@ _log = logging.get_logger(__name__)
 
 
 class Connection:
-    """The connection of one agent. ``token`` is a join token that the membership has not used yet."""
+    """The connection of one agent.
+
+    ``token`` is a join token that the membership has not used yet. ``epoch`` is that of ``Home``.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Connection:
         outbox: Outbox,
         clock: Clock,
         platform: Platform,
+        epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._membership = membership
         self._token = token
@@ -49,6 +54,7 @@ class Connection:
         self._outbox = outbox
         self._clock = clock
         self._platform = platform
+        self._epoch = epoch
         self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     async def run(self) -> None:
@@ -77,7 +83,7 @@ class Connection:
         sign = credential(membership, key, self._clock)
         client = Client(membership.server, sign, ca_fingerprint=membership.ca)
         async with client, asyncio.TaskGroup() as group:
-            watcher = Watcher(self._outbox.boot, self._platform)
+            watcher = Watcher(self._outbox.boot, self._platform, self._epoch)
             group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, watcher))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
             group.create_task(send_checks(self._outbox, client))

@@ -21,6 +21,11 @@ class Home(Protocol):
     """The durable state of an agent, and the platform that it manages."""
 
     @property
+    def epoch(self) -> int:
+        """A number that increases with each process that takes over the state; 0 where a process has it alone."""
+        ...
+
+    @property
     def blobs(self) -> Blobs:
         """The named values of the agent's durable state."""
         ...

@@ -1,6 +1,10 @@
-"""The agent program: opens its state, assembles the parts and runs them. The only module that imports every part."""
+"""The agent program: opens its state, assembles the parts and runs them. The only module that imports every part.
 
-from collections.abc import AsyncIterator, Callable
+With leader election it opens its state whenever it leads, and closes it when the lease is lost: opening it earlier
+would depose the leader. A process that does not lead is ready, since it takes over.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -57,19 +61,60 @@ def main(settings: Settings) -> int:
 
 async def run(settings: Settings) -> int:
     """Run the agent's components until a signal arrives and return the exit code."""
-    clock, lifecycle = SystemClock(), Lifecycle()
-    registry = program_registry("agent", governor.__version__)
-    async with open_agent(settings, clock, registry) as agent:
-        health = HealthServer(listen(settings.health_listen), _checks(agent, lifecycle, registry), registry)
-        components = [
-            Component("health", health.run),
-            Component("loop-lag", LoopLag(registry, clock).run),
-            Component("sidecars", agent.platform.run),
-            Component("loop", agent.reconciler.run),
-            Component("resync", agent.resync.run),
-            Component("connection", agent.connection.run),
-        ]
-        return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
+    program = _Program(settings)
+    if settings.leader_election:
+        from governor.agent.platforms.kubernetes.home import open_elector  # noqa: PLC0415
+
+        async with open_elector(settings, program.clock, program.registry) as elector:
+            program.checks.ready("leader-election", lambda: elector.failure)
+            return await program.run([Component("agent", lambda: elector.run(program.lead))])
+    async with program.opened() as components:
+        return await program.run(components)
+
+
+class _Program:
+    """What outlives a term of leadership: the health server with its checks and metrics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lifecycle = Lifecycle()
+        self._opening = ""
+        self.clock = SystemClock()
+        self.registry = program_registry("agent", governor.__version__)
+        self.checks = Checks()
+        self.checks.ready("lifecycle", self._lifecycle.not_ready)
+        self.checks.ready("agent", lambda: self._opening)
+
+    async def run(self, components: Sequence[Component]) -> int:
+        """Run the program with the components of the agent and return the exit code."""
+        health = HealthServer(listen(self._settings.health_listen), self.checks, self.registry)
+        always = (Component("health", health.run), Component("loop-lag", LoopLag(self.registry, self.clock).run))
+        return await supervise.run_program((*always, *components), grace_s=_GRACE_S, lifecycle=self._lifecycle)
+
+    async def lead(self) -> None:
+        """Run the agent for one term, until cancelled; raise if a component ends."""
+        self._opening = "the agent opens its state"
+        try:
+            async with self.opened() as components:
+                self._opening = ""
+                await supervise.run_group(components)
+        finally:
+            self._opening = ""
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Sequence[Component]]:
+        """Open the agent and yield its components; its checks and metrics are part of the program's meanwhile."""
+        registry, checks = Registry(), Checks()
+        async with open_agent(self._settings, self.clock, registry) as agent:
+            checks.ready("identity", agent.inbox.identity_conflict)
+            agent.home.add_checks(checks, registry)
+            with self.registry.including(registry), self.checks.including(checks):
+                yield (
+                    Component("sidecars", agent.platform.run),
+                    Component("loop", agent.reconciler.run),
+                    Component("resync", agent.resync.run),
+                    Component("connection", agent.connection.run),
+                )
 
 
 @asynccontextmanager
@@ -109,7 +154,8 @@ async def open_agent(
                 on_outcome=on_outcome,
             )
             wake()
-            connection = Connection(membership, token, state, inbox, outbox, clock, PlatformName(settings.platform))
+            name = PlatformName(settings.platform)
+            connection = Connection(membership, token, state, inbox, outbox, clock, name, lambda: home.epoch)
             # A hanging sidecar causes no event.
             resync = Resync(lambda: [KEY], reconciler.add, settings.resync_interval, clock=clock)
             yield Agent(state, home, inbox, outbox, ledger, platform, reconciler, resync, connection)
@@ -135,12 +181,3 @@ def _runtime(membership: Membership | None, token: JoinToken | None) -> str:
         return membership.enrolment.runtime
     assert token is not None  # noqa: S101 - ``check_token`` requires a token without a membership
     return token.runtime
-
-
-def _checks(agent: Agent, lifecycle: Lifecycle, registry: Registry) -> Checks:
-    """Return the health checks."""
-    checks = Checks()
-    checks.ready("lifecycle", lifecycle.not_ready)
-    checks.ready("identity", agent.inbox.identity_conflict)
-    agent.home.add_checks(checks, registry)
-    return checks

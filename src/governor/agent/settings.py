@@ -88,6 +88,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     adopted_managers: Annotated[
         tuple[str, ...], msgspec.Meta(description="Field managers whose Dapr resources the agent takes over.")
     ] = ()
+    leader_election: Annotated[
+        bool,
+        msgspec.Meta(description="Run only while holding a Lease, so that other replicas take over; kubernetes only."),
+    ] = False
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two checks of everything, in seconds.", gt=0, le=86_400)
     ] = 300.0
@@ -102,6 +106,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid("settings", "state-dir: required by the platform local")
         if self.platform == "kubernetes" and not self.namespaces:
             raise invalid("settings", "namespaces: the platform kubernetes needs at least one")
+        if self.platform == "local" and self.leader_election:
+            raise invalid("settings", "leader-election: only with the platform kubernetes")
         ids = [each.app_id for each in self.sidecars]
         twice = sorted({each for each in ids if ids.count(each) > 1})
         if twice:

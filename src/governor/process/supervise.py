@@ -31,6 +31,14 @@ class Component(NamedTuple):
     run: Callable[[], Awaitable[None]]
 
 
+class ComponentEndedError(Exception):
+    """A component of a group has failed, which is the cause of this error, or has returned."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"component {name} ended")
+        self.name = name
+
+
 class Phase(enum.StrEnum):
     """Phase of a program's lifecycle."""
 
@@ -92,6 +100,30 @@ async def run_program(
     return run.exit_code
 
 
+async def run_group(components: Sequence[Component]) -> None:
+    """Run ``components`` until cancelled or until one of them ends, then stop them in reverse order.
+
+    Raise ComponentEndedError with the name of the one that ended, for a component of ``run_program`` that consists of
+    others.
+    """
+    tasks = [asyncio.create_task(_as_coroutine(each), name=each.name) for each in components]
+    ended = set[asyncio.Task[None]]()
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait({task})
+        errors = {each: None if each.cancelled() else each.exception() for each in tasks}
+        for each, error in sorted(errors.items(), key=lambda item: item[0] not in ended):
+            if error is not None or each in ended:
+                raise ComponentEndedError(each.get_name()) from error
+
+
+async def _as_coroutine(component: Component) -> None:
+    await component.run()
+
+
 class _Run:
     """State of one run of a program."""
 
@@ -125,17 +157,26 @@ class _Run:
         except asyncio.CancelledError:
             if self.stop_requested.is_set() or being_cancelled():
                 raise
-            self._failed("component was cancelled unexpectedly", component)
-        except GovernorError as error:
-            self._failed("component failed", component, error=str(error), kind=error.kind, code=error.code)
+            self._failed("component was cancelled unexpectedly", component.name)
         except Exception as error:  # noqa: BLE001 - any failure stops the program and is logged
-            self._failed("component failed", component, exc_info=error)
+            self._ended(component.name, error)
         else:
             if not self.stop_requested.is_set():
-                self._failed("component ended unexpectedly", component)
+                self._ended(component.name, None)
 
-    def _failed(self, event: str, component: Component, **details: object) -> None:
-        _log.error(event, component=component.name, **details)
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        match error:
+            case None:
+                self._failed("component ended unexpectedly", name)
+            case ComponentEndedError():
+                self._ended(error.name, error.__cause__)
+            case GovernorError():
+                self._failed("component failed", name, error=str(error), kind=error.kind, code=error.code)
+            case _:
+                self._failed("component failed", name, exc_info=error)
+
+    def _failed(self, event: str, name: str, **details: object) -> None:
+        _log.error(event, component=name, **details)
         self.exit_code = EXIT_FAILED
         self.stop_requested.set()
 

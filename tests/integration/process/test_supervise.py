@@ -30,6 +30,9 @@ def write(word):
     # One write: the log, which is written by a thread, goes to the same pipe.
     os.write(1, f"{word}\\n".encode())
 
+def group(name, *components):
+    return supervise.Component(name, lambda: supervise.run_group(components))
+
 def component(name, on_stop=None, body=None):
     async def run():
         write(f"{name} up")
@@ -162,6 +165,42 @@ async def test_a_component_that_ends_is_logged_and_stops_the_program_with_exit_c
     assert detail in error.get("exception", "") + error.get("error", "")
     # Only an unexpected exception has a traceback.
     assert any("exception" in line for line in program.logs) is ("ValueError" in detail)
+
+
+async def test_a_group_stops_its_components_in_reverse_order() -> None:
+    inner = "group('group', component('b', slowly), component('c', slowly))"
+    async with started(f"component('a'), {inner}") as program:
+        await program.printed("c up")
+        program.process.send_signal(signal.SIGTERM)
+        assert (await program.process.wait()).code == 0
+    assert program.words == ["a up", "b up", "c up", "c down", "b down", "a down"]
+
+
+@pytest.mark.parametrize(
+    ("culprit", "event"),
+    [
+        ("body=lambda: soon(None)", "component ended unexpectedly"),
+        ("body=lambda: soon(GovernorError(Kind.UNAVAILABLE, 'c', 'no store'))", "component failed"),
+    ],
+)
+async def test_a_component_of_a_group_that_ends_is_logged_by_its_name(culprit: str, event: str) -> None:
+    inner = f"group('group', component('first', slowly), component('culprit', {culprit}))"
+    async with started(f"component('a'), {inner}") as program:
+        assert (await program.process.wait()).code == 1
+    assert program.words[-3:] == ["culprit down", "first down", "a down"]
+    (error,) = (line for line in program.logs if line["level"] == "error")
+    assert (error["event"], error["component"]) == (event, "culprit")
+
+
+async def test_an_error_while_a_group_stops_is_logged_and_changes_the_exit_code() -> None:
+    inner = "group('group', component('b'), component('c', lambda: soon(OSError('disk'))))"
+    async with started(f"component('a'), {inner}") as program:
+        await program.printed("c up")
+        program.process.send_signal(signal.SIGTERM)
+        assert (await program.process.wait()).code == 1
+    assert program.words[-3:] == ["c down", "b down", "a down"]
+    (error,) = (line for line in program.logs if line["level"] == "error")
+    assert (error["event"], error["component"]) == ("component failed", "c")
 
 
 async def test_a_component_that_does_not_stop_in_time_is_logged_and_the_program_exits() -> None:

@@ -13,6 +13,7 @@ from governor.process.settings import load
     ("content", "message"),
     [
         ("platform: local\n", "state-dir: required by the platform local"),
+        ("state-dir: s\nleader-election: true\n", "leader-election: only with the platform kubernetes"),
         ("platform: kubernetes\n", "namespaces: the platform kubernetes needs at least one"),
     ],
 )

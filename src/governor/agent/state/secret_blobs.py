@@ -60,6 +60,11 @@ class SecretBlobs:
             await blobs._sweep()
         return blobs
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of this process: higher than that of each process that opened the state earlier."""
+        return self._index.epoch
+
     def location(self, name: str) -> str:
         """Return where a value is stored, for messages."""
         return f"{name} in the Secrets of {self._place.namespace} with the label {self._place.selector}"

@@ -99,6 +99,11 @@ class LeaderElector:
         """Return the number of this term (``leaseTransitions``), which is higher than that of earlier ones, or zero."""
         return self._candidate.term.epoch if self._candidate.term else 0
 
+    @property
+    def failure(self) -> str:
+        """Return why the last attempt to acquire or renew the Lease failed, or ``""`` if it did not."""
+        return self._last_warning
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Run ``lead`` whenever leading; return when it finishes, or raise its error.
 
@@ -122,6 +127,7 @@ class LeaderElector:
                     self._last_warning = self._last_holder = ""
                     _log.info("acquired lease", lease=str(self._ref), identity=self.identity, epoch=self.epoch)
                     return
+                self._last_warning = ""
                 self._log_holder()
             except GovernorError as error:
                 self._warn_once("cannot acquire lease", error)

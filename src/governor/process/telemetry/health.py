@@ -2,7 +2,8 @@
 
 import http
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
@@ -47,6 +48,16 @@ class Checks:
     def ready(self, name: str, check: Check) -> None:
         """Add a readiness check."""
         self._ready[name] = check
+
+    @contextmanager
+    def including(self, other: "Checks") -> Iterator[None]:
+        """Run the checks of another one too for the duration of the block, as they are when it begins."""
+        alive, ready = self._alive, self._ready
+        self._alive, self._ready = alive | other._alive, ready | other._ready  # noqa: SLF001 - of the same class
+        try:
+            yield
+        finally:
+            self._alive, self._ready = alive, ready
 
     def liveness(self) -> Health:
         """Run all liveness checks."""

@@ -234,6 +234,18 @@ class Registry:
         if self._families.setdefault(family.name, family) is not family:
             raise ValueError(f"there is already a metric {family.name}")
 
+    @contextmanager
+    def including(self, other: "Registry") -> Iterator[None]:
+        """Have the families of another registry too for the duration of the block, as they are when it begins."""
+        families = list(other._families.values())  # noqa: SLF001 - of the same class
+        for family in families:
+            self.add(family)
+        try:
+            yield
+        finally:
+            for family in families:
+                del self._families[family.name]
+
     def value(self, name: str, labels: Labels | None = None) -> float | None:
         """Return the sample with this full name and these labels, or None if there is none."""
         for family in self._families.values():

@@ -139,3 +139,13 @@ def test_invalid_definitions_and_uses_are_rejected() -> None:
         counter.labels("1", "2")
     with pytest.raises(ValueError, match="cannot decrease"):
         counter.labels("1").inc(-1)
+
+
+def test_an_included_registry_is_part_of_another_one_until_the_block_ends() -> None:
+    registry, term = Registry(), Registry()
+    Gauge("always", "A.", registry=registry).set(1)
+    Counter("calls_total", "C.", registry=term).inc()
+    for _ in range(2):
+        with registry.including(term):
+            assert [registry.value(name) for name in ("always", "calls_total")] == [1, 1]
+        assert [registry.value(name) for name in ("always", "calls_total")] == [1, None]

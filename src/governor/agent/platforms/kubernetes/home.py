@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 
 from governor.agent.home import Identity
@@ -25,6 +26,8 @@ from governor.kube.config.access import Access, in_cluster
 from governor.kube.config.kubeconfig import load
 from governor.kube.controller.events import LIMITS as EVENT_LIMITS
 from governor.kube.controller.events import EventRecorder
+from governor.kube.lease import LIMITS as LEASE_LIMITS
+from governor.kube.lease import LeaderElector, Timing, master_status_gauge
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks
@@ -54,6 +57,11 @@ class KubernetesHome:
         self.blobs = blobs
         self._observer: Observer | None = None
         self._applied: AppliedResources | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this process."""
+        return self.blobs.epoch
 
     @contextlib.asynccontextmanager
     async def open(self, identity: Identity, on_change: Callable[[], None]) -> AsyncIterator[AnnouncedPlatform]:
@@ -126,7 +134,32 @@ async def _claim(applied: AppliedResources) -> None:
 @contextlib.asynccontextmanager
 async def kubernetes_home(settings: Settings, clock: Clock, registry: Registry) -> AsyncIterator[KubernetesHome]:
     """Take over the agent's state in the cluster and yield the home."""
-    access = await asyncio.to_thread(load, settings.kubeconfig) if settings.kubeconfig else in_cluster()
+    access = await _access(settings)
     async with Transport(clock, registry=registry) as transport:
         blobs = await SecretBlobs.open(Client(transport, access), settings.state_namespace, settings.agent_name)
         yield KubernetesHome(settings, transport, access, blobs, clock, registry)
+
+
+@contextlib.asynccontextmanager
+async def open_elector(
+    settings: Settings,
+    clock: Clock,
+    registry: Registry,
+    timing: Timing = Timing(),  # noqa: B008 - frozen
+) -> AsyncIterator[LeaderElector]:
+    """Yield the candidate of this process for the agent's Lease, with connections of its own."""
+    access = await _access(settings)
+    async with Transport(clock) as transport:
+        yield LeaderElector(
+            Client(transport, access, LEASE_LIMITS),
+            settings.state_namespace,
+            settings.agent_name,
+            socket.gethostname(),
+            clock=clock,
+            status=master_status_gauge(registry),
+            timing=timing,
+        )
+
+
+async def _access(settings: Settings) -> Access:
+    return await asyncio.to_thread(load, settings.kubeconfig) if settings.kubeconfig else in_cluster()

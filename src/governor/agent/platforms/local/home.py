@@ -29,6 +29,7 @@ class LocalHome:
         self._clock = clock
         self.storage = storage
         self.blobs = FileBlobs(storage.directory)
+        self.epoch = 0
         self.sidecars: tuple[AnySidecar, ...] = ()
 
     @contextlib.asynccontextmanager
