@@ -66,6 +66,12 @@
   apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, update]
+{{- if gt (int .Values.replicas) 1 }}
+- # which of the replicas works
+  apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update]
+{{- end }}
 - # a hold by an annotation of this namespace
   apiGroups: [""]
   resources: [namespaces]

@@ -34,6 +34,7 @@ def test_the_agent_accepts_its_settings(helm: Helm, tmp_path: Path, case: str) -
 
     assert (taken.platform, taken.namespaces) == ("kubernetes", ("orders", "payments"))
     assert (taken.state_namespace, taken.agent_name) == ("fleet", AGENT.name)
+    assert taken.leader_election == (case != "other-places"), "one replica needs no Lease"
     assert (taken.join_token is not None) == case.startswith("joining")
     assert taken.adopted_managers == (("helm", "kubectl") if case == "other-places" else ())
 
@@ -41,6 +42,16 @@ def test_the_agent_accepts_its_settings(helm: Helm, tmp_path: Path, case: str) -
 def test_only_the_access_through_the_api_server_has_its_permission(helm: Helm) -> None:
     rendered = {access: AGENT.render(helm, f"sidecarAccess={access}") for access in ("auto", "proxy", "direct")}
     assert {access for access, text in rendered.items() if "pods/proxy" in text} == {"auto", "proxy"}
+
+
+def test_only_several_replicas_have_leader_election_and_a_disruption_budget(helm: Helm) -> None:
+    one, two = AGENT.render(helm, "replicas=1"), AGENT.render(helm)
+    assert ["leases" in text for text in (one, two)] == [False, True]
+    assert ["PodDisruptionBudget" in text for text in (one, two)] == [False, True]
+    assert [kind(text, "Deployment")["spec"]["strategy"]["type"] for text in (one, two)] == [
+        "Recreate",
+        "RollingUpdate",
+    ]
 
 
 class Releases:

@@ -57,6 +57,7 @@ CASES: dict[Chart, dict[str, tuple[str, ...]]] = {
             "image.pullSecrets={registry}",
             "sidecarAccess=direct",
             "adoptedManagers={helm,kubectl}",
+            "replicas=1",
             "resyncInterval=60",
             "runtimeStatus.install=false",
             "resources.limits.memory=1Gi",
@@ -94,7 +95,8 @@ REJECTED: dict[Chart, tuple[dict[str, str], ...]] = {
     ),
     AGENT: (
         {
-            "replicas=2": "Additional property replicas is not allowed",
+            "replicas=two": "replicas: Invalid type. Expected: integer, given: string",
+            "replicaCount=2": "Additional property replicaCount is not allowed",
             "namespaces={Orders}": "namespaces.0: Does not match pattern",
             "joinToken.value=rgt1.a.b": "joinToken.value: Does not match pattern",
             "joinToken.file=x": "Additional property file is not allowed",

@@ -82,6 +82,9 @@ PERMISSIONS: Final = (
         Scope.STATE, "", ("secrets",), ("get", "list", "create", "update", "delete"), "key, membership and deliveries"
     ),
     Permission(Scope.STATE, "", ("configmaps",), ("get", "create", "update"), "the inventory of what was written"),
+    Permission(
+        Scope.STATE, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which of the replicas works"
+    ),
     Permission(Scope.STATE, "", ("namespaces",), ("get",), "a hold by an annotation of this namespace"),
     Permission(
         Scope.CLUSTER,
