@@ -1,27 +1,36 @@
 """An agent with the ServiceAccount and the rules of its chart, and the API server's record of its requests.
 
-The agent is assembled as the program does it, joins a real server, and manages two namespaces: one with workloads of
-each kind, whose sidecars are replayed, and one without any.
+The agent is assembled as the program does it, with leader election, joins a real server, and manages two namespaces:
+one with workloads of each kind, whose sidecars are replayed, and one without any.
 """
 
 import asyncio
+import base64
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import aiohttp
+
+from governor import yamltext
 from governor.agent.main import Agent, open_agent
+from governor.agent.platforms.kubernetes.home import open_elector
 from governor.agent.platforms.kubernetes.permissions import Scope
 from governor.agent.settings import Settings
 from governor.domain.reports import Report, State, overall
+from governor.kube.lease import Timing
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
+from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import program_registry
 from governor.values.secret import Secret
 from governor.wire.rest import TokenRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import kubeconfig, put
+from testbed.server import Server
 from testbed.waiting import until
 from tests.contract.agent.platform.bed import Bed
 from tests.contract.charts.bed import AGENT, Helm, as_list, manifests
@@ -39,7 +48,10 @@ rules:
 - {level: Metadata, userGroups: [system:serviceaccounts]}
 - {level: None}
 """
-_CREATED, _FORBIDDEN = 201, 403
+_OK, _CREATED, _FORBIDDEN = 200, 201, 403
+CLAIM_TTL_S = 3.0
+"""For tests in which several holders of the claim follow each other, as long as all of them use it."""
+TIMING = Timing(lease_duration_s=5, renew_deadline_s=4.0, retry_period_s=0.5)
 _BACKOFF = Backoff(initial_s=0.05, max_s=0.5)
 
 
@@ -155,10 +167,49 @@ class Release:
         return Need(self._scope(namespace), ref.get("apiGroup", ""), resource, event["verb"], name)
 
     async def kubeconfig(self, directory: Path) -> Path:
-        """Write a kubeconfig with a token that the API server issues for the ServiceAccount, and return its path."""
+        """Write a kubeconfig with the file ``token`` beside it, and return its path."""
+        await self.write_token(directory)
+        content = json.loads(kubeconfig(self._plane.url, self._plane.authority.certificate, ""))
+        content["users"][0]["user"] = {"tokenFile": "token"}
+        return put(directory / "agent.kubeconfig", json.dumps(content).encode())
+
+    async def write_token(self, directory: Path) -> None:
+        """Write a token that the API server issues for the ServiceAccount, as a kubelet does again and again."""
         token = await self._plane.request_token(self.namespace, NAME)
-        content = kubeconfig(self._plane.url, self._plane.authority.certificate, token)
-        return put(directory / "agent.kubeconfig", content)
+        put(directory / "token.next", token.encode()).replace(directory / "token")
+
+    async def reject_tokens(self, rotated: Path | None = None) -> None:
+        """Replace the ServiceAccount and wait until the API server rejects the tokens of the old one, as if expired.
+
+        If a directory is given, its token is replaced before that.
+        """
+        old = Secret(await self._plane.request_token(self.namespace, NAME))
+        account = next(each for each in self.manifests if each["kind"] == "ServiceAccount")
+        await self._plane.kubectl("delete", "serviceaccount", NAME, f"--namespace={self.namespace}")
+        await self._plane.kubectl("apply", "-f", "-", stdin=as_list([account]))
+        if rotated is not None:
+            await self.write_token(rotated)
+
+        async def is_rejected() -> bool:
+            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": old.reveal()}}
+            answer = await self._plane.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
+            return not answer["status"].get("authenticated", False)
+
+        await until(is_rejected)
+
+    def writes(self, directory: Path, after: int) -> list[str]:
+        """Return what the token in a directory has written since the audit log had this size, as verb and resource."""
+        claims = (directory / "token").read_text().split(".")[1]
+        token_id = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"]
+        with (self._plane.directory / "audit.log").open("rb") as log:
+            log.seek(after)
+            events = [json.loads(line) for line in log if token_id.encode() in line and line.endswith(b"\n")]
+        changed = [each for each in events if each["verb"] not in ("get", "list", "watch")]
+        return [f"{each['verb']} {each['objectRef']['resource']}" for each in changed]
+
+    def audit_size(self) -> int:
+        """Return the size of the audit log."""
+        return (self._plane.directory / "audit.log").stat().st_size
 
 
 def _needs(scope: Scope, rule: Mapping[str, Any]) -> Iterable[Need]:
@@ -177,28 +228,34 @@ class AgentBed:
     def __init__(self, server: ServerBed, release: Release, directory: Path) -> None:
         self.server = server
         self.release = release
-        self._directory = directory
+        self.directory = directory
         self._sequence = 0
         self._is_registered = False
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[Agent]:
         """Run the agent as the ServiceAccount; the first one joins."""
-        settings = Settings(
-            platform="kubernetes",
-            join_token=await self._join_token(),
-            kubeconfig=await self.release.kubeconfig(self._directory),
-            state_namespace=self.release.namespace,
-            namespaces=self.release.managed,
-        )
-        registry = program_registry("agent", "tests")
-        async with (
-            open_agent(settings, SystemClock(), registry, backoff=_BACKOFF) as agent,
-            running(_run(agent)),
-        ):
+        async with self.replica() as replica:
+            agent = await until(replica.leading)
+            assert agent is not None
             yield agent
 
-    async def _join_token(self) -> Secret | None:
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator["Replica"]:
+        """Run a replica of the agent as the ServiceAccount; the first one joins."""
+        settings = Settings(
+            platform="kubernetes",
+            join_token=await self.join_token(),
+            kubeconfig=await self.release.kubeconfig(self.directory),
+            state_namespace=self.release.namespace,
+            namespaces=self.release.managed,
+            leader_election=True,
+        )
+        replica = Replica(settings)
+        async with running(replica.run()):
+            yield replica
+
+    async def join_token(self) -> Secret | None:
         """Create the runtime and return a token to join as it; None if it exists."""
         if self._is_registered:
             return None
@@ -211,9 +268,17 @@ class AgentBed:
 
     async def deliver(self, *resources: Mapping[str, Any], **policy: object) -> Report:
         """Change the runtime's profile and return the report once it is decided."""
+        await self.apply(*resources, **policy)
+        return await self.decided()
+
+    async def apply(self, *resources: Mapping[str, Any], **policy: object) -> None:
+        """Change the runtime's profile."""
         apply = {"preflight": "off", "verifyWindowSeconds": 30, **policy}
         await self.server.apply(profile("everything", *map(dict, resources), apply=apply), allow_deletions=True)
         self._sequence += 1
+
+    async def decided(self) -> Report:
+        """Return the report on the newest delivery once it is decided."""
         decided = await until(self._decided)
         assert decided is not None
         return decided
@@ -258,7 +323,87 @@ def at(namespace: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-async def _run(agent: Agent) -> None:
-    async with asyncio.TaskGroup() as group:
-        for component in (agent.platform, agent.reconciler, agent.connection):
-            group.create_task(component.run())
+class Replica:
+    """One process of the agent, which works while it leads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.agent: Agent | None = None
+        """The agent while this replica leads."""
+
+    async def leading(self) -> Agent | None:
+        """Return the agent, or None while this replica does not lead."""
+        return self.agent
+
+    async def run(self) -> None:
+        """Lead whenever the Lease is free."""
+        async with open_elector(self._settings, SystemClock(), Registry(), TIMING) as elector:
+            await elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        registry = program_registry("agent", "tests")
+        async with open_agent(self._settings, SystemClock(), registry, backoff=_BACKOFF) as agent:
+            self.agent = agent
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for component in (agent.platform, agent.reconciler, agent.connection):
+                        group.create_task(component.run())
+            finally:
+                self.agent = None
+
+
+PROGRAM = f"""
+import functools, sys
+from governor.agent.platforms.kubernetes import home
+from governor.cli.main import main
+from governor.kube.applyset import inventory
+from governor.kube.lease import Timing
+inventory.CLAIM_TTL_S = {CLAIM_TTL_S}
+home.open_elector = functools.partial(home.open_elector, timing={TIMING!r})
+sys.exit(main())
+"""
+
+
+class ReplicaProcess(Server):
+    """A replica as a process, with the timing of the tests."""
+
+    def __init__(self, name: str, bed: AgentBed, join_token: Secret) -> None:
+        super().__init__(name, bed.directory / name, ["health"])
+        self._release = bed.release
+        self._join_token = join_token
+
+    async def prepare(self) -> "ReplicaProcess":
+        """Write its files, and return it."""
+        put(self.directory / "join.token", self._join_token.reveal().encode())
+        settings: dict[str, Any] = {
+            "platform": "kubernetes",
+            "kubeconfig": str(await self._release.kubeconfig(self.directory)),
+            "state-namespace": self._release.namespace,
+            "namespaces": list(self._release.managed),
+            "leader-election": True,
+            "join-token-file": str(self.directory / "join.token"),
+        }
+        put(self.directory / "agent.yaml", yamltext.dump(settings).encode())
+        return self
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        listen = f"--health-listen=127.0.0.1:{self.ports['health']}"
+        return [sys.executable, "-c", PROGRAM, "agent", f"--config={self.directory / 'agent.yaml'}", listen]
+
+    async def is_ready(self) -> bool:
+        """Return whether it reports itself ready."""
+        try:
+            return (await self._get("/readyz")).status == _OK
+        except aiohttp.ClientError:
+            return False
+
+    async def is_leader(self) -> bool:
+        """Return whether it holds the Lease."""
+        return f'leader_election_master_status{{name="{NAME}"}} 1.0' in await (await self._get("/metrics")).text()
+
+    async def _get(self, path: str) -> aiohttp.ClientResponse:
+        url = f"http://127.0.0.1:{self.ports['health']}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            await response.read()
+            return response
