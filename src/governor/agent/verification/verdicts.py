@@ -62,11 +62,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected change of one resource in one sidecar: from ``old``, written before, to ``new``; None is absent."""
+    """The expected change of one resource in one sidecar: from ``old``, written before, to ``new``; None is absent.
+
+    ``unmarked`` if it is a Configuration without the marker that shows its content.
+    """
 
     ref: ResourceRef
     new: Manifest | None
     old: Manifest | None
+    unmarked: bool = False
 
     @property
     def changed(self) -> bool:
@@ -249,6 +253,8 @@ def _fresh_verdict(each: Expected, status: SidecarStatus, errors: Sequence[str],
 
 def _listing_verdict(each: Expected, metadata: Metadata, proof: str) -> Verdict:
     """Judge by the metadata, the last step of every proof: whether the resource is listed as it must be."""
+    if each.unmarked:
+        return Verdict(State.VERIFIED, f"daprd does not start without the Configuration that its pod names, {proof}")
     shown = listed(each.ref, each.new, each.old, metadata)
     if each.new is None:
         if shown:

@@ -162,10 +162,11 @@ class Client:
         manager: str,
         subresource: str = "",
         content_type: str = MERGE_PATCH,
+        dry_run: bool = False,
     ) -> Object:
         """Patch one object with a merge patch, or with the kind of patch that ``content_type`` names."""
         path = resource.path(namespace, name, subresource)
-        query = _options(manager=manager)
+        query = _options(manager=manager, dry_run=dry_run)
         return await self._send_for_object(Request("PATCH", path, query, _encode(change), content_type))
 
     async def delete(

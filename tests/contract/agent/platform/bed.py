@@ -5,7 +5,7 @@ loaded what the API server holds at that moment. ``Bed.agent`` assembles the pla
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sized
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -49,7 +49,7 @@ from governor.process.telemetry.metrics import program_registry
 from governor.values.trees import Manifest
 from testbed.sidecar_replay import ReplayedSidecar, SidecarReplay, address
 from testbed.waiting import until
-from tests.contract.agent.apply.bed import COMPONENTS, KEY, NAMESPACES
+from tests.contract.agent.apply.bed import COMPONENTS, CONFIGURATIONS, KEY, NAMESPACES
 from tests.contract.agent.bed import permitted, write_status
 from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.reflector.bed import running
@@ -59,6 +59,7 @@ BUDGETS = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudge
 RESILIENCIES = ApiResource("dapr.io", "v1alpha1", "Resiliency", "resiliencies", namespaced=True)
 DAPR_NAMESPACE = "dapr-system"
 IMAGE = "daprd:1.18.3"
+CONFIGURATION = "dapr.io/config"
 STARTED = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 """A node whose clock is wrong: no proof may depend on it."""
 _POLL_S = 0.02
@@ -104,7 +105,9 @@ class Injector:
             return []
         port = str(self.port)
         metrics = [] if app_id in self.without_metrics else ["--enable-metrics", "--metrics-port", port]
-        arguments = ["--app-id", app_id, "--dapr-public-port", port, *metrics]
+        named = annotations.get(CONFIGURATION)
+        configuration = ["--config", named] if named else []
+        arguments = ["--app-id", app_id, "--dapr-public-port", port, *metrics, *configuration]
         daprd = {"name": "daprd", "image": IMAGE, "args": arguments}
         label = {"op": "add", "path": "/metadata/labels/dapr.io~1sidecar-injected", "value": "true"}
         return [{"op": "add", "path": "/spec/containers/-", "value": daprd}, label]
@@ -154,7 +157,16 @@ class Kubelet:
             return pod_status([crashing(self.exits[app_id])], ready=False)
         ip = address(next(_numbers))
         self._replay.sidecars[ip] = self.sidecars[pod["metadata"]["name"]] = await self._sidecar(app_id)
+        self.sidecars[pod["metadata"]["name"]].metadata["enabledFeatures"] += await self._features(pod)
         return pod_status(statuses, ip)
+
+    async def _features(self, pod: Object) -> list[str]:
+        """Return the features of the Configuration that a pod names."""
+        name = pod["metadata"].get("annotations", {}).get(CONFIGURATION)
+        if not name:
+            return []
+        found = await self._client.get(CONFIGURATIONS, name, self._namespace)
+        return [each["name"] for each in found["spec"].get("features", ())]
 
     async def _sidecar(self, app_id: str) -> ReplayedSidecar:
         sidecar = ReplayedSidecar(self._recorded, app_id)
@@ -242,7 +254,12 @@ class Bed:
 
     @asynccontextmanager
     async def agent(
-        self, blobs: Blobs, *, client: RecordingClient | None = None, dapr_namespace: str = DAPR_NAMESPACE
+        self,
+        blobs: Blobs,
+        *,
+        client: RecordingClient | None = None,
+        dapr_namespace: str = DAPR_NAMESPACE,
+        adopt: Collection[str] = (),
     ) -> AsyncIterator[Agent]:
         """Run the platform, from what is stored."""
         client, redactor, proofs = client or self.new_client(), Redactor(), ProofBook(blobs)
@@ -257,6 +274,7 @@ class Bed:
                 self.namespace,
                 [self.namespace],
                 redactor,
+                adopt=adopt,
                 clock=self.clock,
                 claimant=blobs if isinstance(blobs, SecretBlobs) else None,
             )

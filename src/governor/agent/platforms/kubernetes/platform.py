@@ -25,6 +25,7 @@ from governor.agent.platforms.kubernetes.proof.verification import (
 )
 from governor.agent.platforms.kubernetes.resources.applied import AppliedResources
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.live_resources import object_ref
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests, manifests_of
 from governor.agent.platforms.kubernetes.resources.object_watch import ObjectWatch
 from governor.agent.platforms.kubernetes.resources.outcomes import Applied, Outcome
@@ -115,8 +116,7 @@ class KubernetesPlatform:
         self._releasable = None
         self._parts.redactor.add(delivery.resources)
         await self._parts.observer.synced()
-        manifests = self._manifests(delivery)
-        change = await self._read(delivery, manifests, received, superseded)
+        change = await self._read(delivery, received, superseded)
         if superseded():
             return findings.uniform(State.RECEIVED, self.refs(delivery), self.workloads, received)
         observed = change.observed(self._parts.observer.workloads(), self._parts.proofs, applied=False)
@@ -124,27 +124,38 @@ class KubernetesPlatform:
         if isinstance(planned, Rejection):
             reasons, now = planned.reasons, self._clock.now()
             return findings.rejected(reasons, self.refs(delivery), self.workloads, now, received)
-        waits_for = restraint(planned, delivery, self._clock.now(), is_new=change.is_new)
-        if waits_for is not None and change.is_new:
+        writes = change.is_new or change.adopts
+        waits_for = restraint(planned, delivery, self._clock.now(), is_new=writes)
+        if waits_for is not None and writes:
             return findings.waiting(waits_for, self.refs(delivery), self.workloads, self._clock.now(), received)
-        applied = await self._write(change, manifests)
+        applied = await self._write(change)
         if not applied.ok:
             return self._not_applied(applied, delivery, received)
+        manifests = self._manifests(delivery)
         self._parts.watch.follow(map(ref_of, (*manifests.objects.values(), *manifests.secrets.values())))
         change = await self._after_write(change, applied)
         return await self._verify(change, manifests, progress, superseded)
 
-    async def _write(self, change: Change, manifests: Manifests) -> Applied:
+    async def _write(self, change: Change) -> Applied:
         """Write a delivery; one that may not be written now has no new content and is only verified."""
         if change.delivery.write_restraint(self._clock.now()) is not None:
             return Applied({})
         await self._begin_write(change)
+        manifests = self._manifests(change.delivery)
+        kept = self._parts.proofs.secrets.union(map(object_ref, self._kept(manifests)))
         return await self._parts.applied.converge(
-            manifests, kept=self._parts.proofs.secrets, drift=change.delivery.apply.drift, allow_empty=True
+            manifests, kept=kept, drift=change.delivery.apply.drift, allow_empty=True
         )
 
     def _manifests(self, delivery: Delivery) -> Manifests:
-        return manifests_of(delivery, self._parts.namespaces, self._parts.naming_key)
+        return manifests_of(delivery, self._parts.namespaces, self._parts.naming_key, self._parts.proofs.adopted)
+
+    def _kept(self, manifests: Manifests) -> frozenset[ResourceRef]:
+        """Return the adopted resources that a delivery does not have: they existed before, and a rollback keeps them.
+
+        One that is taken out of the profiles is a removal of the delivery, and is deleted.
+        """
+        return self._parts.proofs.adopted.difference(manifests.refs)
 
     async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
         """Return how the cluster differs from a delivery that was applied, or None; drop the proofs concerned."""
@@ -171,19 +182,25 @@ class KubernetesPlatform:
         scopes = {each.ref: set(map(scope_of, live_pods(each))) for each in self._parts.observer.workloads()}
         return tuple(each for each, own in scopes.items() if any(is_loaded(ref, one) for ref in refs for one in own))
 
-    async def _read(
-        self, delivery: Delivery, manifests: Manifests, received: Evidence, superseded: Superseded
-    ) -> Change:
-        """Read what is applied, and the sidecars, before anything is changed."""
+    async def _read(self, delivery: Delivery, received: Evidence, superseded: Superseded) -> Change:
+        """Read what is applied or to be adopted, and the sidecars, before anything is changed."""
         proofs = self._parts.proofs
-        live = await self._parts.applied.read(manifests, drift=delivery.apply.drift)
+        proofs.end_adoptions(*_version(delivery))
+        manifests = self._manifests(delivery)
+        own = await self._parts.applied.read(manifests, drift=delivery.apply.drift)
+        proofs.compare({ref: each.version for ref, each in own.items()})
+        kept = self._kept(manifests)
+        adoptable = await self._parts.applied.adoptable(manifests, own)
+        live = {**{ref: each for ref, each in own.items() if ref not in kept}, **adoptable}
         versions = {ref: each.version for ref, each in live.items()}
-        proofs.compare(versions)
         gone = {ref: each[0] for ref, each in proofs.former.items() if ref not in manifests.resources}
         old = {**gone, **{ref: each.manifest for ref, each in live.items()}}
         expected = tuple(
             Expected(ref, manifests.resources.get(ref), old.get(ref)) for ref in dict.fromkeys([*manifests.refs, *old])
         )
+        same = {each.ref: versions[each.ref] for each in expected if each.ref in adoptable and not each.changed}
+        proofs.adopt(same, *_version(delivery))
+        expected = tuple(_unmarked(each) if each.ref in proofs.adopted else each for each in expected)
         changed = {each.ref.namespace for each in expected if each.component_type and each.changed}
         foreign = await self._parts.applied.foreign_components(changed, {each.ref for each in expected})
         changes = Changes(expected, proofs.former, foreign)
@@ -195,7 +212,9 @@ class KubernetesPlatform:
             for ref, proof in tuple(fresh_proofs(each, changes, written, proofs.of(instance))):
                 proofs.add(instance, ref, proof)
         unsettled = {pod.instance: unsettled_types(pod, changes, proofs.of(pod.instance)) for pod in pods}
-        return Change(delivery, changes, before, written, versions, (received,), unsettled, foreign)
+        return Change(
+            delivery, changes, before, written, versions, (received,), unsettled, foreign, adopts=bool(adoptable)
+        )
 
     async def _with_removals(
         self, times: Mapping[ResourceRef, datetime], expected: Iterable[Expected]
@@ -304,7 +323,8 @@ class KubernetesPlatform:
         manifests, self._releasable = self._releasable, None
         if manifests is not None:
             try:
-                await self._parts.applied.converge(manifests, drift=Drift.OFF, allow_empty=True)
+                kept = frozenset(map(object_ref, self._kept(manifests)))
+                await self._parts.applied.converge(manifests, kept=kept, drift=Drift.OFF, allow_empty=True)
             except GovernorError as error:
                 _log.warning("cannot remove Secrets that are no longer used", error=str(error))
 
@@ -321,6 +341,12 @@ def _resource_report(ref: ResourceRef, applied: Applied, received: Evidence, now
         cause=cause or (Cause.AGENT if applied.error else None),
         evidence=(received, Evidence(API, now, text)),
     )
+
+
+def _unmarked(expected: Expected) -> Expected:
+    """Return what is expected of an adopted resource: a Configuration gets no marker until it is changed."""
+    is_unmarked = expected.ref.kind == "Configuration" and not expected.changed
+    return msgspec.structs.replace(expected, unmarked=is_unmarked)
 
 
 def _version(delivery: Delivery) -> tuple[int, int]:

@@ -587,3 +587,16 @@ class TestRestraint:
         reloads, restarts = planned([STORE], observed(workload("a"))), planned([RETRIES], observed(workload("a")))
         assert self.reasons(reloads, is_new=False, scope=WindowScope.ALL) == ["", "", ""]
         assert self.reasons(restarts, is_new=False) == [WAITING_FOR_WINDOW, HELD, ""]
+
+
+class TestAdopted:
+    @pytest.mark.parametrize("policy", [ApplyPolicy(), REPORT, ROLLING], ids=["reload", "report", "rolling"])
+    def test_what_was_adopted_as_it_is_restarts_nothing(self, policy: ApplyPolicy) -> None:
+        same = unchanged(component("store"))
+        assert only([same], workload(), policy=policy, adopted=frozenset({same.ref})).action is Action.KEEP
+        assert only([same], workload()).action is Action.RESTART
+
+    def test_a_change_beside_it_restarts_what_it_must(self) -> None:
+        same = unchanged(component("other"))
+        made = only([same, RETRIES], workload(), known=COLD, adopted=frozenset({same.ref}))
+        assert made.action is Action.RESTART

@@ -144,3 +144,26 @@ async def test_the_secrets_of_the_last_verified_delivery_are_remembered(tmp_path
     assert again.secrets == {old}
     assert again.settle([new]) == {old}
     assert again.settle([new]) == frozenset()
+
+
+async def test_an_adoption_lasts_over_restarts_until_the_object_is_written_or_a_delivery_is_retried(
+    tmp_path: Path,
+) -> None:
+    book = await restored(tmp_path)
+    book.adopt({STORE: "u/1", LIMITS: "u/4"}, 7, 2)
+    book.add("a/1", STORE, PROOF)
+    await book.save({"a/1"})
+
+    book = await restored(tmp_path)
+    book.compare({STORE: "u/1", LIMITS: ""})
+    book.end_adoptions(7, 2)
+    book.end_adoptions(8, 1)
+    assert book.adopted == {STORE, LIMITS}
+    assert book.of("a/1") == {STORE: PROOF}
+    book.compare({STORE: "u/2"})
+    assert book.adopted == {LIMITS}
+    book.end_adoptions(9, 2)
+    assert book.adopted == frozenset()
+    book.adopt({STORE: "u/2"}, 10, 1)
+    book.begin_write({STORE}, {})
+    assert book.adopted == frozenset()

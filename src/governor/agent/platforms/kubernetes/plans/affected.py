@@ -134,7 +134,7 @@ def _narrowed(change: Change, scopes: frozenset[Scope], former: Sequence[Manifes
     if not has_new and not has_old:
         last = next((each for each in former if any(scope.loads(ref, each) for scope in scopes)), None)
         return Change(Expected(ref, None, last), "", _digest(last))
-    expected = Expected(ref, new if has_new else None, old if has_old else None)
+    expected = Expected(ref, new if has_new else None, old if has_old else None, change.expected.unmarked)
     return Change(expected, change.digest if has_new else "", change.old_digest if has_old else "")
 
 

@@ -22,6 +22,7 @@ from governor.domain.reports import WorkloadRef
 from governor.domain.windows import Restraint
 from governor.values.digest import digest
 
+ADOPTED: Final = "adopted as it is, so nothing was restarted to prove it"
 _RESTARTED: Final = "it has been restarted for this content and write"
 
 
@@ -32,6 +33,7 @@ class Observed(msgspec.Struct, frozen=True):
     ``proofs``: by ``Pod.instance``, without those of resources that were written, or drifted, since.
     ``obstacles``: by pod uid, further reasons why a running sidecar does not prove a resource.
     ``applied``: whether the changes are written. ``written``: the time of the last write, by the API server's clock.
+    ``adopted``: resources that were taken over as they are, for which alone nothing is restarted.
     ``versions``: what identifies the agent's last write of each resource. ``attempt``: that of the delivery.
     ``control_plane``: Dapr's, as far as it is known: what new pods get, and whether its watchdog runs.
     """
@@ -44,6 +46,7 @@ class Observed(msgspec.Struct, frozen=True):
     written: datetime | None = None
     versions: Mapping[ResourceRef, str] = {}
     attempt: int = 1
+    adopted: frozenset[ResourceRef] = frozenset()
     control_plane: ControlPlane = ControlPlane()
 
 
@@ -116,10 +119,14 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class _Stale(msgspec.Struct, frozen=True):
-    """A pod that does not prove everything in its scope, and why it cannot; ``waits`` if it only needs time."""
+    """A pod that does not prove everything in its scope, and why it cannot; ``waits`` if it only needs time.
+
+    ``adopted`` if it only does not prove what was adopted as it is.
+    """
 
     pod: Pod
     waits: bool = False
+    adopted: bool = False
     obstacles: Mapping[ResourceRef, str] = {}
 
 
@@ -178,6 +185,9 @@ def _workload_plan(workload: Workload, changes: Changes, observed: Observed, pol
         return _without_pods(draft, workload, seen)
     if not stale:
         return draft
+    stale = [each for each in stale if not each.adopted]
+    if not stale:
+        return _decided(draft, Action.KEEP, ADOPTED)
     if all(each.waits for each in stale):
         return _awaiting(draft, stale, observed)
     return _with_stale_pods(draft, workload, [each for each in stale if not each.waits], observed, policy)
@@ -228,10 +238,12 @@ def _stale(pod: Pod, changes: Changes, observed: Observed) -> _Stale | None:
     unproven = [each for each in seen if not _is_proven(each, proofs, observed, is_new=is_new)]
     if not unproven:
         return None
+    if observed.adopted.issuperset(each.ref for each in unproven):
+        return _Stale(pod, adopted=True)
     if pod.sidecar is None:
         reason = f"pod {pod.name} has no sidecar"
         has_watchdog = bool(observed.control_plane.watch_interval(pod.namespace))
-        return _Stale(pod, has_watchdog, {each.ref: reason for each in unproven})
+        return _Stale(pod, has_watchdog, obstacles={each.ref: reason for each in unproven})
     found = {each.ref: observed.obstacles.get(pod.uid, {}).get(each.ref, "") for each in unproven}
     # A restart would only replace a pod that was created after the write by another one.
     if is_new and _is_created_after(pod, observed.written):

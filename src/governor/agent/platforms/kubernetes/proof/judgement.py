@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from governor.agent.platforms.kubernetes.plans.affected import Change, Changes, Scope, live_pods, scope_of
+from governor.agent.platforms.kubernetes.plans.plan import ADOPTED
 from governor.agent.platforms.kubernetes.proof.instances import Probed, reading
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
@@ -27,6 +28,7 @@ from governor.domain.documents import ResourceRef
 from governor.domain.reports import Cause, Evidence, Finding, State, WorkloadRef
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_PROVING: Final = "`governor runtime retry` restarts what must be restarted to prove it"
 _NO_SIDECAR: Final = "it has no sidecar: Dapr's injector did not add one; check dapr-sidecar-injector"
 
 
@@ -60,6 +62,8 @@ class Situation(msgspec.Struct, frozen=True):
     """Component types, by instance, whose counters may still rise because of an earlier change."""
     reloaded: tuple[ForeignComponent, ...] = ()
     """Components of other owners for which the counters of their types may have risen."""
+    adopted: frozenset[ResourceRef] = frozenset()
+    """Resources that were taken over as they are."""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -155,6 +159,7 @@ def _judge_probed(
     kept = [each.expected for each in seen if _is_proven(each, proofs)]
     then, doubts = reading(before, None, written, digest), _doubts(pod, rest, situation)
     verdicts = _judge_running(expected, [each.expected for each in rest], kept, then, now, doubts)
+    verdicts |= _adopted_unproven(verdicts, situation.adopted)
     counted = (each.ref for each in rest if each.digest and each.expected.component_type)
     return Judged(pod, seen, verdicts, frozenset(ref for ref in counted if verdicts[ref].state is State.VERIFIED))
 
@@ -188,6 +193,15 @@ def _judge_running(
     return {**blocked, **judge_running(provable, kept, before, now)}
 
 
+def _adopted_unproven(verdicts: Verdicts, adopted: frozenset[ResourceRef]) -> Verdicts:
+    """Return the verdicts on adopted resources that a running sidecar does not prove: no later reading changes them."""
+    return {
+        ref: Verdict(State.UNPROVEN, f"{ADOPTED}: {each.text}; {_PROVING}", final=True)
+        for ref, each in verdicts.items()
+        if ref in adopted and each.state is State.UNPROVEN
+    }
+
+
 def fresh_proofs(
     probed: Probed, changes: Changes, written: Mapping[ResourceRef, datetime], proofs: Mapping[ResourceRef, Proof]
 ) -> Iterator[tuple[ResourceRef, Proof]]:
@@ -200,7 +214,8 @@ def fresh_proofs(
     if not unproven:
         return
     now = reading(probed, None, max((written[each.ref] for each in seen if each.ref in written), default=None), "")
-    verdicts = judge_fresh([Expected(each.ref, each.expected.old, None) for each in unproven], now)
+    expected = [Expected(each.ref, each.expected.old, None, each.expected.unmarked) for each in unproven]
+    verdicts = judge_fresh(expected, now)
     for each in unproven:
         if verdicts[each.ref].state is State.VERIFIED:
             evidence = Evidence(_source(probed.pod), probed.time, verdicts[each.ref].text)

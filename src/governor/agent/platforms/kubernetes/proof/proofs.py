@@ -16,6 +16,14 @@ from governor.values.trees import Manifest
 _NAME = "proofs.json"
 
 
+class Adoption(msgspec.Struct, frozen=True):
+    """A resource that the agent took over as it was: the version of the object, and the delivery that did it."""
+
+    version: str
+    sequence: int
+    attempt: int
+
+
 class _Stored(msgspec.Struct, frozen=True):
     """Proofs by instance; references are pairs because JSON has only texts as keys."""
 
@@ -24,6 +32,7 @@ class _Stored(msgspec.Struct, frozen=True):
     versions: tuple[tuple[ResourceRef, str], ...] = ()
     seen: tuple[tuple[ResourceRef, str], ...] = ()
     secrets: tuple[ObjectRef, ...] = ()
+    adopted: tuple[tuple[ResourceRef, Adoption], ...] = ()
 
 
 class ProofBook:
@@ -38,6 +47,7 @@ class ProofBook:
         self._former: dict[ResourceRef, tuple[Manifest, ...]] = {}
         self._versions: dict[ResourceRef, str] = {}
         self._seen: dict[ResourceRef, str] = {}
+        self._adopted: dict[ResourceRef, Adoption] = {}
         self.secrets: frozenset[ObjectRef] = frozenset()
         """The Secrets of the last verified delivery, to which it may return."""
         self._is_stored = True
@@ -55,6 +65,7 @@ class ProofBook:
         self._proofs = {instance: dict(proofs) for instance, proofs in stored.instances.items()}
         self._former, self._versions, self._seen = dict(stored.former), dict(stored.versions), dict(stored.seen)
         self.secrets = frozenset(stored.secrets)
+        self._adopted = dict(stored.adopted)
 
     def by_instance(self) -> Mapping[str, Mapping[ResourceRef, Proof]]:
         """Return all proofs."""
@@ -77,12 +88,37 @@ class ProofBook:
         """What identifies the agent's last write of each resource; of a removed one, the write before the removal."""
         return self._versions
 
+    @property
+    def adopted(self) -> frozenset[ResourceRef]:
+        """The resources that were adopted as they are and have not been written since: nothing restarts for them."""
+        return frozenset(self._adopted)
+
+    def adopt(self, live: Mapping[ResourceRef, str], sequence: int, attempt: int) -> None:
+        """Record resources that a delivery takes over as they are, with the versions of their objects."""
+        self.drop({ref for ref, version in live.items() if self._seen.get(ref) != version})
+        new = {ref: Adoption(version, sequence, attempt) for ref, version in live.items()}
+        if any(self._adopted.get(ref) != each for ref, each in new.items()):
+            self._adopted, self._seen, self._is_stored = {**self._adopted, **new}, {**self._seen, **live}, False
+
+    def end_adoptions(self, sequence: int, attempt: int) -> None:
+        """End the adoptions by earlier deliveries if this one is a retry: an operator wants everything proven."""
+        earlier = {ref for ref, each in self._adopted.items() if (each.sequence, each.attempt) < (sequence, attempt)}
+        self._disown(earlier if attempt > 1 else ())
+
+    def _disown(self, refs: Collection[ResourceRef]) -> None:
+        if self._adopted.keys() & set(refs):
+            self._adopted = {ref: each for ref, each in self._adopted.items() if ref not in refs}
+            self._is_stored = False
+
     def compare(self, live: Mapping[ResourceRef, str]) -> None:
         """Drop the proofs of resources that any client has written since; an empty version is not compared."""
-        self.drop({ref for ref, version in live.items() if version and self._seen.get(ref) != version})
+        known = {ref: version for ref, version in live.items() if version}
+        self.drop({ref for ref, version in known.items() if self._seen.get(ref) != version})
+        self._disown({ref for ref, each in self._adopted.items() if known.get(ref, each.version) != each.version})
 
     def begin_write(self, changed: Collection[ResourceRef], former: Mapping[ResourceRef, Manifest]) -> None:
         """Forget the versions of resources that are about to be written, and keep what is to be unloaded."""
+        self._disown(changed)
         kept = {ref: version for ref, version in self._versions.items() if ref not in changed}
         added = {ref: each for ref, each in former.items() if each not in self._former.get(ref, ())}
         if added or kept != self._versions:
@@ -129,5 +165,6 @@ class ProofBook:
         by_instance = {instance: tuple(proofs.items()) for instance, proofs in kept.items()}
         versions, seen = (tuple(each.items()) for each in (self._versions, self._seen))
         stored = _Stored(by_instance, tuple(self._former.items()), versions, seen, tuple(sorted(self.secrets)))
+        stored = msgspec.structs.replace(stored, adopted=tuple(self._adopted.items()))
         await self._blobs.write(_NAME, msgspec.json.encode(stored))
         self._proofs, self._is_stored = kept, True

@@ -119,6 +119,8 @@ class Change(msgspec.Struct, frozen=True):
     history: tuple[Evidence, ...]
     unsettled: Mapping[str, frozenset[str]]
     foreign: tuple[ForeignComponent, ...] = ()
+    adopts: bool = False
+    """Whether the delivery takes over resources as they are."""
 
     @property
     def components(self) -> frozenset[ResourceRef]:
@@ -149,6 +151,7 @@ class Change(msgspec.Struct, frozen=True):
             written=max(self.written.values(), default=None),
             versions=proofs.versions,
             attempt=self.delivery.attempt,
+            adopted=proofs.adopted,
         )
 
 
@@ -273,6 +276,7 @@ class Verification:
             self._digests,
             unsettled=self._change.unsettled,
             reloaded=tuple(self._reloaded),
+            adopted=self._proofs.adopted,
         )
 
     def _record(self, judged: Mapping[WorkloadRef, Sequence[Judged]]) -> None:

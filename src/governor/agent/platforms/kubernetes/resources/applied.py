@@ -168,6 +168,11 @@ class AppliedResources:
         self.uids = {ref: each.uid for ref, each in found.items()}
         return found
 
+    async def adoptable(self, manifests: Manifests, own: Collection[ResourceRef]) -> dict[ResourceRef, LiveResource]:
+        """Return the resources of a delivery that others own and that ``adopt`` allows to take over."""
+        with self._explaining():
+            return await self._live.adoptable(manifests, own)
+
     async def written(self, refs: Collection[ResourceRef]) -> dict[ResourceRef, LiveVersion]:
         """Return the versions of those of some resources that exist, after they were written or removed."""
         with self._explaining():

@@ -14,9 +14,10 @@ from governor.domain.dapr.kinds import GROUP
 from governor.domain.documents import Drift, ResourceRef
 from governor.errors import Kind
 from governor.kube.applyset import Entries, Owner, Settings
-from governor.kube.applyset.live import find_kinds, get, is_terminating
+from governor.kube.applyset.live import find_kinds, get, is_terminating, managers_of, owner_of
 from governor.kube.applyset.order import gather_bounded
 from governor.kube.client import Client
+from governor.kube.client.client import JSON_PATCH
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.values.digest import digest
@@ -27,6 +28,8 @@ _CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespace
 _READERS: Final = ("Component", "Configuration", "HTTPEndpoint", "MCPServer")
 """Kinds that may refer to Secrets."""
 _FIELDS: Final = ("apiVersion", "kind", "spec", "scopes", "auth")
+_REFUSED: Final = frozenset({Kind.INVALID, Kind.DENIED, Kind.NOT_FOUND})
+"""Errors of a dry run that the write explains."""
 
 
 class LiveVersion(msgspec.Struct, frozen=True):
@@ -78,6 +81,50 @@ class LiveResources:
             elif ref not in objects or objects[ref]["apiVersion"] == live["apiVersion"]:
                 found[ref] = LiveResource(now.written, now.version, now.uid, manifest=self._content(live))
         return found
+
+    async def adoptable(self, manifests: Manifests, own: Collection[ResourceRef]) -> dict[ResourceRef, LiveResource]:
+        """Return the resources of a delivery that others own and that the settings adopt, with one list per kind.
+
+        One that is as delivered, so that its adoption changes nothing that a sidecar loads, is returned as in the
+        delivery.
+        """
+        wanted = {ref: each for ref, each in manifests.resources.items() if ref not in own}
+        if not wanted or not self._settings.adopted_managers:
+            return {}
+        found: dict[ResourceRef, LiveResource] = {}
+        for resource in (await find_kinds(self._client, _kinds_of(wanted.values()))).values():
+            for namespace in sorted({ref.namespace for ref in wanted if ref.kind == resource.kind}):
+                async for live in self._client.list(resource, namespace):
+                    ref = resource_ref(ref_of(live))
+                    if ref in wanted and wanted[ref]["apiVersion"] == live["apiVersion"] and self._is_adoptable(live):
+                        is_same = await self._is_as_delivered(resource, live, wanted[ref])
+                        now = _live_version(live)
+                        content = wanted[ref] if is_same else self._content(live)
+                        found[ref] = LiveResource(now.written, now.version, now.uid, manifest=content)
+        return found
+
+    async def _is_as_delivered(self, resource: ApiResource, live: Object, delivered: Manifest) -> bool:
+        """Return whether an object has exactly the delivered content, apart from the server's defaults.
+
+        The server decides: in a dry run that replaces the content, the generation rises if that is a change.
+        """
+        ref, given, present = ref_of(live), _loaded(delivered), _loaded(live)
+        added = [{"op": "add", "path": f"/{key}", "value": value} for key, value in given.items()]
+        removed = [{"op": "remove", "path": f"/{key}"} for key in present if key not in given]
+        manager, change = self._settings.manager, [*added, *removed]
+        try:
+            after = await self._client.patch(
+                resource, ref.name, ref.namespace, change, manager=manager, content_type=JSON_PATCH, dry_run=True
+            )
+        except ApiError as error:
+            if error.kind not in _REFUSED:
+                raise
+            return False
+        return bool(after["metadata"]["generation"] == live["metadata"]["generation"])
+
+    def _is_adoptable(self, live: Object) -> bool:
+        is_free = not owner_of(live, self._settings) and not is_terminating(live)
+        return is_free and bool(managers_of(live) & self._settings.adopted_managers)
 
     async def foreign_components(
         self, namespaces: Collection[str], own: Collection[ResourceRef]
@@ -150,7 +197,7 @@ class LiveResources:
 
     async def _own_objects(self, manifests: Manifests, entries: Entries) -> AsyncIterator[Object]:
         """Yield the runtime's resources of the kinds of a delivery, in their versions, and of the inventory."""
-        wanted = {(GROUP, each["apiVersion"].rpartition("/")[2], each["kind"]) for each in manifests.resources.values()}
+        wanted = _kinds_of(manifests.resources.values())
         listed = {kind for _, _, kind in wanted}
         wanted |= {(GROUP, "", ref.kind) for ref in entries if ref.group == GROUP and ref.kind not in listed}
         for resource in (await find_kinds(self._client, wanted)).values():
@@ -164,8 +211,7 @@ class LiveResources:
             return False
         if entries[ref_of(live)].seen.version == live["metadata"]["resourceVersion"]:
             return True
-        content = {key: applied[key] for key in _FIELDS if key in applied}
-        return contains(live, content) and not additions(live, applied, self._settings.manager)
+        return contains(live, _loaded(applied)) and not additions(live, applied, self._settings.manager)
 
     def _content(self, live: Object) -> Manifest:
         """Return an object without what the server and the apply set add to it."""
@@ -174,8 +220,7 @@ class LiveResources:
         }
         labels = {**live["metadata"].get("labels", {})}
         labels.pop(self._settings.owner_label, None)
-        content: Manifest = {key: live[key] for key in _FIELDS if key in live}
-        return {**content, "metadata": {**metadata, "labels": labels} if labels else metadata}
+        return {**_loaded(live), "metadata": {**metadata, "labels": labels} if labels else metadata}
 
 
 def object_ref(ref: ResourceRef) -> ObjectRef:
@@ -186,6 +231,15 @@ def object_ref(ref: ResourceRef) -> ObjectRef:
 def resource_ref(ref: ObjectRef) -> ResourceRef:
     """Return the reference to the Dapr resource of an object."""
     return ResourceRef(ref.kind, ref.namespace, ref.name)
+
+
+def _kinds_of(manifests: Iterable[Manifest]) -> set[tuple[str, str, str]]:
+    return {(GROUP, each["apiVersion"].rpartition("/")[2], each["kind"]) for each in manifests}
+
+
+def _loaded(manifest: Manifest) -> Manifest:
+    """Return the fields of a manifest that sidecars load."""
+    return {key: manifest[key] for key in _FIELDS if key in manifest}
 
 
 def _was_applied(applied: Manifest, live: Object, entries: Entries) -> bool:

@@ -59,6 +59,8 @@ class Manifests(msgspec.Struct, frozen=True):
     removals: tuple[ResourceRef, ...] = ()
     rejections: Mapping[ResourceRef, str] = {}
     """Why a resource cannot be applied in this runtime, whatever the state of the cluster."""
+    unmarked: frozenset[ResourceRef] = frozenset()
+    """Resources that were adopted as they are: a Configuration among them gets no marker, which would change it."""
     inline: Mapping[ResourceRef, tuple[str, ...]] = {}
     """Paths of the sensitive values that stay in their resources, because Dapr reads no Secret there."""
 
@@ -73,7 +75,9 @@ class Manifests(msgspec.Struct, frozen=True):
     @property
     def objects(self) -> Mapping[ResourceRef, Manifest]:
         """Return the resources as they are applied: a Configuration with the marker that proves what was loaded."""
-        return {ref: _marked(manifest) for ref, manifest in self.resources.items()}
+        return {
+            ref: manifest if ref in self.unmarked else _marked(manifest) for ref, manifest in self.resources.items()
+        }
 
     @property
     def secret_stores(self) -> frozenset[ResourceRef]:
@@ -87,8 +91,13 @@ def naming_key(identity: bytes) -> bytes:
     return hmac.digest(identity, _KEY_CONTEXT, "sha256")
 
 
-def manifests_of(delivery: Delivery, namespaces: Sequence[str], key: bytes) -> Manifests:
-    """Return the objects of a delivery for a runtime with these namespaces; resources without one go to the first."""
+def manifests_of(
+    delivery: Delivery, namespaces: Sequence[str], key: bytes, adopted: frozenset[ResourceRef] = frozenset()
+) -> Manifests:
+    """Return the objects of a delivery for a runtime with these namespaces; resources without one go to the first.
+
+    ``adopted`` are the resources that were adopted as they are.
+    """
     resources: dict[ResourceRef, Manifest] = {}
     secrets: dict[ResourceRef, Manifest] = {}
     rejections: dict[ResourceRef, str] = {}
@@ -106,7 +115,7 @@ def manifests_of(delivery: Delivery, namespaces: Sequence[str], key: bytes) -> M
             resources[ref] = _with_references(resources[ref], secrets[ref], places, data)
         if rest:
             inline[ref] = tuple(render(named_path(manifest, path)) for path in rest)
-    return Manifests(resources, secrets, delivery.removals, rejections, inline)
+    return Manifests(resources, secrets, delivery.removals, rejections, adopted, inline)
 
 
 def referenced_secrets(manifest: Manifest) -> frozenset[str]:
