@@ -64,6 +64,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
                 "publicKey": credentials.encode_public_key(Ed25519PrivateKey.generate().public_key()),
             },
             "/runtimes/{runtime}/reports": msgspec.to_builtins(report),
+            "/runtimes/{runtime}/inventory": {"namespaces": ["default"]},
             "/runtimes/{runtime}/checks": {"sequence": 1, "attempt": 1, "session": agent.session, "n": 2},
         }
         yield World(bed, agent, names, bodies, description)
@@ -81,7 +82,7 @@ def validator(world: World, schema: dict[str, Any]) -> jsonschema_rs.Draft202012
 @pytest.mark.parametrize("endpoint", CASES, ids=lambda endpoint: f"{endpoint.method} {endpoint.route}")
 async def test_an_endpoint_conforms_to_its_description(world: World, endpoint: Any) -> None:
     described = world.description["paths"][endpoint.route][endpoint.method.lower()]
-    body = world.bodies.get(endpoint.path) if endpoint.method == "POST" else None
+    body = world.bodies.get(endpoint.path) if endpoint.method in ("POST", "PUT") else None
     if "requestBody" in described:
         schema = described["requestBody"]["content"]["application/json"]["schema"]
         assert validator(world, schema).is_valid(body)

@@ -13,7 +13,8 @@ from typing import Final
 
 from governor.agent.enrolment import credential, discard, join, load_or_create_key
 from governor.agent.inbox import Inbox, Watcher, watch
-from governor.agent.outbox import Outbox, send_checks, send_reports
+from governor.agent.outbox import Outbox, send_checks, send_inventory, send_reports
+from governor.agent.platform import InventorySource
 from governor.agent.state.agent_state import AgentState
 from governor.agent.state.records import Membership
 from governor.client import Client
@@ -45,7 +46,9 @@ class Connection:
         outbox: Outbox,
         clock: Clock,
         platform: Platform,
+        *,
         epoch: Callable[[], int] = lambda: 0,
+        inventory: InventorySource | None = None,
     ) -> None:
         self._membership = membership
         self._token = token
@@ -55,6 +58,7 @@ class Connection:
         self._clock = clock
         self._platform = platform
         self._epoch = epoch
+        self._inventory = inventory
         self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     async def run(self) -> None:
@@ -87,6 +91,9 @@ class Connection:
             group.create_task(watch(self._inbox, client, membership, self._retries(), self._clock, watcher))
             group.create_task(send_reports(self._outbox, client, self._retries(), self._clock))
             group.create_task(send_checks(self._outbox, client))
+            if self._inventory is not None:
+                runtime = membership.enrolment.runtime
+                group.create_task(send_inventory(self._inventory, runtime, self._outbox, client, self._clock))
 
     async def _rejoin(self, token: JoinToken, membership: Membership) -> Membership:
         """Replace the membership; never return if the server rejects the token."""

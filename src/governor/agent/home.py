@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from governor.agent.platform import Platform
+from governor.agent.platform import InventorySource, Platform
 from governor.agent.state.agent_state import Blobs
 from governor.process.telemetry.health import Checks
 from governor.process.telemetry.instruments import Registry
@@ -28,6 +28,11 @@ class Home(Protocol):
     @property
     def blobs(self) -> Blobs:
         """The named values of the agent's durable state."""
+        ...
+
+    @property
+    def inventory(self) -> InventorySource | None:
+        """The inventory of the open platform; None if the platform has none."""
         ...
 
     def open(self, identity: Identity, on_change: Callable[[], None]) -> AbstractAsyncContextManager[Platform]:

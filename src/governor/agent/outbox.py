@@ -10,9 +10,11 @@ from typing import Final
 import msgspec
 
 import governor
+from governor.agent.platform import InventorySource
 from governor.agent.verification.findings import Findings
 from governor.client import Client, WatchSession
 from governor.domain.bundles import Delivery
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report, State, overall
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
@@ -22,6 +24,11 @@ from governor.wire.reports import Report1, to_format_1
 
 _PERMANENT: Final = frozenset({Kind.INVALID, Kind.NOT_FOUND, Kind.EXISTS, Kind.CONFLICT, Kind.PRECONDITION})
 """Errors on which the same report is not sent again."""
+
+_INVENTORY_S: Final = 60.0
+"""How often the inventory is read."""
+_UNSUPPORTED_S: Final = 3600.0
+"""After how long an older server, which takes no inventory, is asked again."""
 
 _log = logging.get_logger(__name__)
 
@@ -54,6 +61,12 @@ class Outbox:
         if self.newest is not None:
             self.resend()
         self._has_session.set()
+
+    async def session(self) -> int:
+        """Wait for a session and return its number."""
+        await self._has_session.wait()
+        assert self._session is not None  # noqa: S101 - set with the event
+        return self._session.number
 
     def put(self, delivery: Delivery, found: Findings) -> bool:
         """Queue a report and return True; if the findings are unchanged, queue a check and return False."""
@@ -141,3 +154,29 @@ async def send_checks(outbox: Outbox, client: Client) -> None:
             await client.check(runtime, check)
         except GovernorError as error:
             _log.info("cannot send check", error=str(error), sequence=check.sequence)
+
+
+async def send_inventory(source: InventorySource, runtime: str, outbox: Outbox, client: Client, clock: Clock) -> None:
+    """Send the inventory until cancelled, whenever it has changed, and once in each session."""
+    sent: tuple[int, Inventory] | None = None
+    while True:
+        session, pause_s = await outbox.session(), _INVENTORY_S
+        try:
+            found = session, await source.read()
+            if found != sent and not await _put_inventory(runtime, found[1], client):
+                pause_s = _UNSUPPORTED_S
+            sent = found
+        except GovernorError as error:
+            _log.info("cannot send inventory", error=str(error))
+        await clock.sleep(pause_s)
+
+
+async def _put_inventory(runtime: str, inventory: Inventory, client: Client) -> bool:
+    """Send an inventory; return False if the server is older and takes none."""
+    try:
+        await client.put_inventory(runtime, inventory)
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        return False
+    return True

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 from governor.agent.verification.findings import DriftFindings, Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ResourceRef
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Evidence, WorkloadRef
 from governor.domain.windows import Hold
 
@@ -14,6 +15,14 @@ Progress: TypeAlias = Callable[[Findings], None]
 
 Superseded: TypeAlias = Callable[[], bool]
 """Returns whether a newer delivery has arrived: then a platform ends what it does soon."""
+
+
+class InventorySource(Protocol):
+    """Reads what is in the namespaces of a runtime."""
+
+    async def read(self) -> Inventory:
+        """Return the inventory."""
+        ...
 
 
 class Platform(Protocol):

@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "delete": Entry("governor.cli.commands.change:delete", "Delete documents and wait until the change is verified."),
     "rollback": Entry("governor.cli.commands.change:rollback", "Restore documents to an earlier revision."),
     "import": Entry(
-        "governor.cli.commands.change:import_documents", "Import runtimes from a file of the proof of concept."
+        "governor.cli.commands.change:import_documents", "Import what a runtime has, or a file of the proof of concept."
     ),
     "get": Entry("governor.cli.commands.get:get", "List runtimes, profiles or revisions, or show one of them."),
     "describe": Entry("governor.cli.commands.get:describe", "Show the details of a runtime."),

@@ -15,6 +15,7 @@ from governor.client.transport import Transport
 from governor.domain.bundles import DeliveryPosition
 from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef, Platform
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
 from governor.errors import GovernorError, Kind
 from governor.values.secret import Secret
@@ -29,6 +30,7 @@ from governor.wire.rest import (
     DocumentView,
     Enrolment,
     EnrolRequest,
+    InventoryView,
     RevisionProgress,
     RuntimeExplanation,
     RuntimeView,
@@ -202,6 +204,14 @@ class Client:
     async def check(self, runtime: str, check: Check) -> None:
         """Confirm that the last report of a runtime's agent is still true; sending it again renews its time."""
         await self._transport.call("POST", f"/runtimes/{_segment(runtime)}/checks", body=check)
+
+    async def put_inventory(self, runtime: str, inventory: Inventory) -> None:
+        """Send what an agent found in the namespaces of its runtime; NOT_FOUND from an older server."""
+        await self._transport.call("PUT", f"/runtimes/{_segment(runtime)}/inventory", body=inventory)
+
+    async def inventory(self, runtime: str) -> InventoryView:
+        """Return what the agent of a runtime found in its namespaces."""
+        return await self._get(f"/runtimes/{_segment(runtime)}/inventory", InventoryView)
 
     async def _get(self, path: str, response: type[T], /, **query: object) -> T:
         parameters = {name: str(value) for name, value in query.items() if value is not None}

@@ -10,6 +10,7 @@ import msgspec
 
 from governor.domain.conditions import Condition, Summary
 from governor.domain.documents import DocumentRef, Platform, ResourceRef
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Report
 from governor.domain.roles import Role
 from governor.domain.windows import Hold, Window
@@ -73,6 +74,14 @@ class RuntimeView(_Response, frozen=True, omit_defaults=True):
     report: Report | None
     windows: tuple[Window, ...] = ()
     hold: Hold | None = None
+
+
+class InventoryView(_Response, frozen=True):
+    """What the agent of a runtime found in its namespaces; ``received`` is when that last changed."""
+
+    runtime: str
+    received: datetime
+    inventory: Inventory
 
 
 class FieldExplanation(_Response, frozen=True):

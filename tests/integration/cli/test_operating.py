@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from governor.domain.documents import DocumentRef
+from governor.domain.documents import DocumentRef, ResourceRef
+from governor.domain.inventories import FoundResource, Inventory
 from governor.domain.reports import State
-from governor.errors import Kind
+from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
 from tests.integration.server.bed import ServerBed, running
@@ -225,3 +226,36 @@ async def test_an_unknown_time_zone_is_reported_at_its_line(governor: CommandLin
 )
 async def test_a_hold_that_cannot_be_set_is_an_error(governor: CommandLine, words: list[str], code: int) -> None:
     assert (await governor.run("runtime", *words)).code == code
+
+
+# -- import from a runtime -----------------------------------------------------------------------------------------
+
+
+async def test_what_an_agent_found_is_imported_once_and_deleted_with_its_runtime(
+    governor: CommandLine, server: ServerBed
+) -> None:
+    await server.apply(runtime("found"))
+    agent = await server.enrol("found")
+    [manifest] = profile("x", None)["spec"]["resources"]
+    manifest["metadata"]["namespace"] = "default"
+    store = ResourceRef("Component", "default", "store")
+    inventory = Inventory(("default",), resources=(FoundResource(store, managers=("helm",), manifest=manifest),))
+    none = await governor.run("import", "--from-runtime", "found")
+    assert (none.code, "has sent no inventory" in none.err) == (EXIT_CODE[Kind.NOT_FOUND], True)
+    async with agent.client() as client:
+        await client.put_inventory("found", inventory)
+        with pytest.raises(GovernorError, match="only to the runtime itself"):
+            await client.put_inventory("other", inventory)
+    printed = await governor.run("import", "--from-runtime", "found", "--output", "-")
+    assert (printed.code, "name: imported-found" in printed.out) == (SUCCESS, True)
+    assert "--set 'adoptedManagers={helm}'" in printed.err
+    done = await governor.run("import", "--from-runtime", "found", "--no-wait")
+    assert done.lines[0] == "Profile/imported-found: created (version 1)"
+    again = await governor.run("import", "--from-runtime", "found", "--no-wait")
+    assert (again.code, "exists already" in again.err) == (EXIT_CODE[Kind.EXISTS], True)
+    assert (await governor.run("import")).code == USAGE
+    documents = ("profile/imported-found", "runtime/found")
+    assert (await governor.run("delete", *documents, "--allow-deletions", "--no-wait")).code == SUCCESS
+    async with server.client() as admin:
+        with pytest.raises(GovernorError, match="there is no runtime 'found'"):
+            await admin.inventory("found")

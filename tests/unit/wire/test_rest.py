@@ -16,6 +16,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.changes import Change, ChangeState, DocumentChange, Revision, RuntimeChange
 from governor.domain.conditions import Actor, Condition, Status, Summary
 from governor.domain.documents import ApplyPolicy, DocumentRef, Platform, Preflight, ResourceRef, Strategy, Unproven
+from governor.domain.inventories import FoundResource, FoundWorkload, Inventory
 from governor.domain.reports import (
     Cause,
     Evidence,
@@ -137,7 +138,19 @@ HELD_SUMMARY = Summary("Held", "Held", "held", Actor.NOBODY, NOON)
 DIFFERENCE = Difference("spec.metadata[redisHost].value", Operation.CHANGED, "a", "***")
 TOKEN = rest.TokenView("t1", "ci", Role.EDITOR, None, NOON, None, revoked=False)
 
+INVENTORY = Inventory(
+    namespaces=("default",),
+    workloads=(FoundWorkload(APP, ("order-app",), ("1.18.3",), 2),),
+    resources=(
+        FoundResource(STORE, managers=("kubectl-client-side-apply",), manifest=DELIVERY.resources[0]),
+        FoundResource(ResourceRef("Component", "default", "owned"), "r1", ("governor-agent-r1",)),
+    ),
+    left_out=1,
+)
+
 FORMATS: dict[str, Any] = {
+    "inventory": INVENTORY,
+    "inventory-view": rest.InventoryView("r1", NOON, INVENTORY),
     "signed-delivery": sign_delivery(DELIVERY, KEY, 1),
     "signed-delivery-2": sign_delivery(DELIVERY, KEY, 2),
     "signed-delivery-3": sign_delivery(RESTRAINED, KEY, 3),

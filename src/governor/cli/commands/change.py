@@ -12,6 +12,7 @@ import msgspec
 
 from governor.cli import files
 from governor.cli.commands.follow import WaitOptions, follow, print_lines, print_result, wait_options, warn
+from governor.cli.commands.inventory_import import import_inventory
 from governor.cli.connection import call_server
 from governor.cli.options import connection_options
 from governor.cli.output.diff import change_lines, document_title
@@ -22,7 +23,7 @@ from governor.domain.documents import DocumentRef, locate
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.wire.rest import ChangeRequest, Rollback
-from governor.yamltext import Parsed
+from governor.yamltext import Parsed, dump
 
 if TYPE_CHECKING:
     from governor.client import Client
@@ -106,23 +107,58 @@ def rollback(target: Sequence[str], **options: Any) -> int:
 
 
 @click.command("import")
+@click.option("--from-runtime", "runtime", metavar="ID", help="Import what the agent of this runtime found.")
 @click.option(
-    "--poc", "file", required=True, type=click.Path(path_type=Path), metavar="FILE", help="YAML file with `runtimes:`."
+    "--poc", "file", type=click.Path(path_type=Path), metavar="FILE", help="YAML file of the proof of concept."
+)
+@click.option(
+    "--output",
+    "target",
+    type=click.Path(allow_dash=True),
+    metavar="FILE|-",
+    help="With --from-runtime: write the Profile, and change nothing.",
 )
 @change_options
 @connection_options()
-def import_documents(file: Path, **options: Any) -> int:
-    """Import runtimes from a file of the proof of concept, as one change.
+def import_documents(runtime: str | None, file: Path | None, target: str | None, **options: Any) -> int:
+    """Import the Dapr resources that a runtime has, or a file of the proof of concept, as one change.
 
-    Each entry becomes a Runtime named by its id, unless that exists already, and a Profile `poc-<id>` with its
-    Component.
+    From a runtime, the resources that no runtime owns become the Profile `imported-<id>`. Its agent takes them over as
+    they are, and restarts nothing. A resource with an inline sensitive value is left out.
+
+    Of a file, each entry becomes a Runtime named by its id, unless that exists already, and a Profile `poc-<id>` with
+    its Component.
     """
+    if (runtime is None) == (file is None):
+        raise click.UsageError("one of --from-runtime and --poc is required")
+    if file is not None:
+        if target is not None:
+            raise click.UsageError("--output needs --from-runtime")
+        return _import_file(file, ChangeOptions(**options))
+    return _import_runtime(str(runtime), target, ChangeOptions(**options))
+
+
+def _import_file(file: Path, options: ChangeOptions) -> int:
     from governor.server.sources import poc_format  # noqa: PLC0415 - only the import reads the old format
 
     imported = poc_format.read(files.read([str(file)]))
     warn(imported.warnings)
     known = call_server(_runtime_names)
-    return submit(ChangeRequest(documents=imported.documents(known)), (), ChangeOptions(**options))
+    return submit(ChangeRequest(documents=imported.documents(known)), (), options)
+
+
+def _import_runtime(runtime: str, target: str | None, options: ChangeOptions) -> int:
+    imported = import_inventory(runtime, call_server(lambda client: client.inventory(runtime)).inventory)
+    warn(imported.notes)
+    if target is not None:
+        with click.open_file(target, "w", encoding="utf-8") as opened:
+            opened.write(dump(imported.document))
+        return SUCCESS
+    # What is owned already is not in the inventory's content: replacing the profile would remove it.
+    if imported.ref.name in call_server(_profile_names):
+        message = f"{imported.ref} exists already: add the new resources to it with --output"
+        raise GovernorError(Kind.EXISTS, "profile-exists", message)
+    return submit(ChangeRequest(documents=(imported.document,), if_match={str(imported.ref): 0}), (), options)
 
 
 @click.command()
@@ -169,6 +205,10 @@ def _trees(parsed: Sequence[Parsed]) -> tuple[dict[str, Any], ...]:
 
 async def _runtime_names(client: "Client") -> list[str]:
     return [each.name for each in await client.documents("Runtime")]
+
+
+async def _profile_names(client: "Client") -> list[str]:
+    return [each.name for each in await client.documents("Profile")]
 
 
 def send(request: ChangeRequest, parsed: Sequence[Parsed] = ()) -> Change:

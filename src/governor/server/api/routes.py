@@ -4,8 +4,9 @@ from typing import Final
 
 import governor
 from governor.domain.changes import Change, Revision
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
-from governor.server.api import changes, documents, openapi, poc, runtimes, tokens
+from governor.server.api import changes, documents, inventories, openapi, poc, runtimes, tokens
 from governor.server.api.endpoints import Access, Call, Endpoint, Query, Response
 from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
@@ -15,6 +16,7 @@ from governor.wire.rest import (
     DocumentView,
     Enrolment,
     EnrolRequest,
+    InventoryView,
     PocEntity,
     RevisionProgress,
     RuntimeExplanation,
@@ -175,6 +177,24 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Confirm that the last report is still true; kept in memory only",
         body=Check,
         status=204,
+    ),
+    Endpoint(
+        "PUT",
+        "/runtimes/{runtime}/inventory",
+        inventories.put,
+        Access.SELF,
+        "Store what the agent found in the namespaces of its runtime",
+        body=Inventory,
+        status=204,
+        max_body_bytes=inventories.MAX_BODY_BYTES,
+    ),
+    Endpoint(
+        "GET",
+        "/runtimes/{runtime}/inventory",
+        inventories.get,
+        Access.VIEWER,
+        "Get what the agent found in the namespaces of its runtime, without sensitive values",
+        response=InventoryView,
     ),
     Endpoint(
         "POST",

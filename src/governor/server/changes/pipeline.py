@@ -55,6 +55,7 @@ from governor.server.store.documents import (
 )
 from governor.server.store.identities import delete_runtime_key, find_runtime_key, revoke_join_tokens
 from governor.server.store.incarnation import current_incarnation, renew_incarnation
+from governor.server.store.inventories import delete_inventory
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
@@ -329,12 +330,13 @@ def _insert(
 def _delete_identities(
     connection: sa.Connection, versions: tuple[DocumentVersion, ...], time: datetime
 ) -> Iterator[str]:
-    """Delete the keys of deleted runtimes, revoke their unused join tokens, and yield the key ids."""
+    """Delete the keys and inventories of deleted runtimes, revoke their unused join tokens, and yield the key ids."""
     for version in versions:
         if version.kind == "Runtime" and version.tree is None:
             key = find_runtime_key(connection, version.name)
             delete_runtime_key(connection, version.name)
             revoke_join_tokens(connection, version.name, time)
+            delete_inventory(connection, version.name)
             if key is not None:
                 yield key.key_id
 

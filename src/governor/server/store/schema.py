@@ -7,11 +7,12 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery
 from governor.domain.changes import Change
 from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.inventories import Inventory
 from governor.domain.reports import Report
 from governor.domain.windows import Hold, Window
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -75,6 +76,14 @@ reports: Final = sa.Table(
     sa.Column("verified", Timestamp),  # time of the first acknowledgement
     sa.Column("body", Json(Report), nullable=False),
     sa.ForeignKeyConstraint(["runtime", "sequence"], ["deliveries.runtime", "deliveries.sequence"]),
+)
+
+inventories: Final = sa.Table(
+    "inventories",
+    METADATA,
+    sa.Column("runtime", sa.String, primary_key=True),
+    sa.Column("received", Timestamp, nullable=False),  # when it last changed
+    sa.Column("body", Json(Inventory), nullable=False),  # without sensitive values
 )
 
 tokens: Final = sa.Table(

@@ -12,6 +12,7 @@ from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import PROXY_LIMITS, Route, SidecarReader, open_session
 from governor.agent.platforms.kubernetes.proof.verification import Probes
 from governor.agent.platforms.kubernetes.resources.applied import MANAGER, AppliedResources
+from governor.agent.platforms.kubernetes.resources.inventory import NamespaceInventory
 from governor.agent.platforms.kubernetes.resources.manifests import naming_key
 from governor.agent.platforms.kubernetes.restarts.restarter import Restarter
 from governor.agent.platforms.kubernetes.visibility.announcer import AnnouncedPlatform, Announcer
@@ -57,6 +58,7 @@ class KubernetesHome:
         self.blobs = blobs
         self._observer: Observer | None = None
         self._applied: AppliedResources | None = None
+        self.inventory: NamespaceInventory | None = None
 
     @property
     def epoch(self) -> int:
@@ -83,6 +85,7 @@ class KubernetesHome:
                 clock=self._clock,
                 claimant=self.blobs,
             )
+            self.inventory = NamespaceInventory(client, settings.namespaces, self._observer, applied.owner_label)
             await _claim(applied)
             announcer = self._announcer(identity.runtime, applied, self._observer, redactor)
             parts = Parts(

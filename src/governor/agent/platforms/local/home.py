@@ -31,6 +31,7 @@ class LocalHome:
         self.blobs = FileBlobs(storage.directory)
         self.epoch = 0
         self.sidecars: tuple[AnySidecar, ...] = ()
+        self.inventory = None
 
     @contextlib.asynccontextmanager
     async def open(

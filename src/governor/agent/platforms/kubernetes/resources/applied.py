@@ -133,6 +133,11 @@ class AppliedResources:
         self.uids: dict[ResourceRef, str] = {}
         """The uids of the runtime's resources when they were last read."""
 
+    @property
+    def owner_label(self) -> str:
+        """The label that names the runtime of an object."""
+        return self._settings.owner_label
+
     def watch(self, clock: Clock, on_change: Callable[[], None]) -> ObjectWatch:
         """Return a watch of these resources; ``on_change`` is called when another client changes one."""
         return ObjectWatch(self._client, self._live.labels, self._settings.manager, clock=clock, on_change=on_change)

@@ -1,0 +1,70 @@
+"""The inventory of the runtime's namespaces: workloads as observed, and all Dapr resources whoever manages them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from governor.agent.platforms.kubernetes.resources.live_resources import resource_ref
+from governor.agent.platforms.kubernetes.workloads.observer import Observer
+from governor.agent.platforms.kubernetes.workloads.workload import Workload
+from governor.domain.dapr.kinds import GROUP, kinds
+from governor.domain.inventories import FoundResource, FoundWorkload, Inventory, limited, masked_manifest
+from governor.kube.applyset.live import find_kinds, managers_of
+from governor.kube.client import Client
+from governor.kube.objects import Object, ref_of
+
+_PREFLIGHT: Final = "runtime-governor.dev/preflight"
+"""The label of copies for a throw-away sidecar, which are no resources of the runtime."""
+
+
+class NamespaceInventory:
+    """Reads the inventory of some namespaces; ``owner_label`` names the runtime that owns an object."""
+
+    def __init__(self, client: Client, namespaces: Sequence[str], observer: Observer, owner_label: str) -> None:
+        self._client = client
+        self._namespaces = tuple(namespaces)
+        self._observer = observer
+        self._owner_label = owner_label
+
+    async def read(self) -> Inventory:
+        """Return the inventory, with one list per kind and namespace."""
+        await self._observer.synced()
+        found: list[Object] = []
+        for resource in (await find_kinds(self._client, {(GROUP, "", kind) for kind in kinds()})).values():
+            for namespace in self._namespaces:
+                found += [each async for each in self._client.list(resource, namespace)]
+        return inventory_of(self._namespaces, self._observer.workloads(), found, self._owner_label)
+
+
+def inventory_of(
+    namespaces: Sequence[str], workloads: Iterable[Workload], objects: Iterable[Object], owner_label: str
+) -> Inventory:
+    """Return the inventory of what was found."""
+    resources = [_resource(each, owner_label) for each in objects if _PREFLIGHT not in _labels(each)]
+    return limited(
+        Inventory(
+            tuple(namespaces),
+            tuple(sorted(map(_workload, workloads), key=lambda each: each.workload)),
+            tuple(sorted(resources, key=lambda each: each.resource)),
+        )
+    )
+
+
+def _workload(workload: Workload) -> FoundWorkload:
+    images = {pod.sidecar.image for pod in workload.pods if pod.sidecar}
+    app_ids = {pod.app_id for pod in workload.pods} | {workload.app_id}
+    return FoundWorkload(
+        workload.ref,
+        tuple(sorted(app_ids - {""})),
+        tuple(sorted({image.rpartition(":")[2] for image in images})),
+        len(workload.pods),
+    )
+
+
+def _resource(live: Object, owner_label: str) -> FoundResource:
+    owner = _labels(live).get(owner_label, "")
+    manifest = None if owner else masked_manifest(live)
+    return FoundResource(resource_ref(ref_of(live)), owner, tuple(sorted(managers_of(live))), manifest)
+
+
+def _labels(live: Object) -> dict[str, str]:
+    return live["metadata"].get("labels") or {}
