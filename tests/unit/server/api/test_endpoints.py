@@ -54,13 +54,14 @@ def test_only_the_legacy_api_is_at_the_root() -> None:
     assert without_prefix == {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.LEGACY}
 
 
-def test_only_the_runtime_itself_may_watch_fetch_and_report() -> None:
+def test_only_the_runtime_itself_may_watch_fetch_report_and_send_its_inventory() -> None:
     paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.access is Access.SELF}
     assert paths == {
         "/runtimes/{runtime}/watch",
         "/runtimes/{runtime}/bundles/{sequence}",
         "/runtimes/{runtime}/reports",
         "/runtimes/{runtime}/checks",
+        "/runtimes/{runtime}/inventory",
     }
 
 
