@@ -202,18 +202,28 @@ def combine(
     by_workload: Mapping[WorkloadRef, Sequence[InstanceFindings]],
     when: datetime,
     *history: Evidence,
-    notes: Mapping[WorkloadRef, str] | None = None,
+    resource_notes: Mapping[ResourceRef, str] | None = None,
+    workload_notes: Mapping[WorkloadRef, str] | None = None,
 ) -> Findings:
     """Combine what the instances of each workload found for the resources in their scope.
 
-    ``notes`` are on workloads as such, whatever their instances found.
+    The notes are on resources and workloads as such, whatever the instances found.
     """
-    reports = (_workload_report(workload, found, when) for workload, found in by_workload.items())
+    on_resources, on_workloads = resource_notes or {}, workload_notes or {}
     return Findings(
-        tuple(_resource_report(ref, by_workload, when, history) for ref in refs),
-        tuple(_noted(each, (notes or {}).get(each.workload, ""), when) for each in reports),
+        tuple(
+            _resource_report(ref, by_workload, when, (*history, *_noted(on_resources.get(ref), when))) for ref in refs
+        ),
+        tuple(
+            _workload_report(workload, found, when, _noted(on_workloads.get(workload), when))
+            for workload, found in by_workload.items()
+        ),
         applied=True,
     )
+
+
+def _noted(note: str | None, when: datetime) -> tuple[Evidence, ...]:
+    return (Evidence(AGENT, when, note),) if note else ()
 
 
 def _resource_report(
@@ -239,18 +249,16 @@ def _resource_report(
     )
 
 
-def _workload_report(workload: WorkloadRef, instances: Sequence[InstanceFindings], when: datetime) -> WorkloadReport:
+def _workload_report(
+    workload: WorkloadRef, instances: Sequence[InstanceFindings], when: datetime, notes: tuple[Evidence, ...]
+) -> WorkloadReport:
     nothing = "no resource of this delivery is in its scope" if instances else "it has no instance: nothing to verify"
     default = Finding(state=State.VERIFIED, evidence=(Evidence(AGENT, when, nothing),))
     found = [(each.name, _worst_finding(each) or default) for each in instances]
     one = _summarise(found, when) if any(each.resources for each in instances) else default
     counts = Instances.count(each.state for _, each in found)
-    return WorkloadReport(workload=workload, state=one.state, evidence=one.evidence, cause=one.cause, instances=counts)
-
-
-def _noted(report: WorkloadReport, note: str, when: datetime) -> WorkloadReport:
-    evidence = (*report.evidence, Evidence(AGENT, when, note)) if note else report.evidence
-    return msgspec.structs.replace(report, evidence=evidence)
+    evidence = (*one.evidence, *notes)
+    return WorkloadReport(workload=workload, state=one.state, evidence=evidence, cause=one.cause, instances=counts)
 
 
 def drifted(found: Findings, drift: DriftFindings, when: datetime, note: str = "") -> Findings:

@@ -14,6 +14,7 @@ from testbed.builds.dapr import VERSION, services
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from toolchain import cache
+from toolchain.errors import TestbedError
 
 KEY = naming_key(b"identity of the agent")
 SECRET_VALUE = "s3cret-value"
@@ -50,7 +51,14 @@ async def install_dapr(plane: ControlPlane, *files: str) -> None:
 
     async def served() -> bool:
         found = (await plane.ask("GET", "/apis/dapr.io/v1alpha1"))["resources"]
-        return len([each for each in found if "/" not in each["name"]]) >= len(files or FILES)
+        kinds = [each["name"] for each in found if "/" not in each["name"]]
+        try:
+            # The storage of a kind is initialised by the first request for it.
+            for each in kinds:
+                await plane.ask("GET", f"/apis/dapr.io/v1alpha1/{each}?limit=1")
+        except TestbedError:
+            return False
+        return len(kinds) >= len(files or FILES)
 
     await until(served)
 

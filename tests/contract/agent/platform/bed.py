@@ -39,7 +39,7 @@ from governor.agent.state.secret_blobs import SecretBlobs
 from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ApplyPolicy, ResourceRef
-from governor.domain.reports import Evidence, Instances, WorkloadRef
+from governor.domain.reports import Evidence, Instances, ResourceReport, WorkloadRef, WorkloadReport
 from governor.errors import GovernorError
 from governor.kube.client import Client
 from governor.kube.controller.events import EventRecorder
@@ -446,7 +446,12 @@ def counts(found: Findings) -> dict[str, Instances]:
 
 def texts(found: Findings) -> str:
     """Return all evidence."""
-    return "\n".join(item.text for each in (*found.resources, *found.workloads) for item in each.all_evidence)
+    return texts_of(*found.resources, *found.workloads)
+
+
+def texts_of(*reports: ResourceReport | WorkloadReport) -> str:
+    """Return the evidence in some reports."""
+    return "\n".join(item.text for each in reports for item in each.all_evidence)
 
 
 def each_step(*steps: Callable[[], None]) -> Progress:

@@ -22,6 +22,7 @@ from tests.contract.agent.platform.bed import (
     pod_status,
     resiliency,
     texts,
+    texts_of,
 )
 from tests.contract.kube.reflector.bed import until_true
 
@@ -362,3 +363,16 @@ async def test_a_removal_that_a_sidecar_has_not_taken_is_not_verified_later_eith
 
         bed.kubelet.sidecars[pod].metadata["components"] = []
         assert (await restarted.converge(delivery)).verified
+
+
+async def test_a_sensitive_value_that_stays_in_plain_text_is_named(bed: Bed, blobs: FileBlobs) -> None:
+    resolution = {"component": "consul", "version": "v1", "configuration": {"token": "hidden-token"}}
+    spec = {"nameResolution": resolution}
+    resource = {"apiVersion": "dapr.io/v1alpha1", "kind": "Configuration", "metadata": {"name": "names"}, "spec": spec}
+    async with bed.agent(blobs) as agent:
+        found = await agent.converge(bed.delivery(resource, component("store", password="hidden-pw")))
+        assert found.verified, texts(found)
+        noted = {each.resource.name for each in found.resources if "in plain text" in texts_of(each)}
+        assert noted == {"names"}
+        assert "because Dapr reads no Secret there: spec.nameResolution.configuration.token" in texts(found)
+        assert "hidden" not in texts(found)

@@ -213,7 +213,16 @@ class KubernetesPlatform:
                 proofs.add(instance, ref, proof)
         unsettled = {pod.instance: unsettled_types(pod, changes, proofs.of(pod.instance)) for pod in pods}
         return Change(
-            delivery, changes, before, written, versions, (received,), unsettled, foreign, adopts=bool(adoptable)
+            delivery,
+            changes,
+            before,
+            written,
+            versions,
+            (received,),
+            unsettled,
+            foreign,
+            notes=manifests.plain_text_notes,
+            adopts=bool(adoptable),
         )
 
     async def _with_removals(

@@ -108,7 +108,8 @@ class Probes:
 class Change(msgspec.Struct, frozen=True):
     """A delivery under way: what is expected, the sidecars before it, and when resources were last written.
 
-    ``versions`` are those of the objects before the write, ``foreign`` the Components of other owners then.
+    ``versions`` are those of the objects before the write, ``foreign`` the Components of other owners then. ``notes``
+    are what else a report says about resources.
     """
 
     delivery: Delivery
@@ -119,6 +120,7 @@ class Change(msgspec.Struct, frozen=True):
     history: tuple[Evidence, ...]
     unsettled: Mapping[str, frozenset[str]]
     foreign: tuple[ForeignComponent, ...] = ()
+    notes: Mapping[ResourceRef, str] = {}
     adopts: bool = False
     """Whether the delivery takes over resources as they are."""
 
@@ -230,7 +232,14 @@ class Verification:
         )
         found = {each.ref: self._restrained(findings_of(each, judged[each.ref], situation), each) for each in workloads}
         history = (*self._change.history, *self.notes)
-        combined = findings.combine(self._refs, found, self._clock.now(), *history, notes=self._restarts.notes_on)
+        combined = findings.combine(
+            self._refs,
+            found,
+            self._clock.now(),
+            *history,
+            resource_notes=self._change.notes,
+            workload_notes=self._restarts.notes_on,
+        )
         return msgspec.structs.replace(combined, restarts_due=self._restarts.is_due)
 
     def _restrained(self, found: tuple[InstanceFindings, ...], workload: Workload) -> tuple[InstanceFindings, ...]:

@@ -73,6 +73,14 @@ class Manifests(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys([*self.resources, *self.rejections, *self.removals]))
 
     @property
+    def plain_text_notes(self) -> Mapping[ResourceRef, str]:
+        """Return, for a report, which sensitive values everybody sees who may read the resource."""
+        return {
+            ref: f"in plain text in the cluster, because Dapr reads no Secret there: {', '.join(paths)}"
+            for ref, paths in self.inline.items()
+        }
+
+    @property
     def objects(self) -> Mapping[ResourceRef, Manifest]:
         """Return the resources as they are applied: a Configuration with the marker that proves what was loaded."""
         return {
