@@ -16,9 +16,9 @@ import msgspec
 from governor.agent.platform import Progress, Superseded
 from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.platform import KubernetesPlatform, Parts
+from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import Route, SidecarReader, open_session
-from governor.agent.platforms.kubernetes.proof.verification import Probes
 from governor.agent.platforms.kubernetes.resources.applied import AppliedResources
 from governor.agent.platforms.kubernetes.restarts.control_plane import PLACEMENT, SERVICES
 from governor.agent.platforms.kubernetes.restarts.restarter import Restarter

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from governor.agent.home import Identity
 from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.platform import KubernetesPlatform, Parts
+from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import PROXY_LIMITS, Route, SidecarReader, open_session
-from governor.agent.platforms.kubernetes.proof.verification import Probes
 from governor.agent.platforms.kubernetes.resources.applied import MANAGER, AppliedResources
 from governor.agent.platforms.kubernetes.resources.inventory import NamespaceInventory
 from governor.agent.platforms.kubernetes.resources.manifests import naming_key

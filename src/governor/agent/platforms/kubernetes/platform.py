@@ -15,14 +15,9 @@ from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.plans.affected import Changes, Scope, is_unloaded, live_pods, scope_of
 from governor.agent.platforms.kubernetes.plans.plan import Rejection, plan, restraint
 from governor.agent.platforms.kubernetes.proof.judgement import fresh_proofs, unsettled_types
+from governor.agent.platforms.kubernetes.proof.probes import Probes, confirmed
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
-from governor.agent.platforms.kubernetes.proof.verification import (
-    Change,
-    Probes,
-    Verification,
-    confirmed,
-    fails_by_runtime,
-)
+from governor.agent.platforms.kubernetes.proof.verification import Change, Verification, fails_by_runtime
 from governor.agent.platforms.kubernetes.resources.applied import AppliedResources
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
 from governor.agent.platforms.kubernetes.resources.live_resources import object_ref

@@ -16,7 +16,7 @@ from governor.agent.platforms.kubernetes.proof.judgement import (
     judge_workload,
     unsettled_types,
 )
-from governor.agent.platforms.kubernetes.proof.verification import confirmed
+from governor.agent.platforms.kubernetes.proof.probes import confirmed
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Pod, Update, Workload
 from governor.agent.verification.findings import combine

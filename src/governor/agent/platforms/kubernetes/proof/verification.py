@@ -3,7 +3,6 @@
 A step never waits for a restart, so a newer delivery does not wait either.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -13,96 +12,25 @@ import msgspec
 from governor.agent.platform import Superseded
 from governor.agent.platforms.kubernetes.plans.affected import Changes, live_pods, scope_of
 from governor.agent.platforms.kubernetes.plans.plan import Observed, Plan, depends_on_control_plane, plan
-from governor.agent.platforms.kubernetes.proof import sidecar_log
-from governor.agent.platforms.kubernetes.proof.instances import (
-    Probed,
-    facts,
-    has_exited,
-    has_failed,
-    started_after,
-)
+from governor.agent.platforms.kubernetes.proof.instances import Probed, facts, started_after
 from governor.agent.platforms.kubernetes.proof.judgement import Judged, Situation, findings_of, judge_workload
+from governor.agent.platforms.kubernetes.proof.probes import Probes, confirmed
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
-from governor.agent.platforms.kubernetes.proof.sidecar_reader import SidecarReader, SidecarReading
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, reloaded
 from governor.agent.platforms.kubernetes.restarts.control_plane import ControlPlane
 from governor.agent.platforms.kubernetes.restarts.restarts import STARTS, Restarts, by_ref
 from governor.agent.platforms.kubernetes.workloads.observer import Observer
-from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
-from governor.agent.redaction import Redactor
+from governor.agent.platforms.kubernetes.workloads.workload import Workload
 from governor.agent.verification import findings
 from governor.agent.verification.findings import Findings, InstanceFindings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Cause, Evidence, State, WorkloadRef
 from governor.domain.windows import Restraint
-from governor.kube.client import Client
 from governor.process.clock import Clock
 
-_POLL_S: Final = 0.2
-"""How often it is checked whether a newer delivery has arrived."""
 _CHECK_S: Final = 2.0
 """How long sidecars that proved everything may take to answer, when nothing was changed."""
-
-
-class Probes:
-    """Asks the sidecars of a cluster."""
-
-    def __init__(self, client: Client, reader: SidecarReader, redactor: Redactor, clock: Clock) -> None:
-        self._client = client
-        self._reader = reader
-        self._redactor = redactor
-        self._clock = clock
-
-    async def read(self, pods: Sequence[Pod], superseded: Superseded) -> dict[str, Probed]:
-        """Return what the sidecars answer, by pod uid.
-
-        Many that do not respond take minutes: if the delivery is superseded meanwhile, nothing is returned.
-        """
-        readings = await self._read(pods, superseded)
-        if readings is None:
-            return {}
-        now = self._clock.now()
-        return {pod.uid: Probed(pod, readings[pod.uid].status, now, readings[pod.uid].reason) for pod in pods}
-
-    async def ask(self, pods: Sequence[Pod], before: Mapping[str, Probed], superseded: Superseded) -> dict[str, Probed]:
-        """Return what the sidecars answer, by pod uid, with the errors of those that have failed since ``before``."""
-        answers = (await self.read(pods, superseded)).values()
-        explained = await asyncio.gather(*(self._with_errors(each, before.get(each.pod.uid)) for each in answers))
-        return {each.pod.uid: each for each in explained}
-
-    async def _with_errors(self, now: Probed, before: Probed | None) -> Probed:
-        """Return an answer with the errors in the sidecar's log, if it has exited or could not initialise something."""
-        pod = now.pod
-        if has_exited(pod, before.pod if before else None):
-            if pod.sidecar is not None and pod.sidecar.killed:
-                # Its log does not say who ended it.
-                return msgspec.structs.replace(now, errors=(self._last_exit(pod),))
-            is_running = pod.sidecar is not None and pod.sidecar.started is not None
-            found = await self._errors(pod, previous=is_running)
-            return msgspec.structs.replace(now, errors=found or (self._last_exit(pod),))
-        if has_failed(now, before):
-            return msgspec.structs.replace(now, errors=await self._errors(pod, previous=False))
-        return now
-
-    async def _read(self, pods: Sequence[Pod], superseded: Superseded) -> dict[str, SidecarReading] | None:
-        reading = asyncio.ensure_future(self._reader.read_all(pods))
-        try:
-            while not reading.done():
-                await asyncio.wait({reading}, timeout=_POLL_S)
-                if not reading.done() and superseded():
-                    return None
-            return reading.result()
-        finally:
-            reading.cancel()
-
-    def _last_exit(self, pod: Pod) -> str:
-        ended = pod.sidecar.last_exit if pod.sidecar else ""
-        return self._redactor.redact(f"the sidecar of pod {pod.name} exited: {ended}")
-
-    async def _errors(self, pod: Pod, *, previous: bool) -> tuple[str, ...]:
-        found = await sidecar_log.read_errors(self._client, pod, previous=previous)
-        return tuple(map(self._redactor.redact, found))
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -338,15 +266,3 @@ class Verification:
 def fails_by_runtime(found: Findings) -> bool:
     """Return whether something failed, and all of it because of the runtime."""
     return {each.cause for each in found.workloads if each.state is State.FAILED} == {Cause.RUNTIME}
-
-
-def confirmed(answers: Mapping[str, Probed], workloads: Sequence[Workload]) -> dict[str, Probed]:
-    """Return the answers without those of pods that changed meanwhile: another sidecar may have got their address."""
-    now = {pod.uid: pod for each in workloads for pod in live_pods(each)}
-
-    def is_same(each: Probed) -> bool:
-        pod = now.get(each.pod.uid)
-        return pod is not None and (pod.instance, pod.ip) == (each.pod.instance, each.pod.ip)
-
-    gone = {uid: msgspec.structs.replace(each, status=None) for uid, each in answers.items() if not is_same(each)}
-    return {**answers, **gone}
