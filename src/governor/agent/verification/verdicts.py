@@ -233,10 +233,10 @@ def _live_component(
 ) -> Verdict:
     if before.counters is None or status.counters is None:
         return Verdict(State.UNPROVEN, "the sidecar's metrics are off")
-    if status.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
-        return _failed_to_initialise(each, now.errors)
     if reason := restart_obstacle(now):
         return Verdict(State.UNPROVEN, reason)
+    if status.counters.failed.get(each.ref.name, 0) > before.counters.failed.get(each.ref.name, 0):
+        return _failed_to_initialise(each, now.errors)
     kind = each.component_type
     required = sum(other.component_type == kind and other.new is not None and other.changed for other in expected)
     old, new = before.counters.initialised.get(kind, 0), status.counters.initialised.get(kind, 0)

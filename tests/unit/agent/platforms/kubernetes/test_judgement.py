@@ -212,6 +212,42 @@ def test_a_sidecar_that_is_not_ready_and_failed_has_failed() -> None:
     assert states(workload(one), given) == {STORE: State.FAILED}
 
 
+def counting(**types: int) -> SidecarStatus:
+    """Return the status of a sidecar with these initialisations, of ``state_redis`` for example."""
+    counters = Counters({name.replace("_", "."): number for name, number in types.items()}, {})
+    return msgspec.structs.replace(status(), counters=counters)
+
+
+def test_counters_prove_nothing_beside_a_change_for_which_a_sidecar_restarts_within_its_process() -> None:
+    one = pod()
+    given = situation(CHANGED_STORE, CHANGED_LIMITS, before=probed(one, status(1)), now=probed(one, status(2)))
+    (judged,) = judge_workload(workload(one), given)
+
+    assert judged.verdicts[STORE].state is State.UNPROVEN
+    assert "its counters are not evidence" in judged.verdicts[STORE].text
+
+
+@pytest.mark.parametrize(
+    ("more", "state"),
+    [
+        ({}, State.UNPROVEN),
+        ({"is_foreign_known": False}, State.VERIFIED),
+        ({"reloaded": (ForeignComponent("shop", "theirs", "u/2", "pubsub.redis", LATER),)}, State.VERIFIED),
+    ],
+    ids=["nothing explains it", "what others change is not listed yet", "another owner explains it"],
+)
+def test_counters_that_rise_for_no_change_are_a_restart_within_the_process(more: dict[str, Any], state: State) -> None:
+    one = pod()
+    before, now = counting(state_redis=1, pubsub_redis=1), counting(state_redis=2, pubsub_redis=2)
+    known = {"is_foreign_known": True, **more}
+    given = situation(CHANGED_STORE, before=probed(one, before), now=probed(one, now), **known)
+    (judged,) = judge_workload(workload(one), given)
+
+    assert judged.verdicts[STORE].state is state
+    if state is State.UNPROVEN:
+        assert "pubsub.redis was initialised too, although nothing of that type changed" in judged.verdicts[STORE].text
+
+
 KILLED = Container("daprd", "c2", restarts=1, started=LATER, ready=True, last_exit="OOMKilled", killed=True)
 EXITED = "the sidecar of pod orders-1 exited: OOMKilled, exit code 137"
 

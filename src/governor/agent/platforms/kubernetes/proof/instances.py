@@ -49,7 +49,7 @@ def reading(now: Probed, before: Probed | None, written: datetime | None, digest
         now.time,
         Instance(pod.instance, f"pod {pod.name}") if pod.instance else None,
         started_after_write=is_after,
-        # Counters that a restart within the process froze never rise: they prove nothing by themselves.
+        # Nothing in a pod's status shows it; see ``restarts_in_place``.
         restarted_in_place=False,
         status=status if answers else None,
         load_evidence="gets its resources from Dapr's operator" if answers else "",

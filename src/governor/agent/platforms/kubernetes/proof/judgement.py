@@ -9,6 +9,7 @@ import msgspec
 from governor.agent.platforms.kubernetes.plans.affected import Change, Changes, Scope, live_pods, scope_of
 from governor.agent.platforms.kubernetes.plans.plan import ADOPTED
 from governor.agent.platforms.kubernetes.proof.instances import Probed, reading
+from governor.agent.platforms.kubernetes.proof.restarts_in_place import may_have_restarted, unexplained_initialisation
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
 from governor.agent.verification.findings import InstanceFindings
@@ -62,6 +63,8 @@ class Situation(msgspec.Struct, frozen=True):
     """Component types, by instance, whose counters may still rise because of an earlier change."""
     reloaded: tuple[ForeignComponent, ...] = ()
     """Components of other owners for which the counters of their types may have risen."""
+    is_foreign_known: bool = False
+    """Whether these were listed since the sidecars were asked."""
     adopted: frozenset[ResourceRef] = frozenset()
     """Resources that were taken over as they are."""
 
@@ -158,10 +161,15 @@ def _judge_probed(
         return Judged(pod, seen, judge_fresh(expected, now))
     kept = [each.expected for each in seen if _is_proven(each, proofs)]
     then, doubts = reading(before, None, written, digest), _doubts(pod, rest, situation)
+    if may_have_restarted(rest, before):
+        now = msgspec.structs.replace(now, restarted_in_place=None)
     verdicts = _judge_running(expected, [each.expected for each in rest], kept, then, now, doubts)
     verdicts |= _adopted_unproven(verdicts, situation.adopted)
-    counted = (each.ref for each in rest if each.digest and each.expected.component_type)
-    return Judged(pod, seen, verdicts, frozenset(ref for ref in counted if verdicts[ref].state is State.VERIFIED))
+    components = {each.ref for each in rest if each.digest and each.expected.component_type}
+    counted = frozenset(ref for ref in components if verdicts[ref].state is State.VERIFIED)
+    if counted and (reason := unexplained_initialisation(seen, components, then, now, _explained(pod, situation))):
+        return Judged(pod, seen, {**verdicts, **dict.fromkeys(counted, Verdict(State.UNPROVEN, reason))})
+    return Judged(pod, seen, verdicts, counted)
 
 
 def _judge_killed(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: SidecarExit) -> Judged:
@@ -247,6 +255,12 @@ def _doubts(pod: Pod, rest: Iterable[Change], situation: Situation) -> dict[Reso
         each.ref: each.stale_secrets or types.get(each.expected.component_type, "") for each in rest if each.digest
     }
     return {ref: reason for ref, reason in found.items() if reason}
+
+
+def _explained(pod: Pod, situation: Situation) -> frozenset[str] | None:
+    """Return the component types whose counters others may have raised; None before these are known."""
+    others = frozenset(each.type for each in situation.reloaded if each.is_loaded_by(pod.namespace, pod.app_id))
+    return others | situation.unsettled.get(pod.instance, frozenset()) if situation.is_foreign_known else None
 
 
 def _with_types(obstacles: Mapping[ResourceRef, str], rest: Sequence[Expected]) -> dict[ResourceRef, str]:

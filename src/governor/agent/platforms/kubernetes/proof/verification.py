@@ -199,7 +199,7 @@ class Verification:
             times = self._change.written
             written = min((times[ref] for ref in self._change.components if ref in times), default=None)
             self._reloaded.update(reloaded(self._change.foreign, await self._list_foreign(), written))
-            situation = self._situation()
+            situation = msgspec.structs.replace(self._situation(), is_foreign_known=True)
             judged = {each.ref: judge_workload(each, situation) for each in workloads}
         return situation, judged
 
