@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from testbed.cluster import machine_lock
 from testbed.cluster.machine_lock import Holder, Notify
+from testbed.cluster.servers import RESTART_KUBELET
 from testbed.cri.containerd import NAMESPACE
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
@@ -138,6 +139,16 @@ class Cluster:
         """Run kubectl as the administrator and return its output."""
         environment = {"HOME": str(self.state)}  # for its discovery cache
         return await run([self.facts["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments], stdin, environment)
+
+    async def restart_kubelet(self) -> None:
+        """Kill kubelet, and return when it is healthy again; containers run on meanwhile."""
+        request = self.state / RESTART_KUBELET
+        request.touch()
+
+        async def is_done() -> bool:
+            return not request.exists()
+
+        await until(is_done, within_s=_READY_WITHIN_S)
 
     async def import_image(self, archive: Path) -> None:
         """Import an image archive into the node's containerd, unless this version of it was imported before."""

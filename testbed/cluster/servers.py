@@ -1,6 +1,7 @@
 """``python -m testbed.cluster.servers``: run the cluster's servers in the namespaces of this process.
 
-It exits when one of them does. Killing process 1 of the namespaces ends everything in them.
+It exits when one of them does. Killing process 1 of the namespaces ends everything in them. While there is a file
+``restart-kubelet``, kubelet is killed and started again.
 """
 
 import argparse
@@ -24,7 +25,10 @@ from testbed.server import Server
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
 
+RESTART_KUBELET = "restart-kubelet"
+"""File in the cluster's directory that asks for a restart of kubelet; it is removed when kubelet is healthy again."""
 _NODE_READY_WITHIN_S = 120.0
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,27 @@ async def run(arguments: Arguments) -> None:
     _mount_private(arguments.directory)
     create_links(arguments.network, arguments.machine_network)
     servers = await _start(arguments)
-    ended = [asyncio.ensure_future(server.ended()) for server in servers]
-    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
-    exited = [server for server, end in zip(servers, ended, strict=True) if end.done()]
-    raise TestbedError(f"{exited[0].name} exited; the end of its log:\n{tail(exited[0].log)}")
+    request = arguments.directory / RESTART_KUBELET
+    while (exited := await _first_exit(servers, request)) is None:
+        for kubelet in (each for each in servers if isinstance(each, Kubelet)):
+            await kubelet.kill()
+            await kubelet.start()
+        request.unlink()
+    raise TestbedError(f"{exited.name} exited; the end of its log:\n{tail(exited.log)}")
+
+
+async def _first_exit(servers: Sequence[Server], request: Path) -> Server | None:
+    """Return the first server that exits, or None once a file exists that asks for a restart."""
+    ended = {asyncio.ensure_future(each.ended()): each for each in servers}
+    try:
+        while not await asyncio.to_thread(request.exists):
+            done, _ = await asyncio.wait(ended, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return ended[done.pop()]
+    finally:
+        for each in ended:
+            each.cancel()
+    return None
 
 
 async def _start(arguments: Arguments) -> Sequence[Server]:

@@ -1,4 +1,4 @@
-"""Server and agent from their charts in a real cluster with real Dapr: joined, changed, verified, restarted."""
+"""Server and agent from their charts in a real cluster with real Dapr: joined, changed, verified, restarted, killed."""
 
 import json
 from collections.abc import AsyncIterator
@@ -52,11 +52,28 @@ async def proxy(cluster: Cluster) -> AsyncIterator[TunnelProxy]:
         yield proxy
 
 
-def documents(namespace: str, redis: RedisInCluster) -> list[Manifest]:
+RESILIENCY = {
+    "apiVersion": "dapr.io/v1alpha1",
+    "kind": "Resiliency",
+    "metadata": {"name": "limits"},
+    "spec": {"policies": {"timeouts": {"short": "3s"}}, "targets": {}},
+}
+"""A resource that sidecars load only when they start."""
+UNUSED = {
+    "apiVersion": "dapr.io/v1alpha1",
+    "kind": "Component",
+    "metadata": {"name": "unused"},
+    "spec": {"type": "state.in-memory", "version": "v1", "metadata": []},
+    "scopes": ["none"],
+}
+"""A resource that no sidecar loads, so that its repair concerns none."""
+
+
+def documents(namespace: str, redis: RedisInCluster, *more: Manifest) -> list[Manifest]:
     items = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "value": redis.password}]
     spec = {"type": "state.redis", "version": "v1", "metadata": items}
     store = manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
-    profile = {"selector": {"runtime": RUNTIME}, "apply": {"preflight": "off"}, "resources": [store]}
+    profile = {"selector": {"runtime": RUNTIME}, "apply": {"preflight": "off"}, "resources": [store, *more]}
     runtime = {"platform": "kubernetes", "namespaces": [namespace]}
     return [
         manifest(API_VERSION, "Runtime", RUNTIME, spec=runtime),
@@ -106,10 +123,14 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
     assert await redis.execute("HGET", "orders||order", "data") == '{"orderId":"by the application"}'
     verified = '{.status.conditions[?(@.type=="Verified")].status}'
     where = ("runtimestatus", RUNTIME, f"--namespace={cluster_namespace}")
-    await until(lambda: is_true(cluster, *where, f"--output=jsonpath={verified}"))
+    await until(lambda: prints(cluster, "True", "get", "--ignore-not-found", *where, f"--output=jsonpath={verified}"))
     account = f"system:serviceaccount:{server.namespace}:{RELEASE}"
     assert await allowed(cluster, account, "list", "secrets", cluster_namespace)
     assert not await allowed(cluster, account, "list", "secrets", "default")
+
+    _, profile = (yamltext.dump(each) for each in documents(cluster_namespace, redis, RESILIENCY, UNUSED))
+    (server.home / "profile.yaml").write_text(profile)
+    await lose_leader_and_server_during_a_restart(server, orders)
 
     # Its identity is in Secrets of its own: neither the join token nor the pod is needed any more.
     await server.kubectl("delete", "secret", f"{RELEASE}-join")
@@ -118,8 +139,54 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
     await until(lambda: is_connected(server), within_s=120.0)
 
 
-async def is_true(cluster: Cluster, *arguments: str) -> bool:
-    return await cluster.kubectl("get", "--ignore-not-found", *arguments) == "True"
+async def lose_leader_and_server_during_a_restart(server: Installation, orders: OrderApp) -> None:
+    """Change the profile, whose restart another replica finishes, while server and kubelet are away."""
+    cluster, where = server.cluster, f"--namespace={orders.namespace}"
+    assert await generations(orders) == 1
+    await server.governor("apply", "-f", "profile.yaml", "--no-wait")
+    await until(lambda: has_generations(orders, 2))
+    leader = await leader_of(server)
+    await server.kubectl("scale", "statefulset/governor-server", "--replicas=0")
+    await server.kubectl("delete", "pod", leader, "--grace-period=0", "--force")
+    await cluster.restart_kubelet()
+    await orders.wait_ready()
+    pods = containers(await orders.pods())
+
+    await cluster.kubectl("patch", "component", "unused", where, "--type=merge", '--patch={"scopes": ["nobody"]}')
+    scopes = ("get", "component", "unused", where, "--output=jsonpath={.scopes[*]}")
+    await until(lambda: prints(cluster, "none", *scopes), within_s=120.0)
+    assert await leader_of(server) != leader
+
+    await server.kubectl("scale", "statefulset/governor-server", "--replicas=1")
+    await server.wait_reachable()
+    await until(lambda: is_connected(server), within_s=120.0)
+    assert containers(await orders.pods()) == pods, "the same containers, none of which was restarted"
+    assert await generations(orders) == 2
+
+
+async def generations(orders: OrderApp) -> int:
+    """Return how many versions of its pods the Deployment has had."""
+    selected = (f"--namespace={orders.namespace}", f"--selector=app={orders.name}", "--output=name")
+    return len((await orders.cluster.kubectl("get", "replicasets", *selected)).split())
+
+
+async def has_generations(orders: OrderApp, number: int) -> bool:
+    return await generations(orders) == number
+
+
+async def leader_of(server: Installation) -> str:
+    """Return the pod of the agent that holds the Lease."""
+    holder = await server.kubectl("get", "lease", RELEASE, "--output=jsonpath={.spec.holderIdentity}")
+    return holder.rpartition("_")[0]
+
+
+def containers(pods: list[Manifest]) -> dict[str, int]:
+    """Return the containers of some pods with the numbers of their restarts."""
+    return {each["containerID"]: each["restartCount"] for pod in pods for each in pod["status"]["containerStatuses"]}
+
+
+async def prints(cluster: Cluster, text: str, *command: str) -> bool:
+    return await cluster.kubectl(*command) == text
 
 
 async def allowed(cluster: Cluster, account: str, verb: str, resource: str, namespace: str) -> bool:
