@@ -30,8 +30,9 @@ class ClusterBed:
     The sidecar of ``beta`` is a native one and has an API token.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, adopted_managers: tuple[str, ...] = ()) -> None:
         self._cluster = cluster
+        self._adopted_managers = adopted_managers
         self.namespace = namespace
         suffix = secrets.token_hex(4)
         self.alpha, self.beta = f"alpha-{suffix}", f"beta-{suffix}"
@@ -56,6 +57,7 @@ class ClusterBed:
             kubeconfig=self._cluster.kubeconfig,
             state_namespace=self.namespace,
             namespaces=(self.namespace,),
+            adopted_managers=self._adopted_managers,
         )
         async with (
             kubernetes_home(settings, SystemClock(), Registry()) as home,

@@ -4,12 +4,14 @@ All tests share the Deployments, and begin with a delivery of their own.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from governor.agent.verification.findings import Findings
+from governor.cli.commands.inventory_import import import_inventory
 from governor.domain.documents import Unproven
 from governor.domain.reports import State
 from testbed.builds.dapr import VERSION, VERSION_1_16
@@ -18,9 +20,10 @@ from testbed.cluster.dapr import Dapr, sidecar
 from testbed.cluster.fixtures import new_namespace, show_pods_of
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import IdleApp, Manifest, metadata_of
-from tests.contract.agent.platforms.bed import Deliveries, running_agent, store, texts
+from tests.contract.agent.platform.bed import next_second
+from tests.contract.agent.platforms.bed import RUNTIME, Deliveries, resource, running_agent, store, texts
 from tests.contract.agent.platforms.cases import PlatformCases
-from tests.e2e.cluster.platform_bed import ClusterBed
+from tests.e2e.cluster.platform_bed import OWNED, ClusterBed
 from toolchain.oci import LOCAL
 
 
@@ -100,3 +103,36 @@ async def test_an_old_sidecar_restarts_beside_a_native_one_that_reloads_and_metr
         now = [await identity(app) for app in (old, native, silent)]
         assert [each in after for each in now] == [True, True, False]
         assert [await components(app) for app in (old, native, silent)] == [{"loud"}, {"loud"}, {"quiet"}]
+
+
+async def sidecar_starts(cluster: Cluster, pod: Manifest) -> int:
+    """Return how often the sidecar of a pod has started, also within its process."""
+    named = f"--namespace={pod['metadata']['namespace']}", pod["metadata"]["name"], "--container=daprd"
+    return (await cluster.kubectl("logs", *named)).count("dapr initialized. Status: Running")
+
+
+async def test_what_kubectl_applied_is_imported_and_adopted_without_touching_a_sidecar(
+    cluster: Cluster, dapr: Dapr, cluster_namespace: str
+) -> None:
+    settings = resource("Configuration", "settings", cluster_namespace, {"features": []})
+    existing = (store("theirs", "s3cret-free", cluster_namespace), settings)
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": existing})
+    await cluster.kubectl("apply", "--filename=-", stdin=listed)
+    await next_second()
+    bed = ClusterBed(cluster, cluster_namespace, ("kubectl-client-side-apply",))
+    app = await bed.app("app", {"dapr.io/config": "settings"}).start()
+    before, pod = await identity(app), await the_pod(app)
+    starts, deliveries = await sidecar_starts(cluster, pod), Deliveries()
+    async with running_agent(bed) as agent:
+        assert agent.home.inventory is not None
+        imported = import_inventory(RUNTIME, await agent.home.inventory.read()).document["spec"]["resources"]
+        found = await agent.converge(deliveries.next(*imported))
+        assert found.verified, texts(found)
+        live = json.loads(
+            await cluster.kubectl(
+                "get", "components,configurations", f"--namespace={cluster_namespace}", OWNED, "-ojson"
+            )
+        )["items"]
+    assert [each["metadata"]["generation"] for each in live] == [1, 1]
+    assert [await sidecar_starts(cluster, pod), await identity(app)] == [starts, before]
+    assert starts == 1

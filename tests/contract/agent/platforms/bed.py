@@ -65,7 +65,7 @@ class Agent:
     """One process of an agent without its loop. All progress is recorded."""
 
     def __init__(self, home: Home, platform: Platform, wakes: list[None]) -> None:
-        self._home = home
+        self.home = home
         self._wakes = wakes
         self.platform = platform
         self.progress: list[Findings] = []
@@ -78,7 +78,7 @@ class Agent:
     async def is_ready(self) -> bool:
         """Return whether all health checks of the platform pass."""
         checks = Checks()
-        self._home.add_checks(checks, Registry())
+        self.home.add_checks(checks, Registry())
         return checks.readiness().ok
 
     async def converge(self, delivery: Delivery, superseded: Superseded = lambda: False) -> Findings:
