@@ -47,6 +47,10 @@
   apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list]
+- # the mark of a namespace that it governs
+  apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, patch]
 - # what `kubectl get` shows
   apiGroups: [runtime-governor.dev]
   resources: [runtimestatuses]

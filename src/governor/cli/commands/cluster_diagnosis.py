@@ -198,6 +198,9 @@ def _check_namespaces(facts: ClusterFacts) -> Iterator[CheckResult]:
             yield CheckResult(subject, condition, f"kubectl create namespace {name}")
         elif f"namespace {name}" not in facts.unreadable:
             yield CheckResult(subject, ok("Exists", "Exists", "it exists"))
+        if each.governor is not None and name in facts.managed:
+            condition = ok("Ungoverned", "Governed", f"it is governed by {each.governor}")
+            yield CheckResult(subject, condition, "for another runtime choose other namespaces")
 
 
 def _check_permissions(facts: ClusterFacts) -> Iterator[CheckResult]:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from governor.agent.platforms.kubernetes.permissions import PERMISSIONS, Scope
+from governor.agent.platforms.kubernetes.resources.namespace_marks import Mark, read_mark
 from governor.agent.platforms.kubernetes.restarts.control_plane import (
     APP_LABEL,
     PLACEMENT,
@@ -75,6 +76,8 @@ class NamespaceFacts(msgspec.Struct, frozen=True):
     ingress_policies: tuple[str, ...] = ()
     egress_policies: tuple[str, ...] = ()
     hot_reload: Mapping[str, bool] = {}
+    governor: Mark | None = None
+    """The agent that governs it."""
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -140,7 +143,11 @@ class _Reader:
             ingress_policies=_restricting("Ingress", policies),
             egress_policies=_restricting("Egress", policies),
             hot_reload=dict(filter(None, map(_hot_reload, configurations))),
+            governor=await self._readable(f"configmaps in namespace {name}", self._read_mark, name, None),
         )
+
+    async def _read_mark(self, namespace: str) -> Mark | None:
+        return await read_mark(self._client, namespace)
 
     async def _get_namespace(self, name: str) -> Object | None:
         """Return a namespace, or ``{}`` if it does not exist."""

@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from governor.agent.platforms.kubernetes.resources.namespace_marks import NAME
 from governor.process.exit_codes import NEGATIVE, SUCCESS
 from testbed.commands import Outcome, Running
 from testbed.kube.control_plane import ControlPlane
 from testbed.kube.pki import kubeconfig, put
 from testbed.kube.webhooks import Webhook
 from testbed.server import free_ports
+from tests.contract.agent.apply.bed import CONFIG_MAPS
 from tests.contract.agent.platform.bed import create_namespace
 from tests.contract.kube.applyset.bed import RecordingClient
 
@@ -41,6 +43,12 @@ async def test_a_cluster_with_dapr_is_fit_for_an_agent(plane: ControlPlane, admi
     assert (done.code, done.lines[-1]) == (SUCCESS, "no problems found"), done.out
     for subject in ("dapr-operator", "dapr-sidecar-injector", "dapr kinds", f"namespace {namespace}", "permissions"):
         assert any(line.startswith(f"ok      {subject} ") for line in done.lines), (subject, done.out)
+    mark = {"runtime": "eu-1", "stateNamespace": "elsewhere"}
+    metadata = {"name": NAME, "namespace": namespace}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": mark}
+    await admin.create(CONFIG_MAPS, config_map, manager="tests")
+    governed = await doctor(plane.kubeconfig, f"--namespace={namespace}")
+    assert "it is governed by runtime 'eu-1', whose agent has its state in namespace 'elsewhere'" in governed.out
     missing = problems(await doctor(plane.kubeconfig, "--namespace=nowhere", "-o", "json"))
     assert {name: each["next"] for name, each in missing.items()} == {
         "namespace nowhere": "kubectl create namespace nowhere"

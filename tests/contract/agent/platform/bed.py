@@ -260,8 +260,10 @@ class Bed:
         client: RecordingClient | None = None,
         dapr_namespace: str = DAPR_NAMESPACE,
         adopt: Collection[str] = (),
+        runtime: str = "",
+        state_namespace: str = "",
     ) -> AsyncIterator[Agent]:
-        """Run the platform, from what is stored."""
+        """Run the platform, from what is stored; runtime and state namespace are named as the bed's namespace."""
         client, redactor, proofs = client or self.new_client(), Redactor(), ProofBook(blobs)
         woken: list[None] = []
         await proofs.restore()
@@ -270,15 +272,16 @@ class Bed:
             reader = SidecarReader(session, client, Route.DIRECT)
             applied = AppliedResources(
                 client,
-                self.namespace,
-                self.namespace,
+                runtime or self.namespace,
+                state_namespace or self.namespace,
                 [self.namespace],
                 redactor,
                 adopt=adopt,
                 clock=self.clock,
                 claimant=blobs if isinstance(blobs, SecretBlobs) else None,
             )
-            await applied.take_claim()
+            with suppress(GovernorError):  # it is claimed with the first change, then
+                await applied.take_claim()
             parts = Parts(
                 (self.namespace,),
                 KEY,

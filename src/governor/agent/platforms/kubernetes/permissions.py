@@ -76,6 +76,9 @@ PERMISSIONS: Final = (
     Permission(
         Scope.MANAGED, "policy", ("poddisruptionbudgets",), ("list",), "restarts wait while a budget allows none"
     ),
+    Permission(
+        Scope.MANAGED, "", ("configmaps",), ("get", "create", "patch"), "the mark of a namespace that it governs"
+    ),
     Permission(Scope.MANAGED, GOVERNOR, ("runtimestatuses",), ("get", "create", "patch"), "what `kubectl get` shows"),
     Permission(Scope.MANAGED, GOVERNOR, ("runtimestatuses/status",), ("patch",), "the same"),
     Permission(

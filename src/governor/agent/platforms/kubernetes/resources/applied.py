@@ -21,6 +21,7 @@ from governor.agent.platforms.kubernetes.resources.live_resources import (
     object_ref,
 )
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests
+from governor.agent.platforms.kubernetes.resources.namespace_marks import GOVERNED, Mark, NamespaceMarks
 from governor.agent.platforms.kubernetes.resources.object_watch import ObjectWatch
 from governor.agent.platforms.kubernetes.resources.outcomes import (
     Applied,
@@ -54,7 +55,7 @@ from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.applyset.live import find_kinds, managers_of, owner_of
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
-from governor.process.clock import Clock
+from governor.process.clock import Clock, SystemClock
 from governor.values.trees import Manifest
 
 LABEL_PREFIX: Final = "runtime-governor.dev"
@@ -107,7 +108,7 @@ class AppliedResources:
         self._client = client
         self._namespaces = tuple(namespaces)
         self._redactor = redactor
-        # Two runtimes may share a namespace: an object that lost its owner label is recognised by its field manager.
+        # An object that lost its owner label is recognised by its field manager.
         name = f"{MANAGER}-{runtime}"
         self._settings = Settings(
             manager=name,
@@ -126,6 +127,10 @@ class AppliedResources:
         self._set = ApplySet(client, self._owner, self._settings, clock)
         self._live = LiveResources(client, self._owner, self._settings, self._namespaces)
         self._claimant = claimant
+        mark = Mark(runtime, namespace)
+        self._marks = (
+            NamespaceMarks(client, mark, self._namespaces, self._settings, clock or SystemClock()) if claimant else None
+        )
         self._claiming = asyncio.Lock()
         self.deposed = ""
         """Why this process may no longer write, with the present holder of the claim; empty if it may."""
@@ -143,14 +148,17 @@ class AppliedResources:
         return ObjectWatch(self._client, self._live.labels, self._settings.manager, clock=clock, on_change=on_change)
 
     async def take_claim(self) -> None:
-        """Claim the resources, unless they are: from then on no process that claimed them earlier writes.
+        """Mark the namespaces and claim the resources, unless they are: no process that claimed them earlier writes.
 
-        A new holder does not write for ten seconds: claim them at the start.
+        PRECONDITION if another agent governs one of the namespaces. A new holder does not write for ten seconds: claim
+        them at the start.
         """
         async with self._claiming:
-            if self._claimant is None:
-                return
             with self._explaining():
+                if self._marks is not None:
+                    await self._marks.take()
+                if self._claimant is None:
+                    return
                 stored = await self._set.stored_claim()
                 epoch = await self._claimant.raise_epoch(above=stored.epoch if stored else 0)
                 cluster = await self._client.get(_NAMESPACES, _KUBE_SYSTEM, metadata_only=True)
@@ -167,8 +175,13 @@ class AppliedResources:
         self.deposed = ""
 
     async def read(self, manifests: Manifests, *, drift: Drift = Drift.ENFORCE) -> dict[ResourceRef, LiveResource]:
-        """Return the runtime's resources as they are in the cluster; ``drift`` decides whether drift counts."""
+        """Return the runtime's resources as they are in the cluster; ``drift`` decides whether drift counts.
+
+        PRECONDITION if another agent governs one of the namespaces.
+        """
         with self._explaining():
+            if self._marks is not None:
+                await self._marks.verify()
             found = await self._live.own(manifests, await self._set.inventory(), drift)
         self.uids = {ref: each.uid for ref, each in found.items()}
         return found
@@ -297,7 +310,7 @@ class AppliedResources:
         try:
             yield
         except GovernorError as error:
-            if error.code == CLAIM_LOST:
+            if error.code in {CLAIM_LOST, GOVERNED}:
                 self.deposed = error.message
             raise explained(error) from error
 
