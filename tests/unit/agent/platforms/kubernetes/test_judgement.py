@@ -144,6 +144,32 @@ def test_a_component_whose_counter_did_not_rise_is_never_proven() -> None:
     assert states(workload(one), given) == {STORE: State.UNPROVEN}
 
 
+@pytest.mark.parametrize(
+    ("limits_are_proven", "state"),
+    [(True, State.VERIFIED), (False, State.UNPROVEN)],
+)
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_counters_prove_nothing_after_a_change_for_which_the_sidecar_restarts_within_its_process(
+    limits_are_proven: bool, state: State, is_changed: bool
+) -> None:
+    one, unchanged = pod(), Expected(LIMITS, limits("2s"), limits("2s"))
+    expected = CHANGED_LIMITS if is_changed else unchanged
+    proofs = {one.instance: {LIMITS: Proof(expected.digest, Evidence("agent", EARLIER, "proven"))}}
+    given = situation(
+        CHANGED_STORE,
+        expected,
+        before=probed(one, status(1)),
+        now=probed(one, status(4)),
+        proofs=proofs if limits_are_proven else {},
+    )
+
+    (judged,) = judge_workload(workload(one), given)
+
+    assert judged.verdicts[STORE].state is state
+    if not limits_are_proven:
+        assert "counters are not evidence" in judged.verdicts[STORE].text
+
+
 def test_a_listed_resource_that_only_a_start_loads_is_not_proven_by_a_running_sidecar() -> None:
     one = pod()
     given = situation(CHANGED_LIMITS, before=probed(one, status()), now=probed(one, status()))
