@@ -5,6 +5,8 @@ Addresses are Dapr's defaults: a sidecar's API listens on its pod's loopback onl
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import yaml
@@ -20,10 +22,11 @@ from toolchain.oci import LOCAL
 NAMESPACE = "dapr-system"
 _RELEASE = "dapr"
 _CONFIGURATION = "charts/dapr_config/templates/dapr_default_config.yaml"
+_INJECTOR = "deployment/dapr-sidecar-injector"
 _WORKLOADS = (
     "deployment/dapr-operator",
     "deployment/dapr-sentry",
-    "deployment/dapr-sidecar-injector",
+    _INJECTOR,
     "statefulset/dapr-placement-server",
 )
 _PROBED = ("dapr_operator", "dapr_sentry", "dapr_sidecar_injector", "dapr_placement")
@@ -56,7 +59,7 @@ class Dapr:
 
     async def version(self) -> str:
         """Return the installed version, or ``""``."""
-        injector = ("deployment/dapr-sidecar-injector", f"--namespace={NAMESPACE}", "--ignore-not-found")
+        injector = (_INJECTOR, f"--namespace={NAMESPACE}", "--ignore-not-found")
         image = await self.cluster.kubectl("get", *injector, "--output=jsonpath={..containers[0].image}")
         return image.rpartition(":")[2]
 
@@ -72,6 +75,16 @@ class Dapr:
         await until(self._old_injectors_have_ended, within_s=ROLLOUT_TIMEOUT_S)
         await until(lambda: self._injects(version), within_s=ROLLOUT_TIMEOUT_S)
         self.cluster.dapr = version
+
+    @asynccontextmanager
+    async def without_injector(self) -> AsyncIterator[None]:
+        """Stop the injector meanwhile: its webhook fails open, so new pods get no sidecar."""
+        await self._kubectl("scale", _INJECTOR, "--replicas=0")
+        await until(self._no_injector_runs, within_s=ROLLOUT_TIMEOUT_S)
+        yield
+        await self._kubectl("scale", _INJECTOR, "--replicas=1")
+        version = await self.version()
+        await until(lambda: self._injects(version), within_s=ROLLOUT_TIMEOUT_S)
 
     async def _install(self, version: str, *, is_first: bool) -> None:
         await asyncio.gather(*map(self.cluster.import_image, images(version)))
@@ -102,6 +115,9 @@ class Dapr:
         """Return whether no injector terminates: the webhook fails open, so a pod could start without its sidecar."""
         deleted = "jsonpath={.items[*].metadata.deletionTimestamp}"
         return not await self._kubectl("get", "pods", "--selector=app=dapr-sidecar-injector", f"--output={deleted}")
+
+    async def _no_injector_runs(self) -> bool:
+        return not await self._kubectl("get", "pods", "--selector=app=dapr-sidecar-injector", "--output=name")
 
     async def _injects(self, version: str) -> bool:
         """Return whether the API server reaches the injector; until then it admits pods without sidecars."""

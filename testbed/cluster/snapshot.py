@@ -6,14 +6,21 @@ refer to one cluster's directory, since unrelated processes come and go.
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from testbed.cluster import machine_lock
 from testbed.cluster.cleanup import cgroups
 from testbed.cluster.host import CGROUP, KERNEL_SETTINGS, PRIVATE
+from testbed.waiting import until
 
 Snapshot = frozenset[str]
 """One line of text per resource."""
+_LOCK_TIMEOUT_S = 240.0
+_CLEAN_WITHIN_S = 120.0
+"""A snapshot has all mounts of the host, and other tests create some for a while."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 
 
@@ -41,6 +48,24 @@ def namespaces_in_use(candidates: frozenset[str], since_boot_s: float) -> frozen
             found |= {_link(file) for file in _children(process / "fd")}
             found |= {each for each in candidates if each in _text(process / "mountinfo")}
     return candidates & found
+
+
+async def leaks(
+    state: Path, before: Snapshot, entered: frozenset[str], notify: machine_lock.Notify = print
+) -> Snapshot:
+    """Return the resources that remain after a cluster has ended; ``entered`` are its namespaces from before."""
+    leaked: Snapshot = frozenset()
+    with await machine_lock.acquire(notify, _LOCK_TIMEOUT_S):  # no other cluster runs meanwhile
+        ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+        async def is_clean() -> bool:
+            nonlocal leaked
+            leaked = (take_snapshot(state) - before) | namespaces_in_use(entered, ended_at)
+            return not leaked
+
+        with suppress(TimeoutError):  # killed processes exit a moment later; the caller checks the remainder
+            await until(is_clean, within_s=_CLEAN_WITHIN_S)
+    return leaked
 
 
 def _network() -> Iterator[str]:

@@ -125,26 +125,39 @@ class OrderApp(IdleApp):
 
     name: str = "order-app"
     url: str = ""
-    """The Service's URL, set by ``start``."""
+    """The Service's URL, set by ``deploy``."""
+    drain_s: int = 0
+    """How long a pod that is deleted continues to serve: kube-proxy may forward to it for a while."""
 
     @property
     def manifests(self) -> list[Manifest]:
         """The Deployment and Service; Dapr adds the sidecar."""
-        container = {
+        container: Manifest = {
             "image": f"{LOCAL}/order-app:1",
             "args": [f"--port={_APP_PORT}", "--host=0.0.0.0", "--dapr-port=3500"],
             "ports": [{"containerPort": _APP_PORT}],
             "readinessProbe": {"httpGet": {"path": "/healthz", "port": _APP_PORT}, "periodSeconds": 1},
         }
-        deployment = self._with_sidecar(container, **{"dapr.io/app-port": str(_APP_PORT)})
+        annotations = {"dapr.io/app-port": str(_APP_PORT)}
+        if self.drain_s:
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": self.drain_s}}}
+            annotations["dapr.io/block-shutdown-duration"] = f"{self.drain_s}s"
+        deployment = self._with_sidecar(container, **annotations)
+        deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] += 2 * self.drain_s
         return [deployment, _service(self.name, _APP_PORT)]
 
     async def start(self) -> Self:
         """Apply the manifests, and return when the application and its sidecar are ready."""
-        await self.cluster.import_image(images.order_app().file)
-        await super().start()
-        self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
+        await self.deploy()
+        await self.wait_ready()
         return self
+
+    async def deploy(self) -> None:
+        """Apply the manifests, and return when the application is ready, with or without a sidecar."""
+        await self.cluster.import_image(images.order_app().file)
+        await apply(self.cluster, self.namespace, *self.manifests)
+        self.url = f"http://{await _address(self.cluster, self.namespace, self.name)}:{_APP_PORT}"
+        await wait_rollout(self.cluster, self.namespace, self.name)
 
     async def place_order(self, number: str) -> None:
         """Post a new order."""

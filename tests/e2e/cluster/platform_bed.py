@@ -1,10 +1,12 @@
 """The Kubernetes platform of an agent without its loop, in the test process, for one namespace of the real cluster."""
 
 import asyncio
+import copy
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from governor.agent.home import Home, Identity
 from governor.agent.platform import Platform
@@ -19,6 +21,7 @@ from testbed.cluster.workloads import IdleApp, apply, manifest
 from testbed.waiting import until
 from tests.contract.agent.platforms.bed import RUNTIME
 
+Access = Literal["auto", "direct", "proxy"]
 _TOKEN = manifest("v1", "Secret", "api-token", stringData={"token": "correct-horse"})
 _NATIVE = {"dapr.io/enable-native-sidecar": "true", "dapr.io/api-token-secret": "api-token"}
 OWNED = f"--selector=runtime-governor.dev/owner={RUNTIME}"
@@ -37,6 +40,7 @@ class ClusterBed:
         suffix = secrets.token_hex(4)
         self.alpha, self.beta = f"alpha-{suffix}", f"beta-{suffix}"
         self.replicas = {self.alpha: 2, self.beta: 1}
+        self._sidecar_access: Access = "auto"
         self._identity = Identity(RUNTIME, secrets.token_bytes(32))
 
     async def start(self) -> None:
@@ -49,6 +53,12 @@ class ClusterBed:
         """Return a Deployment of the namespace."""
         return IdleApp(self._cluster, self.namespace, app_id, annotations or {}, replicas)
 
+    def with_access(self, access: Access) -> "ClusterBed":
+        """Return the same bed for agents that reach sidecars only this way."""
+        bed = copy.copy(self)
+        bed._sidecar_access = access
+        return bed
+
     @asynccontextmanager
     async def open(self, on_change: Callable[[], None]) -> AsyncIterator[tuple[Home, Platform]]:
         """Open the home and the platform, as the cluster's administrator."""
@@ -58,6 +68,7 @@ class ClusterBed:
             state_namespace=self.namespace,
             namespaces=(self.namespace,),
             adopted_managers=self._adopted_managers,
+            sidecar_access=self._sidecar_access,
         )
         async with (
             kubernetes_home(settings, SystemClock(), Registry()) as home,

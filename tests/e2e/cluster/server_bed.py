@@ -1,11 +1,9 @@
-"""The server's chart installed in a real cluster, the command line in front of it, and an agent that has joined."""
+"""A release of the server in use: its notes followed, an agent's client that has joined, its processes."""
 
 import asyncio
-import json
-import os
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,130 +24,10 @@ from governor.wire.credentials import (
 )
 from governor.wire.deliveries import open_delivery
 from governor.wire.rest import Enrolment, EnrolRequest
-from testbed.cluster.cluster import Cluster, run
-from testbed.cluster.dapr import helm
-from testbed.cluster.workloads import Manifest, apply, manifest
+from testbed.cluster.cluster import run
+from testbed.cluster.releases import PORT, WITHIN_S, ServerRelease
+from testbed.cluster.workloads import Manifest
 from testbed.server import free_ports
-from testbed.waiting import until
-from toolchain.errors import TestbedError
-from toolchain.oci import LOCAL
-from toolchain.repository import REPOSITORY
-
-CHART = REPOSITORY / "charts" / "governor-server"
-NAME = "governor-server"
-POD = f"{NAME}-0"
-PORT = 8420
-WITHIN_S = 120.0
-
-
-@dataclass(frozen=True)
-class Installation:
-    """A release of the chart in the test's namespace, with its volume and a user's home directory."""
-
-    cluster: Cluster
-    namespace: str
-    home: Path
-
-    @property
-    def volume(self) -> Path:
-        """The directory on the node to which the server's claim is bound."""
-        return self.cluster.state / "volumes" / self.namespace
-
-    async def create_volume(self) -> None:
-        """Create a local volume owned by root; unlike a hostPath, kubelet gives it to the pod's group."""
-        self.volume.mkdir(parents=True)
-        node = {"key": "kubernetes.io/hostname", "operator": "Exists"}
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": self.namespace,
-            "local": {"path": str(self.volume)},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [node]}]}},
-        }
-        await apply(self.cluster, "default", manifest("v1", "PersistentVolume", self.namespace, spec=spec))
-
-    async def install(self, *values: str, wait: bool = True) -> str:
-        """Install or upgrade the release, wait until it is ready, and return the chart's notes."""
-        given = (f"image.repository={LOCAL}/governor", f"persistence.storageClassName={self.namespace}", *values)
-        settings = [f"--set={value}" for value in given]
-        release = [NAME, str(CHART), f"--namespace={self.namespace}"]
-        waiting = ["--wait", "--timeout=120s"] if wait else []
-        printed = await helm(self.cluster, "upgrade", "--install", *release, *settings, *waiting)
-        if wait:
-            await self.wait_reachable()
-        return printed.partition("NOTES:\n")[2]
-
-    async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """Run kubectl in the namespace and return its output."""
-        return await self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
-
-    async def exec(self, *command: str) -> str:
-        """Run a command in the server's container and return its output."""
-        return await self.kubectl("exec", POD, "--", *command)
-
-    async def pod(self, condition: Callable[[Manifest], bool]) -> Manifest:
-        """Watch the server's pod, and return it once it meets a condition."""
-        selected = ("pods", f"--field-selector=metadata.name={POD}", "--watch", "--output=json")
-        kubectl = [self.cluster.facts["kubectl"], f"--kubeconfig={self.cluster.kubeconfig}"]
-        process = await asyncio.create_subprocess_exec(
-            *(*kubectl, "get", f"--namespace={self.namespace}", *selected), stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(WITHIN_S), aclosing(_objects(process.stdout)) as pods:
-                async for pod in pods:
-                    if condition(pod):
-                        return pod
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
-        raise TestbedError(f"kubectl stopped watching {POD}")
-
-    async def ready_pod(self) -> Manifest:
-        """Return the server's pod once it is ready."""
-        return await self.pod(is_ready)
-
-    async def address(self) -> str:
-        """Return the Service's address."""
-        return await self.kubectl("get", "service", NAME, "--output=jsonpath={.spec.clusterIP}")
-
-    async def wait_reachable(self) -> None:
-        """Wait until the Service routes to a pod; kube-proxy follows the pod's readiness with a delay."""
-        address = await self.address()
-
-        async def is_reachable() -> bool:
-            try:
-                _, writer = await asyncio.open_connection(address, PORT)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        await until(is_reachable, within_s=WITHIN_S)
-
-    async def governor(self, *words: str, **environment: str) -> str:
-        """Run the command line as a user who has followed the notes, and return its output."""
-        files = {"GOVERNOR_TOKEN_FILE": "admin.token", "GOVERNOR_CA_FILE": "authority.crt"}
-        server = f"https://{await self.address()}:{PORT}"
-        variables = {"PATH": os.environ["PATH"], "GOVERNOR_SERVER": server, **files, **environment}
-        command = ["env", f"--chdir={self.home}", sys.executable, "-m", "governor.cli.main", *words]
-        return await run(command, environment=variables)
-
-
-async def _objects(printed: asyncio.StreamReader) -> AsyncGenerator[Manifest]:
-    """Yield the objects that kubectl prints as indented JSON, one after another."""
-    lines: list[bytes] = []
-    async for line in printed:
-        lines.append(line)
-        if line == b"}\n":
-            yield json.loads(b"".join(lines))
-            lines.clear()
-
-
-def is_ready(pod: Manifest) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 @dataclass
@@ -194,11 +72,11 @@ def processes_of(pod: Manifest) -> list[int]:
 
 
 @asynccontextmanager
-async def forwarded(installation: Installation, line: str) -> AsyncIterator[int]:
+async def forwarded(release: ServerRelease, line: str) -> AsyncIterator[int]:
     """Run the port-forward command of the notes on a free local port."""
     (port,) = free_ports(1)
     words = re.sub(rf" {PORT}$", f" {port}:{PORT}", line).split()[1:]
-    kubectl = [installation.cluster.facts["kubectl"], f"--kubeconfig={installation.cluster.kubeconfig}"]
+    kubectl = [release.cluster.facts["kubectl"], f"--kubeconfig={release.cluster.kubeconfig}"]
     process = await asyncio.create_subprocess_exec(*kubectl, *words, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -210,17 +88,17 @@ async def forwarded(installation: Installation, line: str) -> AsyncIterator[int]
         await process.communicate()
 
 
-async def follow(installation: Installation, notes: str) -> str:
+async def follow(release: ServerRelease, notes: str) -> str:
     """Run the commands of the notes, with another local port only, and return their output."""
     lines = [line.strip() for line in notes.splitlines() if line.startswith("  ")]
     (forward,) = (line for line in lines if "port-forward" in line)
-    programs = installation.home / "bin"
+    programs = release.home / "bin"
     programs.mkdir()
-    (programs / "kubectl").symlink_to(installation.cluster.facts["kubectl"])
+    (programs / "kubectl").symlink_to(release.cluster.facts["kubectl"])
     (programs / "governor").symlink_to(Path(sys.executable).with_name("governor"))
-    environment = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(installation.cluster.kubeconfig)}
-    async with forwarded(installation, forward) as port:
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "KUBECONFIG": str(release.cluster.kubeconfig)}
+    async with forwarded(release, forward) as port:
         script = "\n".join(line for line in lines if line != forward).replace(f"localhost:{PORT}", f"localhost:{port}")
         return await run(
-            ["env", f"--chdir={installation.home}", "sh", "-euc", f"exec 2>&1\n{script}"], environment=environment
+            ["env", f"--chdir={release.home}", "sh", "-euc", f"exec 2>&1\n{script}"], environment=environment
         )

@@ -8,20 +8,20 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
-from governor.domain.reports import Instances, State, acknowledged, overall
+from governor.domain.reports import Instances, Report, State, acknowledged, overall
 from testbed.builds.dapr import VERSION
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.fixtures import new_namespace, show_pods_of
 from testbed.cluster.shared import SharedCluster
-from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, manifest
+from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, apply, manifest
 from testbed.waiting import until
 from tests.e2e.cluster.agent_bed import AgentBed, governed
 
@@ -55,6 +55,10 @@ async def found(bed: AgentBed, name: str) -> Manifest:
     text = await bed.cluster.kubectl("get", name, f"--namespace={bed.namespace}", "--output=json")
     content: Manifest = json.loads(text)
     return content
+
+
+def evidence(report: Report) -> list[str]:
+    return [item.text for each in report.resources for item in each.all_evidence]
 
 
 async def uids(app: OrderApp) -> list[str]:
@@ -116,7 +120,7 @@ async def test_a_change_that_ends_the_sidecars_is_rejected_with_their_error_and_
     report = await bed.deliver([component("statestore", scopes, redisHost=DEAD)])
 
     assert overall(report) is State.FAILED
-    texts = [item.text for each in report.resources for item in each.all_evidence]
+    texts = evidence(report)
     assert any("statestore" in text and "connection refused" in text for text in texts), texts
     await until(lambda: other.has_order("kept"), within_s=120.0)
 
@@ -162,5 +166,43 @@ async def test_what_the_operator_does_not_send_is_never_acknowledged(shop: Shop)
     assert overall(report) is State.UNPROVEN
     states = {each.resource.kind: each.state for each in report.resources}
     assert states == {"Component": State.UNPROVEN, "Resiliency": State.VERIFIED}
-    texts = [item.text for each in report.resources for item in each.all_evidence]
+    texts = evidence(report)
     assert any("state.redis was initialised 0 times since the write, expected 1" in text for text in texts)
+
+
+async def test_an_agent_killed_between_apply_and_restart_ends_verified_with_one_restart(shop: Shop) -> None:
+    bed, orders = shop.bed, shop.orders
+    assert acknowledged(await bed.deliver([store(shop.first, ("orders",))]))
+    before = await uids(orders), await revision(bed, orders)
+    async with no_disruption(bed, orders):
+        # The budget keeps the agent from restarting what it has applied.
+        await bed.apply([store(shop.first, ("orders",)), resiliency()])
+        await until(lambda: exists(bed, "resiliency/limits"))
+        await bed.agent.kill()
+        assert (await uids(orders), await revision(bed, orders)) == before
+
+    await bed.agent.start()
+
+    report = await bed.decided()
+    assert acknowledged(report), evidence(report)
+    assert not set(await uids(orders)) & set(before[0])
+    assert await revision(bed, orders) == before[1] + 1
+
+
+@asynccontextmanager
+async def no_disruption(bed: AgentBed, app: OrderApp) -> AsyncIterator[None]:
+    """Allow no disruption of an application meanwhile."""
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": app.name}}}
+    await apply(bed.cluster, bed.namespace, manifest("policy/v1", "PodDisruptionBudget", "none", spec=spec))
+    yield
+    await bed.cluster.kubectl("delete", "poddisruptionbudget/none", f"--namespace={bed.namespace}")
+
+
+async def exists(bed: AgentBed, name: str) -> bool:
+    return bool(await bed.cluster.kubectl("get", name, f"--namespace={bed.namespace}", "--ignore-not-found"))
+
+
+async def revision(bed: AgentBed, app: OrderApp) -> int:
+    """Return how many templates a Deployment has had."""
+    deployment = await found(bed, f"deployment/{app.name}")
+    return int(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"])

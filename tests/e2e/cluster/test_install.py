@@ -8,40 +8,33 @@ import pytest
 
 from governor import yamltext
 from governor.domain.documents import API_VERSION
-from testbed.cluster.cluster import Cluster, run
-from testbed.cluster.dapr import Dapr, helm
+from testbed.cluster.cluster import Cluster
+from testbed.cluster.dapr import Dapr
+from testbed.cluster.releases import PORT, ServerRelease, agent_release
 from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, manifest, wait_rollout
 from testbed.proxies.tunnels import TunnelProxy
 from testbed.waiting import until
-from tests.e2e.cluster.server_bed import PORT, Installation
-from toolchain import cache
-from toolchain.helm import HELM
 from toolchain.oci import Archive
 
 RUNTIME = "cluster-1"
-RELEASE = f"governor-agent-{RUNTIME}"
-DEFINITION = "customresourcedefinition/runtimestatuses.runtime-governor.dev"
+RELEASE = agent_release(RUNTIME)
 
 
 @pytest.fixture
 async def server(
     cluster: Cluster, cluster_namespace: str, governor_image: Archive, tmp_path: Path
-) -> AsyncIterator[Installation]:
+) -> AsyncIterator[ServerRelease]:
     """A server from its chart in a namespace of its own that admits only restricted pods, with its administrator."""
     await cluster.import_image(governor_image.file)
     fleet = f"{cluster_namespace}-fleet"
     await cluster.kubectl("create", "namespace", fleet)
-    await cluster.kubectl("label", "namespace", fleet, "pod-security.kubernetes.io/enforce=restricted")
-    server = Installation(cluster, fleet, tmp_path)
+    server = ServerRelease(cluster, fleet, tmp_path)
+    await server.restrict()
     await server.create_volume()
-    await server.install()
-    await server.install(f"publicUrl=https://{await server.address()}:{PORT}")
-    for file, word in (("admin.token", "admin-token"), ("authority.crt", "authority")):
-        (tmp_path / file).write_text(await server.exec("governor", "server", word))
+    await server.install_for_agents()
     yield server
-    for release in (RELEASE, "governor-server"):
-        await helm(cluster, "uninstall", release, f"--namespace={fleet}", "--ignore-not-found")
-    await cluster.kubectl("delete", "--ignore-not-found", DEFINITION)
+    await server.uninstall_agent(RUNTIME, fleet)
+    await server.uninstall()
     await cluster.kubectl("delete", "--wait=false", f"namespace/{fleet}", f"persistentvolume/{fleet}")
 
 
@@ -81,27 +74,8 @@ def documents(namespace: str, redis: RedisInCluster, *more: Manifest) -> list[Ma
     ]
 
 
-async def install_agent(server: Installation, proxy: TunnelProxy) -> None:
-    """Run the command that `join-command` prints, with a proxy."""
-    script = await server.governor(
-        "runtime", "join-command", RUNTIME, "--platform=kubernetes", f"--namespace={server.namespace}"
-    )
-    assert script.startswith(f"helm install {RELEASE} ")
-    proxied = script.replace(" --wait", f" --wait --set=proxy.url={proxy.url}", 1)
-    programs = server.home / "bin"
-    programs.mkdir()
-    (programs / "helm").symlink_to(cache.provide(HELM))
-    environment = {
-        "PATH": f"{programs}:/usr/bin:/bin",
-        "HOME": str(server.home),
-        "KUBECONFIG": str(server.cluster.kubeconfig),
-    }
-    await run(["sh", "-euc", proxied], environment=environment)
-    assert list(server.home.glob("*.join-token")) == []
-
-
 async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_permissions(
-    dapr: Dapr, cluster_namespace: str, server: Installation, proxy: TunnelProxy
+    dapr: Dapr, cluster_namespace: str, server: ServerRelease, proxy: TunnelProxy
 ) -> None:
     cluster = dapr.cluster
     redis = await RedisInCluster(cluster, cluster_namespace, "store").start()
@@ -115,7 +89,10 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
     (server.home / "runtime.yaml").write_text(runtime)
     (server.home / "profile.yaml").write_text(profile)
     await server.governor("apply", "-f", "runtime.yaml", "--no-wait")
-    await install_agent(server, proxy)
+    option = f" --wait --set=proxy.url={proxy.url}"
+    command = await server.install_agent(RUNTIME, server.namespace, lambda each: each.replace(" --wait", option, 1))
+    assert command.startswith(f"helm install {RELEASE} ")
+    assert list(server.home.glob("*.join-token")) == []
     assert set(proxy.targets) == {f"{await server.address()}:{PORT}"}
 
     await server.governor("apply", "-f", "profile.yaml", "--wait-timeout=240s")  # succeeds when the change is verified
@@ -139,7 +116,7 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
     await until(lambda: is_connected(server), within_s=120.0)
 
 
-async def lose_leader_and_server_during_a_restart(server: Installation, orders: OrderApp) -> None:
+async def lose_leader_and_server_during_a_restart(server: ServerRelease, orders: OrderApp) -> None:
     """Change the profile, whose restart another replica finishes, while server and kubelet are away."""
     cluster, where = server.cluster, f"--namespace={orders.namespace}"
     assert await generations(orders) == 1
@@ -174,7 +151,7 @@ async def has_generations(orders: OrderApp, number: int) -> bool:
     return await generations(orders) == number
 
 
-async def leader_of(server: Installation) -> str:
+async def leader_of(server: ServerRelease) -> str:
     """Return the pod of the agent that holds the Lease."""
     holder = await server.kubectl("get", "lease", RELEASE, "--output=jsonpath={.spec.holderIdentity}")
     return holder.rpartition("_")[0]
@@ -197,7 +174,7 @@ async def allowed(cluster: Cluster, account: str, verb: str, resource: str, name
     return bool(json.loads(answer)["status"]["allowed"])
 
 
-async def is_connected(server: Installation) -> bool:
+async def is_connected(server: ServerRelease) -> bool:
     view = json.loads(await server.governor("get", "runtimes", RUNTIME, "--output=json"))
     conditions = {each["type"]: each["status"] for each in view["conditions"]}
     return (conditions["Connected"], conditions["Verified"]) == ("True", "True")

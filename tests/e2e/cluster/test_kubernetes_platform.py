@@ -5,13 +5,16 @@ All tests share the Deployments, and begin with a delivery of their own.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
 from governor.agent.verification.findings import Findings
 from governor.cli.commands.inventory_import import import_inventory
+from governor.domain.dapr.kinds import kinds
 from governor.domain.documents import Unproven
 from governor.domain.reports import State
 from testbed.builds.dapr import VERSION, VERSION_1_16
@@ -20,9 +23,11 @@ from testbed.cluster.dapr import Dapr, sidecar
 from testbed.cluster.fixtures import new_namespace, show_pods_of
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import IdleApp, Manifest, metadata_of
+from testbed.waiting import until
 from tests.contract.agent.platform.bed import next_second
-from tests.contract.agent.platforms.bed import RUNTIME, Deliveries, resource, running_agent, store, texts
+from tests.contract.agent.platforms.bed import RUNTIME, Deliveries, resiliency, resource, running_agent, store, texts
 from tests.contract.agent.platforms.cases import PlatformCases
+from tests.e2e.cluster.dapr_specs import bus, configuration, scoped_resources
 from tests.e2e.cluster.platform_bed import OWNED, ClusterBed
 from toolchain.oci import LOCAL
 
@@ -136,3 +141,116 @@ async def test_what_kubectl_applied_is_imported_and_adopted_without_touching_a_s
     assert [each["metadata"]["generation"] for each in live] == [1, 1]
     assert [await sidecar_starts(cluster, pod), await identity(app)] == [starts, before]
     assert starts == 1
+
+
+def states(found: Findings) -> dict[str, State]:
+    """Return the states by name of the resource."""
+    return {each.resource.name: each.state for each in found.resources}
+
+
+async def test_a_change_is_proven_through_the_pod_proxy(bed: ClusterBed, cluster: Cluster) -> None:
+    deliveries, app = Deliveries(), bed.app(bed.beta)
+    one, two = (store("one", value, bed.namespace, bed.beta) for value in ("1", "2"))
+    async with running_agent(bed.with_access("proxy")) as agent:
+        assert (await agent.converge(deliveries.next(one))).verified
+        before = await identity(app), await proxied_requests(cluster)
+        found = await agent.converge(deliveries.next(two))
+        assert found.verified, texts(found)
+        assert "state.in-memory initialised" in evidence(found, "one")[bed.beta]
+        assert await identity(app) == before[0]
+        assert await proxied_requests(cluster) > before[1]
+
+
+async def proxied_requests(cluster: Cluster) -> float:
+    """Return how many requests to pods the API server has forwarded."""
+    metrics = await cluster.kubectl("get", "--raw=/metrics")
+    found = re.findall(
+        r'^apiserver_request_total{.*resource="pods".*subresource="proxy".*} (\S+)$', metrics, re.MULTILINE
+    )
+    return sum(map(float, found))
+
+
+async def test_every_kind_is_proven_after_one_restart_and_an_old_sidecar_may_opt_in_to_hot_reload(
+    bed: ClusterBed, cluster: Cluster
+) -> None:
+    await cluster.import_image(sidecar(VERSION_1_16))
+    image = f"{LOCAL}/daprd:{VERSION_1_16}"
+    full = bed.app("full", {"dapr.io/config": "tuned"})
+    old = bed.app("opted-in", {"dapr.io/config": "hot", "dapr.io/sidecar-image": image})
+    deliveries, hot = Deliveries(), configuration("hot", bed.namespace, "HotReload")
+    one, two = (store("one", value, bed.namespace, old.name) for value in ("1", "2"))
+    async with running_agent(bed) as agent:
+        # A sidecar does not start without its Configuration.
+        first = deliveries.next(configuration("tuned", bed.namespace, "first"), hot, one)
+        await agent.converge(first)
+        async with started(full, old):
+            assert (await agent.converge(first)).verified
+            before, revision = [await identity(app) for app in (full, old)], await revision_of(cluster, full)
+
+            every = [*scoped_resources(bed.namespace, (full.name,)), {**bus(bed.namespace), "scopes": [full.name]}]
+            every.append(configuration("tuned", bed.namespace, "second"))
+            assert {each["kind"] for each in every} == set(kinds())
+            found = await agent.converge(deliveries.next(*every, hot, two))
+
+            assert found.verified, texts(found)
+            shown = {each["kind"]: evidence(found, each["metadata"]["name"])[full.name] for each in every}
+            assert {kind for kind, text in shown.items() if "started after the write" in text} == set(kinds()), shown
+            assert "the marker of its content" in shown["Configuration"]
+            assert await identity(full) != before[0]
+            assert await revision_of(cluster, full) == revision + 1
+            assert "state.in-memory initialised" in evidence(found, "one")[old.name]
+            assert await identity(old) == before[1]
+            assert (await metadata_of(await the_pod(old)))["runtimeVersion"] == VERSION_1_16
+
+
+@asynccontextmanager
+async def started(*apps: IdleApp) -> AsyncIterator[None]:
+    """Start Deployments, and delete them afterwards: their sidecars would fail without their Configurations."""
+    await asyncio.gather(*(app.start() for app in apps))
+    try:
+        yield
+    finally:
+        for app in apps:
+            where = (f"deployment/{app.name}", f"--namespace={app.namespace}")
+            await app.cluster.kubectl("delete", "--cascade=foreground", *where)
+
+
+async def revision_of(cluster: Cluster, app: IdleApp) -> int:
+    """Return how many templates a Deployment has had."""
+    where = (f"deployment/{app.name}", f"--namespace={app.namespace}")
+    path = r"jsonpath={.metadata.annotations.deployment\.kubernetes\.io/revision}"
+    return int(await cluster.kubectl("get", *where, f"--output={path}"))
+
+
+async def test_after_a_restart_within_the_process_only_another_instance_proves_a_change(
+    bed: ClusterBed, cluster: Cluster
+) -> None:
+    deliveries, app = Deliveries(), bed.app(bed.beta)
+    one, two = (store("one", value, bed.namespace, bed.beta) for value in ("1", "2"))
+    policy = {"unproven": Unproven.REPORT, "verify_window_seconds": 2}
+    async with running_agent(bed) as agent:
+        assert (await agent.converge(deliveries.next(one))).verified
+        before = await identity(app)
+
+        # The sidecar restarts within its process, and its counters become those of the runtime before or after.
+        limits = resiliency(5, bed.namespace, bed.beta)
+        found = await agent.converge(deliveries.next(one, limits, **policy))
+        assert states(found) == {"one": State.VERIFIED, "limits": State.UNPROVEN}, texts(found)
+        await until(lambda: has_resiliency(app))
+        assert await identity(app) == before
+
+        delivery = deliveries.next(two, limits, **policy)
+        found = await agent.converge(delivery)
+        assert states(found) == {"one": State.UNPROVEN, "limits": State.UNPROVEN}, texts(found)
+        assert "counters are not evidence" in evidence(found, "one")[bed.beta]
+        assert await identity(app) == before
+
+        await cluster.kubectl("delete", "pod", (await the_pod(app))["metadata"]["name"], f"--namespace={bed.namespace}")
+        await app.wait_ready()
+        found = await agent.converge(delivery)
+        assert states(found) == {"one": State.VERIFIED, "limits": State.VERIFIED}, texts(found)
+        assert "started after the write" in evidence(found, "one")[bed.beta]
+
+
+async def has_resiliency(app: IdleApp) -> bool:
+    return bool((await metadata_of(await the_pod(app))).get("resiliencies"))

@@ -1,7 +1,7 @@
 """What real sidecars load when they start, compared with the oracle of the plan's properties and with the plan."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from testbed.cluster.dapr import Dapr
 from testbed.cluster.fixtures import new_namespace
 from testbed.cluster.workloads import IdleApp, Manifest, apply, metadata_of
 from tests.contract.kube.reflector.bed import running
+from tests.e2e.cluster.dapr_specs import bus, configuration, scoped_resources
 from tests.unit.agent.platforms.kubernetes import oracle
 
 LISTS = {
@@ -34,42 +35,16 @@ ANNOTATED = {"a": "tuned", "b": "plain", "c": ""}
 CONFIGURATIONS = ("tuned", "plain", "unused")
 BUILT_IN = {("Component", "kubernetes")}
 """The secret store that each sidecar in a cluster has."""
-SCOPES = ((), ("a",), ("c", "b"), ("unknown",))
-
-
-def _specs() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the version, kind and content of the resources that have scopes."""
-    yield "v1alpha1", "Component", {"type": "state.in-memory", "version": "v1", "metadata": []}
-    yield "v1alpha1", "Component", {"type": "secretstores.local.env", "version": "v1", "metadata": []}
-    yield "v1alpha1", "HTTPEndpoint", {"baseUrl": "http://127.0.0.1:1"}
-    yield "v1alpha1", "MCPServer", {"endpoint": {"streamableHTTP": {"url": "http://127.0.0.1:1"}}, "ignoreErrors": True}
-    yield "v1alpha1", "Resiliency", {"policies": {"timeouts": {"short": "3s"}}, "targets": {}}
-    rule = {"callers": [{"appID": "a"}], "activities": [{"name": "pay"}]}
-    yield "v1alpha1", "WorkflowAccessPolicy", {"rules": [rule]}
-    yield "v2alpha1", "Subscription", {"pubsubname": "bus", "routes": {"default": "/orders"}}
+SCOPES: tuple[tuple[str, ...], ...] = ((), ("a",), ("c", "b"), ("unknown",))
 
 
 def resources(namespace: str, suffix: str = "") -> list[Manifest]:
-    """Return resources of every kind, with and without scopes; their names are unique in a kind."""
-    bus = {"type": "pubsub.in-memory", "version": "v1", "metadata": []}
-    found = [resource("v1alpha1", "Component", "bus", namespace, bus)]
-    for number, (version, kind, spec) in enumerate(_specs()):
-        for scopes in SCOPES:
-            name = f"{kind.lower()}-{number}-{'-'.join(scopes) or 'all'}{suffix}"
-            # A sidecar lists a Subscription by its topic.
-            content = {**spec, "topic": name} if kind == "Subscription" else spec
-            found.append({**resource(version, kind, name, namespace, content), "scopes": list(scopes)})
-    return [*found, *(configuration(name, namespace) for name in CONFIGURATIONS)]
-
-
-def configuration(name: str, namespace: str) -> Manifest:
-    """Return a Configuration that a sidecar shows by an enabled feature, although it does not know that."""
-    return resource("v1alpha1", "Configuration", name, namespace, {"features": [{"name": name, "enabled": True}]})
-
-
-def resource(version: str, kind: str, name: str, namespace: str, spec: dict[str, Any]) -> Manifest:
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": f"dapr.io/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+    """Return resources of every kind, with and without scopes."""
+    found = [bus(namespace)]
+    for scopes in SCOPES:
+        found.extend(scoped_resources(namespace, scopes, suffix))
+    # A sidecar shows its Configuration by the feature with the same name.
+    return [*found, *(configuration(name, namespace, name) for name in CONFIGURATIONS)]
 
 
 def named(manifest: Manifest) -> tuple[str, str]:

@@ -21,9 +21,10 @@ from governor.process.exit_codes import EXIT_CODE
 from governor.process.tls import fingerprint_of
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import helm
+from testbed.cluster.releases import NAME, POD, ServerRelease, is_ready
 from testbed.cluster.workloads import Manifest, apply, manifest
 from testbed.kube.pki import Authority, Pair
-from tests.e2e.cluster.server_bed import NAME, POD, PORT, Installation, JoinedAgent, follow, is_ready, processes_of
+from tests.e2e.cluster.server_bed import JoinedAgent, follow, processes_of
 from toolchain.oci import NONROOT, Archive
 
 DOCUMENTS = """
@@ -71,44 +72,43 @@ print(json.dumps({
 
 
 @pytest.fixture
-async def installation(
+async def release(
     cluster: Cluster, cluster_namespace: str, governor_image: Archive, tmp_path: Path
-) -> AsyncIterator[Installation]:
+) -> AsyncIterator[ServerRelease]:
     await cluster.import_image(governor_image.file)
-    enforce = "pod-security.kubernetes.io/enforce=restricted"
-    await cluster.kubectl("label", "namespace", cluster_namespace, enforce)
-    installation = Installation(cluster, cluster_namespace, tmp_path)
-    await installation.create_volume()
-    yield installation
-    await helm(cluster, "uninstall", NAME, f"--namespace={cluster_namespace}", "--ignore-not-found")
+    release = ServerRelease(cluster, cluster_namespace, tmp_path)
+    await release.restrict()
+    await release.create_volume()
+    yield release
+    await release.uninstall()
     await cluster.kubectl("delete", "persistentvolume", cluster_namespace, "--wait=false")
 
 
-async def test_a_killed_server_keeps_documents_revisions_and_deliveries(installation: Installation) -> None:
+async def test_a_killed_server_keeps_documents_revisions_and_deliveries(release: ServerRelease) -> None:
     key = secrets.token_hex(32)
     secret = manifest("v1", "Secret", "sealing", stringData={"sealing.key": key})
-    await apply(installation.cluster, installation.namespace, secret)
-    notes = await installation.install("sealingKey.existingSecret=sealing")
-    assert (await follow(installation, notes)).splitlines()[-1] == "No runtimes found."
-    authority = (installation.home / "authority.crt").read_bytes()
+    await apply(release.cluster, release.namespace, secret)
+    notes = await release.install("sealingKey.existingSecret=sealing")
+    assert (await follow(release, notes)).splitlines()[-1] == "No runtimes found."
+    authority = (release.home / "authority.crt").read_bytes()
 
-    url = f"https://{await installation.address()}:{PORT}"
-    await installation.install("sealingKey.existingSecret=sealing", f"publicUrl={url}")
-    (installation.home / "fleet.yaml").write_text(DOCUMENTS)
-    await installation.governor("apply", "-f", "fleet.yaml", "-m", "first", "--no-wait")
-    agent = await JoinedAgent.joining(await installation.governor("token", "join", "r1"))
-    assert (agent.join.server, agent.join.ca) == (url, fingerprint_of(installation.home / "authority.crt"))
-    before = await persistent_state(installation, agent)
+    url = await release.url()
+    await release.install("sealingKey.existingSecret=sealing", f"publicUrl={url}")
+    (release.home / "fleet.yaml").write_text(DOCUMENTS)
+    await release.governor("apply", "-f", "fleet.yaml", "-m", "first", "--no-wait")
+    agent = await JoinedAgent.joining(await release.governor("token", "join", "r1"))
+    assert (agent.join.server, agent.join.ca) == (url, fingerprint_of(release.home / "authority.crt"))
+    before = await persistent_state(release, agent)
     assert before["password"] == "sesame"
 
-    await kill_server(installation)
-    assert await persistent_state(installation, agent) == before
-    await delete_pod(installation)
-    assert await persistent_state(installation, agent) == before
+    await kill_server(release)
+    assert await persistent_state(release, agent) == before
+    await delete_pod(release)
+    assert await persistent_state(release, agent) == before
 
-    assert await installation.exec("governor", "--version") == f"governor, version {__version__}\n"
-    assert (await installation.exec("governor", "server", "authority")).encode() == authority
-    assert json.loads(await installation.exec("python3", "-c", RESTRICTIONS)) == {
+    assert await release.exec("governor", "--version") == f"governor, version {__version__}\n"
+    assert (await release.exec("governor", "server", "authority")).encode() == authority
+    assert json.loads(await release.exec("python3", "-c", RESTRICTIONS)) == {
         "user": [NONROOT, NONROOT],
         "root": "Read-only file system",
         "tmp": None,
@@ -117,18 +117,18 @@ async def test_a_killed_server_keeps_documents_revisions_and_deliveries(installa
         "account": False,
         "settings": ["GOVERNOR_SERVER_CONFIG"],
     }
-    assert await metrics(installation) >= {"governor_build_info"}
-    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (installation.volume / "data").iterdir()}
+    assert await metrics(release) >= {"governor_build_info"}
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (release.volume / "data").iterdir()}
     assert {name: mode for name, mode in files.items() if mode & 0o077 and name != "server.url"} == {}
-    assert key not in "".join(file.read_text(errors="replace") for file in (installation.volume / "data").iterdir())
+    assert key not in "".join(file.read_text(errors="replace") for file in (release.volume / "data").iterdir())
 
 
-async def persistent_state(installation: Installation, agent: JoinedAgent) -> dict[str, Any]:
+async def persistent_state(release: ServerRelease, agent: JoinedAgent) -> dict[str, Any]:
     """Return what a restart must not change."""
     delivery = await agent.newest()
     return {
-        "documents": json.loads(await installation.governor("get", "profiles", "orders", "--output=json")),
-        "revisions": json.loads(await installation.governor("get", "revisions", "--output=json")),
+        "documents": json.loads(await release.governor("get", "profiles", "orders", "--output=json")),
+        "revisions": json.loads(await release.governor("get", "revisions", "--output=json")),
         "delivery": (delivery.sequence, delivery.digest),
         "password": redis_password(delivery),
     }
@@ -140,28 +140,28 @@ def redis_password(delivery: Delivery) -> str:
     return next(each["value"] for each in items if each["name"] == "redisPassword")
 
 
-async def delete_pod(installation: Installation) -> None:
+async def delete_pod(release: ServerRelease) -> None:
     """Delete the pod without a grace period, and wait for the next one.
 
     The new server may start while the old one still runs; then it finds the data directory in use and is restarted.
     """
-    before = await installation.ready_pod()
-    await installation.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
+    before = await release.ready_pod()
+    await release.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
     uid = before["metadata"]["uid"]
-    after = container(await installation.pod(lambda pod: is_ready(pod) and pod["metadata"]["uid"] != uid))
-    await installation.wait_reachable()
+    after = container(await release.pod(lambda pod: is_ready(pod) and pod["metadata"]["uid"] != uid))
+    await release.wait_reachable()
     if after["restartCount"]:
         assert after["lastState"]["terminated"]["exitCode"] == EXIT_CODE[Kind.CONFLICT]
 
 
-async def kill_server(installation: Installation) -> None:
+async def kill_server(release: ServerRelease) -> None:
     """Kill the server's process, and wait until kubelet has restarted it in the same pod."""
-    before = await installation.ready_pod()
+    before = await release.ready_pod()
     restarts = container(before)["restartCount"]
     (process,) = processes_of(before)
     os.kill(process, signal.SIGKILL)
-    after = await installation.pod(lambda pod: is_ready(pod) and container(pod)["restartCount"] == restarts + 1)
-    await installation.wait_reachable()
+    after = await release.pod(lambda pod: is_ready(pod) and container(pod)["restartCount"] == restarts + 1)
+    await release.wait_reachable()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert container(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
 
@@ -171,9 +171,9 @@ def container(pod: Manifest) -> Manifest:
     return dict(status)
 
 
-async def metrics(installation: Installation) -> set[str]:
+async def metrics(release: ServerRelease) -> set[str]:
     """Return the names of the metrics that Prometheus scrapes by the pod's annotations."""
-    pod = await installation.ready_pod()
+    pod = await release.ready_pod()
     annotations = {key.removeprefix("prometheus.io/"): value for key, value in pod["metadata"]["annotations"].items()}
     assert annotations["scrape"] == "true"
     url = f"http://{pod['status']['podIP']}:{annotations['port']}{annotations['path']}"
@@ -183,24 +183,24 @@ async def metrics(installation: Installation) -> set[str]:
 
 
 async def test_an_upgrade_repairs_a_wrong_image_and_data_outlive_the_release(
-    installation: Installation,
+    release: ServerRelease,
 ) -> None:
     authority = Authority()
-    await apply(installation.cluster, installation.namespace, tls_secret(authority.issue(NAME, hosts=[NAME])))
-    await installation.install("tls.existingSecret=tls", "image.tag=none", wait=False)
-    await installation.pod(has_no_image)
-    await installation.install("tls.existingSecret=tls")
+    await apply(release.cluster, release.namespace, tls_secret(authority.issue(NAME, hosts=[NAME])))
+    await release.install("tls.existingSecret=tls", "image.tag=none", wait=False)
+    await release.pod(has_no_image)
+    await release.install("tls.existingSecret=tls")
     trust = authority.client_context()
-    assert await status(installation, trust) == 200
-    token = await installation.exec("governor", "server", "admin-token")
-    key = (installation.volume / "data" / "sealing.key").read_bytes()
+    assert await status(release, trust) == 200
+    token = await release.exec("governor", "server", "admin-token")
+    key = (release.volume / "data" / "sealing.key").read_bytes()
 
-    await helm(installation.cluster, "uninstall", NAME, f"--namespace={installation.namespace}", "--wait")
-    await installation.install("tls.existingSecret=tls")
+    await helm(release.cluster, "uninstall", NAME, f"--namespace={release.namespace}", "--wait")
+    await release.install("tls.existingSecret=tls")
 
-    assert await installation.exec("governor", "server", "admin-token") == token
-    assert (installation.volume / "data" / "sealing.key").read_bytes() == key
-    assert await status(installation, trust) == 200
+    assert await release.exec("governor", "server", "admin-token") == token
+    assert (release.volume / "data" / "sealing.key").read_bytes() == key
+    assert await status(release, trust) == 200
 
 
 def has_no_image(pod: Manifest) -> bool:
@@ -213,10 +213,10 @@ def tls_secret(pair: Pair) -> Manifest:
     return manifest("v1", "Secret", "tls", type="kubernetes.io/tls", stringData=files)
 
 
-async def status(installation: Installation, trust: ssl.SSLContext) -> int:
+async def status(release: ServerRelease, trust: ssl.SSLContext) -> int:
     """Return the status of an administrator's request through the Service, with the certificate's name verified."""
-    token = (await installation.exec("governor", "server", "admin-token")).strip()
-    url = f"https://{await installation.address()}:{PORT}/api/v1alpha1/runtimes"
+    token = (await release.exec("governor", "server", "admin-token")).strip()
+    url = f"{await release.url()}/api/v1alpha1/runtimes"
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,

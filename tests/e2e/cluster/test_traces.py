@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,15 +17,13 @@ from testbed.cluster import machine_lock
 from testbed.cluster.cleanup import sweep
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.shared import SharedCluster
-from testbed.cluster.snapshot import Snapshot, namespaces, namespaces_in_use, take_snapshot
+from testbed.cluster.snapshot import Snapshot, leaks, namespaces, take_snapshot
 from testbed.waiting import until
 from toolchain import cache
 from toolchain.errors import tail
 from toolchain.repository import REPOSITORY
 
 WITHIN_S = 240.0
-CLEAN_WITHIN_S = 120.0
-"""A snapshot has all mounts of the host, and other tests create some for a while."""
 STARTER = """
 import asyncio, sys
 from pathlib import Path
@@ -69,22 +65,6 @@ async def has_account(cluster: Cluster) -> bool:
     return bool(await cluster.kubectl("get", "serviceaccount", "default", "--ignore-not-found"))
 
 
-async def leaked_by(cluster: Cluster, before: Snapshot, entered: frozenset[str]) -> frozenset[str]:
-    """Return the resources that remain after a cluster has ended."""
-    leaked: frozenset[str] = frozenset()
-    with await machine_lock.acquire(print, WITHIN_S):  # no other cluster runs meanwhile
-        ended_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-
-        async def is_clean() -> bool:
-            nonlocal leaked
-            leaked = (take_snapshot(cluster.state) - before) | namespaces_in_use(entered, ended_at)
-            return not leaked
-
-        with suppress(TimeoutError):  # killed processes exit a moment later; the caller checks the remainder
-            await until(is_clean, within_s=CLEAN_WITHIN_S)
-    return leaked
-
-
 class Starter:
     """A program that starts a cluster and runs until it is killed."""
 
@@ -108,7 +88,7 @@ class Starter:
         seen = {each.split(":")[0] for each in take_snapshot(self.cluster.state) - self._before}
         assert seen >= {"process", "file", "cgroup"}, "the snapshot does not show the cluster"
         self.kill()
-        return await leaked_by(self.cluster, self._before, entered)
+        return await leaks(self.cluster.state, self._before, entered)
 
     def kill(self) -> None:
         self._process.kill()
@@ -218,7 +198,7 @@ async def test_up_replaces_a_killed_cluster_and_down_removes_everything(user: Us
     assert await kill_guard(user.cluster) != first
 
     assert "The cluster is removed" in await user.run("down")
-    assert await leaked_by(user.cluster, before, entered) == frozenset()
+    assert await leaks(user.cluster.state, before, entered) == frozenset()
     assert "The cluster is removed" in await user.run("down")
 
 
@@ -231,7 +211,7 @@ async def test_up_can_use_the_newer_containerd(user: User, before: Snapshot) -> 
     entered = namespaces(user.cluster.state)
 
     await user.run("down")
-    assert await leaked_by(user.cluster, before, entered) == frozenset()
+    assert await leaks(user.cluster.state, before, entered) == frozenset()
 
 
 @pytest.mark.soak
@@ -248,7 +228,7 @@ async def test_the_printed_dapr_example_works_and_is_removed_by_down(user: User,
     assert f"Dapr {VERSION} is ready" in await user.run("up", f"--dapr={VERSION}")
 
     await user.run("down")
-    assert await leaked_by(user.cluster, before, entered) == frozenset()
+    assert await leaks(user.cluster.state, before, entered) == frozenset()
 
 
 async def test_the_shared_cluster_leaves_nothing_when_it_ends_while_pods_run(shared_cluster: SharedCluster) -> None:
@@ -257,4 +237,4 @@ async def test_the_shared_cluster_leaves_nothing_when_it_ends_while_pods_run(sha
     entered = namespaces(cluster.state)
     assert entered
     await shared_cluster.end()
-    assert await leaked_by(cluster, shared_cluster.before, entered) == frozenset()
+    assert await leaks(cluster.state, shared_cluster.before, entered) == frozenset()
