@@ -21,7 +21,7 @@ import msgspec
 from bench.percentiles import p99
 from demo import documents
 from demo.prober import Prober
-from demo.scenario import expect
+from demo.steps import expect
 from demo.world import Store, World
 from governor.domain.reports import Evidence
 from governor.wire.rest import ChangeRequest

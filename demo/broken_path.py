@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from demo import documents
 from demo.prober import Prober
-from demo.scenario import NotObservedError, Scenario, Step, done, expect, show_orders
+from demo.scenario import Scenario, Step, decided, done, show_orders
+from demo.steps import NotObservedError, expect
 from demo.world import Runtime
 from governor.wire.rest import ChangeRequest, RuntimeProgress
 
@@ -43,7 +44,7 @@ async def reject_by_preflight(scenario: Scenario) -> list[str]:
             await prober.more(REQUESTS_AFTER)
     expect("the state of runtime-2", outcome.summary.state, "Failed")
     for runtime, prober in zip(scenario.world.runtimes, probers, strict=True):
-        _expect_no_failure(runtime, prober)
+        expect_no_failure(runtime.name, prober)
         expect(f"the sidecar of {runtime.name}", runtime.sidecar_pid(), pids[runtime.name])
         scenario.protected_requests += len(prober.answers)
     counts = ", ".join(
@@ -128,12 +129,11 @@ def _dead_store(scenario: Scenario, **apply: str) -> dict[str, Any]:
     return document
 
 
-def _expect_no_failure(runtime: Runtime, prober: Prober) -> None:
+def expect_no_failure(runtime: str, prober: Prober) -> None:
+    """Raise if a request to a runtime's application has failed."""
     failures = prober.failures()
     if failures:
-        raise NotObservedError(
-            f"{len(failures)} requests to {runtime.name} failed, the first with {failures[0][1][:200]}"
-        )
+        raise NotObservedError(f"{len(failures)} requests to {runtime} failed, the first with {failures[0][1][:200]}")
 
 
 def _prober(scenario: Scenario, runtime: Runtime) -> Prober:
@@ -143,12 +143,7 @@ def _prober(scenario: Scenario, runtime: Runtime) -> Prober:
 async def _change(scenario: Scenario, document: dict[str, Any], message: str) -> RuntimeProgress:
     """Submit a change and wait until runtime 2 has verified or rejected it."""
     change = await scenario.world.api.change(ChangeRequest((document,), message=message))
-    async with asyncio.timeout(120), aclosing(scenario.world.api.progress(change.revision or 0)) as stream:
-        async for progress in stream:
-            (only,) = progress.runtimes
-            if only.done or only.summary.state in ("Failed", "Unproven"):
-                return only
-    raise NotObservedError("the progress stream closed before the change was decided")
+    return await decided(scenario.world.api, change.revision or 0)
 
 
 async def _apply(scenario: Scenario, file: Path) -> tuple[int, str]:

@@ -3,7 +3,8 @@
 from typing import Final
 
 from demo import documents
-from demo.scenario import ROUTES, RUNTIMES, Scenario, Step, condition, done, expect, show_orders
+from demo.scenario import ROUTES, RUNTIMES, Scenario, Step, condition, done, show_orders
+from demo.steps import expect
 from governor.domain.conditions import Status
 from governor.wire.rest import ChangeRequest, RuntimeView
 

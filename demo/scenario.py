@@ -1,45 +1,21 @@
-"""Building blocks of the scenario: named steps that send requests, check the answers and return what they observed."""
+"""The scenario of `make demo`: its routes and runtimes, and how its steps read them."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+import asyncio
+from contextlib import aclosing
+from typing import Final, TypeAlias
 
-import msgspec
-
+from demo import steps
+from demo.steps import NotObservedError, expect
 from demo.world import World
+from governor.client import Client
 from governor.domain.conditions import Condition
-from governor.wire.rest import RevisionProgress, RuntimeView
+from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
 
 ROUTES: Final = {"state store": "", "bindings.redis": "/redis-binding", "bindings.http": "/http-binding"}
 RUNTIMES: Final = ("runtime-1", "runtime-2")
 
-
-class NotObservedError(AssertionError):
-    """A step did not observe what it expects."""
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One step: its name, its title, and a function that runs it and returns the lines to print."""
-
-    name: str
-    title: str
-    run: Callable[["Scenario"], Coroutine[Any, Any, list[str]]]
-
-
-class Scenario(msgspec.Struct):
-    """The running programs and the values that steps pass on."""
-
-    world: World
-    revision: int = 0
-    sidecars: dict[str, int] = {}
-    seconds: float = 0.0
-    protected_requests: int = 0
-    rollback_seconds: float = 0.0
-
-
-def expect(what: str, observed: object, expected: object) -> None:
-    """Raise if an observation is not the expected one."""
-    if observed != expected:
-        raise NotObservedError(f"{what}: expected {expected!r}, observed {observed!r}")
+Scenario: TypeAlias = steps.Scenario[World]
+Step: TypeAlias = steps.Step[World]
 
 
 async def show_orders(scenario: Scenario, expected: dict[str, str]) -> list[str]:
@@ -51,6 +27,16 @@ async def show_orders(scenario: Scenario, expected: dict[str, str]) -> list[str]
             expect(f"{runtime.name} through {title}", await scenario.world.order(runtime, route), order)
         lines.append(f"{runtime.name}: GET /order returns {order!r} through {', '.join(ROUTES)}")
     return lines
+
+
+async def decided(api: Client, revision: int) -> RuntimeProgress:
+    """Wait until the one runtime that a revision changes has verified or rejected it."""
+    async with asyncio.timeout(120), aclosing(api.progress(revision)) as stream:
+        async for progress in stream:
+            (only,) = progress.runtimes
+            if only.done or only.summary.state in ("Failed", "Unproven"):
+                return only
+    raise NotObservedError("the progress stream closed before the change was decided")
 
 
 def done(progress: RevisionProgress) -> list[str]:

@@ -116,9 +116,7 @@ class World:
 
     async def new_order(self, runtime: Runtime, route: str, order_id: str) -> str:
         """Post an order to a runtime's application."""
-        body = {"data": {"orderId": order_id}}
-        async with self.http.post(f"{runtime.app.url}{route}/neworder", json=body) as answer:
-            return await _order_id(answer)
+        return await write_order(self.http, f"{runtime.app.url}{route}", order_id)
 
     async def _start(self, server: Server) -> None:
         self._stack.push_async_callback(server.stop)
@@ -128,6 +126,12 @@ class World:
 async def read_order(http: aiohttp.ClientSession, application: str) -> str:
     """Read the order from the application at a URL; an error is returned as its status and text."""
     async with http.get(f"{application}/order") as answer:
+        return await _order_id(answer)
+
+
+async def write_order(http: aiohttp.ClientSession, application: str, order_id: str) -> str:
+    """Post an order to the application at a URL, and return the order that it answers, or its error."""
+    async with http.post(f"{application}/neworder", json={"data": {"orderId": order_id}}) as answer:
         return await _order_id(answer)
 
 

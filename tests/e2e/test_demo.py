@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import STEPS
-from demo.scenario import NotObservedError, expect
+from demo.steps import NotObservedError, expect
 from governor.cli.main import run
 from testbed.waiting import until
 from tests.e2e.leftovers import processes_below

@@ -19,7 +19,8 @@ import pytest
 
 from demo.broken_path import BROKEN_PATH
 from demo.good_path import GOOD_PATH
-from demo.scenario import RUNTIMES, NotObservedError, Scenario, Step
+from demo.scenario import RUNTIMES, Scenario, Step
+from demo.steps import NotObservedError
 from demo.world import Runtime, World
 from governor.domain.changes import Revision
 from governor.errors import GovernorError
