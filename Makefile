@@ -10,14 +10,17 @@ DEMO_SERVERS := daprd redis
 SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
-	bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers node-servers
+.PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
+	bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers node-servers
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everything running)
 	@$(PYTHON_VENV) -m demo
+
+demo-kubernetes: cluster-demo-servers ## See it in a real cluster: server and agents from their charts (KEEP=1 leaves it running); needs root
+	@$(PYTHON_VENV) -m demo.cluster
 
 test: servers ## Run all tests on real servers
 	$(PYTHON_VENV) -m pytest -n 3
@@ -83,6 +86,9 @@ servers:
 
 demo-servers:
 	@tools/bootstrap $(DEMO_SERVERS)
+
+cluster-demo-servers:
+	@tools/bootstrap $(NODE_SERVERS) daprd daprd-1.16 dapr-services redis
 
 kubernetes-bench-servers:
 	@tools/bootstrap $(NODE_SERVERS) daprd dapr-services redis

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+import aiohttp
 import msgspec
 
 from governor.errors import GovernorError
@@ -91,8 +92,8 @@ async def _run_step(step: Step[WorldT], scenario: Scenario[WorldT]) -> bool:
     began = time.monotonic()
     try:
         lines = await step.run(scenario)
-    except (NotObservedError, GovernorError, TestbedError) as error:
-        print(f"    FAILED ({step.name}): {error}", file=sys.stderr)
+    except (NotObservedError, GovernorError, TestbedError, aiohttp.ClientError, OSError) as error:
+        print(f"    FAILED ({step.name}): {str(error) or type(error).__name__}", file=sys.stderr)
         return False
     for line in lines:
         print(f"    {line}")

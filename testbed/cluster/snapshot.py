@@ -18,7 +18,7 @@ from testbed.waiting import until
 
 Snapshot = frozenset[str]
 """One line of text per resource."""
-_LOCK_TIMEOUT_S = 240.0
+_LOCK_TIMEOUT_S = 600.0
 _CLEAN_WITHIN_S = 120.0
 """A snapshot has all mounts of the host, and other tests create some for a while."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")

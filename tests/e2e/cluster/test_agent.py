@@ -21,7 +21,7 @@ from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr
 from testbed.cluster.fixtures import new_namespace, show_pods_of
 from testbed.cluster.shared import SharedCluster
-from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, apply, manifest
+from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, apply, manifest, sidecar_image, wait_rollout
 from testbed.waiting import until
 from tests.e2e.cluster.agent_bed import AgentBed, governed
 
@@ -168,6 +168,20 @@ async def test_what_the_operator_does_not_send_is_never_acknowledged(shop: Shop)
     assert states == {"Component": State.UNPROVEN, "Resiliency": State.VERIFIED}
     texts = evidence(report)
     assert any("state.redis was initialised 0 times since the write, expected 1" in text for text in texts)
+
+
+async def test_a_pod_that_started_without_a_sidecar_gets_one_with_the_change(shop: Shop) -> None:
+    bed, other = shop.bed, shop.other
+    async with Dapr(bed.cluster).without_injector():
+        await bed.cluster.kubectl("rollout", "restart", "deployment/other", f"--namespace={bed.namespace}")
+        await wait_rollout(bed.cluster, bed.namespace, "other")
+        assert [sidecar_image(pod) for pod in await other.pods()] == [""]
+
+    report = await bed.deliver([store(shop.second, ("other",))])
+
+    assert acknowledged(report), evidence(report)
+    await other.wait_ready()  # with a sidecar
+    await other.place_order("through its sidecar")
 
 
 async def test_an_agent_killed_between_apply_and_restart_ends_verified_with_one_restart(shop: Shop) -> None:

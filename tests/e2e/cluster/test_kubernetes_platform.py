@@ -227,7 +227,7 @@ async def test_after_a_restart_within_the_process_only_another_instance_proves_a
 ) -> None:
     deliveries, app = Deliveries(), bed.app(bed.beta)
     one, two = (store("one", value, bed.namespace, bed.beta) for value in ("1", "2"))
-    policy = {"unproven": Unproven.REPORT, "verify_window_seconds": 2}
+    policy = {"unproven": Unproven.REPORT, "verify_window_seconds": 1}
     async with running_agent(bed) as agent:
         assert (await agent.converge(deliveries.next(one))).verified
         before = await identity(app)

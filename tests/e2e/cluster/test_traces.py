@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from testbed.builds.containerd import VERSION as CONTAINERD_VERSION
 from testbed.builds.dapr import VERSION
 from testbed.cluster import machine_lock
-from testbed.cluster.cleanup import sweep
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.shared import SharedCluster
 from testbed.cluster.snapshot import Snapshot, leaks, namespaces, take_snapshot
@@ -96,25 +94,10 @@ class Starter:
 
 
 @pytest.fixture
-async def before(no_cluster: None) -> Snapshot:
-    """A snapshot without any cluster, after a killed one was removed."""
-    with await machine_lock.acquire(print, WITHIN_S) as lock:
-        sweep(lock)
-        return take_snapshot(Path("nowhere"))
-
-
-@pytest.fixture
 def starter(before: Snapshot, short_directory: Path) -> Iterator[Starter]:
     starter = Starter(short_directory, before)
     yield starter
     starter.kill()
-
-
-@pytest.fixture
-def short_directory() -> Iterator[Path]:
-    """A directory outside of pytest's, whose paths are too long for sockets."""
-    with tempfile.TemporaryDirectory(prefix="g-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
 
 
 async def test_a_cluster_whose_starter_is_killed_while_it_starts_leaves_nothing(starter: Starter) -> None:

@@ -1,0 +1,1 @@
+"""The scenario of `make demo-kubernetes`: server and agents from their charts in a real cluster with Dapr."""
